@@ -1,0 +1,1 @@
+"""Verbs: parse, call, print. `tacl VERB` is `jobs.cli`."""

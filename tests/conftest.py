@@ -1,0 +1,26 @@
+"""What every test shares: no network, one machine, and real data only where it lies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before any library reads them: a look-up on an unreachable hub takes half a minute to fail,
+# and a one-machine Ray cluster stays on the loopback interface.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data sets and encoders beside the checkout; skips where there is none."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip(f"no real data at {SHARED}")
+    return SHARED
