@@ -1,0 +1,146 @@
+"""Visual towers of open_clip, with their text tower for heads; also the embedded encoder."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tacl.backbone import hub
+from tacl.backbone.core import Backbone, present_blocks
+from tacl.backbone.inputs import Images
+from tacl.backbone.spec import BaseSpec, is_path
+from tacl.errors import BadBase, BaseNotFound
+
+TEMPLATES = ("a photo of a {}.",)
+TRAINABLE = (  # everything but class and position embeddings
+    "conv?.*",
+    "ln_p*.*",
+    "transformer.*",
+    "proj",
+    "bn?.*",  # residual networks from here
+    "layer?.*",
+    "attnpool.?_proj.*",
+    "trunk.*",  # towers that timm provides
+    "head.*",
+)
+
+
+def load(spec: BaseSpec) -> Backbone:
+    """Raises BaseNotFound when there is nothing to load, BadBase when it cannot be used."""
+    import open_clip
+
+    with _access(spec) as where:
+        model = _create(spec, where)
+        tokenizer = open_clip.get_tokenizer(_library_name(spec))
+    return _backbone(spec, model, tokenizer)
+
+
+def load_embedded(spec: BaseSpec) -> Backbone:
+    """The small encoder that is shipped with the package."""
+    from tacl import embedded
+
+    model, tokenizer = embedded.load()
+    backbone = _backbone(spec, model, tokenizer)
+    if spec.size not in (None, backbone.inputs.description()["size"]):
+        raise BadBase(f"base {spec}: the embedded encoder has its own size; write `embedded`")
+    return backbone
+
+
+def _library_name(spec: BaseSpec) -> str:
+    name = os.path.expanduser(spec.name)
+    return f"local-dir:{name}" if os.path.isdir(name) else name
+
+
+def _access(spec: BaseSpec) -> AbstractContextManager[str]:
+    """Checks names first, because they need no network."""
+    import open_clip
+
+    directory, weights = Path(spec.name).expanduser(), spec.weights
+    if directory.is_dir():
+        if not (directory / "open_clip_config.json").is_file():
+            raise BaseNotFound(
+                f"base {spec}: the directory {directory} has no open_clip_config.json"
+            )
+        if not any(directory.glob("*.safetensors")):
+            raise BaseNotFound(
+                f"base {spec}: the directory {directory} has no .safetensors weights"
+            )
+        return nullcontext(f"the directory {directory}")
+    if is_path(spec.name):
+        raise BaseNotFound(f"base {spec}: there is no directory {directory.absolute()}")
+    if spec.name not in open_clip.list_models():
+        raise BaseNotFound(
+            f"base {spec}: open_clip has no model {spec.name!r}; {_similar(spec.name)}"
+        )
+    tags = open_clip.list_pretrained_tags_by_model(spec.name)
+    if weights is None:
+        raise BadBase(
+            f"base {spec}: say which weights, @TAG or @FILE; tags: {', '.join(tags) or '-'}"
+        )
+    if weights in tags:
+        return hub.within_reach()
+    if not Path(weights).expanduser().is_file():
+        raise BaseNotFound(
+            f"base {spec}: {weights!r} is neither a file nor a tag of {spec.name}; "
+            f"tags: {', '.join(tags) or '-'}"
+        )
+    return nullcontext(f"the file {weights}")
+
+
+def _similar(name: str) -> str:
+    import difflib
+
+    import open_clip
+
+    near = difflib.get_close_matches(name, open_clip.list_models(), n=3, cutoff=0.4)
+    return f"did you mean {' or '.join(near)}?" if near else "see open_clip.list_models()"
+
+
+def _create(spec: BaseSpec, where: str) -> Any:
+    import open_clip
+
+    tag = open_clip.get_pretrained_cfg(spec.name, spec.weights) if spec.weights else {}
+    logging.disable(logging.ERROR)  # what the library logs is said once, by the errors below
+    try:
+        return open_clip.create_model(
+            _library_name(spec),
+            pretrained=os.path.expanduser(spec.weights) if spec.weights else None,
+            force_quick_gelu=bool(tag.get("quick_gelu", False)),
+            force_image_size=spec.size,
+            pretrained_text=False,
+        )
+    except Exception as error:  # a download fails in many ways, and the library wraps most of them
+        said = hub.first_line(error)
+        if tag and "download" in str(error).lower():
+            advice = "put the weights into the cache, or give a file: @FILE.safetensors"
+            raise BaseNotFound(f"base {spec}: looked in {where}: {said}; {advice}") from error
+        raise BadBase(f"base {spec}: found in {where} and not usable: {said}") from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
+    model = model.float().eval().requires_grad_(False)
+    settings = model.visual.preprocess_cfg
+    size = settings["size"]
+    if not isinstance(size, int):
+        if size[0] != size[1]:
+            raise BadBase(f"base {spec}: images of {size} pixels; only square ones are supported")
+        size = size[0]
+    inputs = Images(size, tuple(settings["mean"]), tuple(settings["std"]))
+    scale = model.logit_scale.exp().item()
+    trainable = present_blocks(spec, model.visual, TRAINABLE)
+
+    def tower(texts: Sequence[str]) -> Tensor:
+        device = model.logit_scale.device
+        return model.encode_text(tokenizer(list(texts)).to(device))
+
+    activations = {type(m).__name__ for m in model.visual.modules()}  # the same theta0 fits both
+    variant = f"quick_gelu={'QuickGELU' in activations}"
+    return Backbone(spec, model.visual, inputs, trainable, scale, TEMPLATES, tower, variant)

@@ -1,0 +1,89 @@
+"""A pre-trained encoder with all that is needed to use it: theta0, preprocessing, head kind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from tacl import params
+from tacl.backbone.inputs import Batch, Inputs, Item
+from tacl.backbone.spec import BaseSpec
+from tacl.errors import BadBase
+
+TEXTS_AT_ONCE = 64
+
+
+@dataclass
+class Backbone:
+    """encoder(batch) -> features [B, D] before normalisation, in eval mode and float32.
+
+    `trainable`: fnmatch patterns over the names of encoder.named_parameters(), the blocks that a
+    task vector has by default. `text_tower` maps texts to features [N, D] in the space of the
+    encoder's features; without one, heads are prototypes. `variant` says what distinguishes the
+    function from others with the same theta0, such as its pooling; it is part of the digest.
+    """
+
+    spec: BaseSpec
+    encoder: nn.Module
+    inputs: Inputs
+    trainable: tuple[str, ...]
+    logit_scale: float
+    templates: tuple[str, ...] = ()
+    text_tower: Callable[[Sequence[str]], Tensor] | None = None
+    variant: str = ""
+    digest: str = field(init=False)  # taken at once: later the encoder may be linearized in place
+
+    def __post_init__(self) -> None:
+        self.encoder.eval().requires_grad_(False)
+        preprocessing = {"inputs": self.inputs.description(), "variant": self.variant}
+        theta0 = params.digest(self.encoder.state_dict())
+        text = json.dumps([theta0, preprocessing], sort_keys=True)
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def modality(self) -> Literal["image", "text"]:
+        return "image" if self.inputs.modality == "image" else "text"
+
+    @property
+    def head_kind(self) -> Literal["text", "prototype"]:
+        return "text" if self.text_tower else "prototype"
+
+    @property
+    def device(self) -> torch.device:
+        return next(chain(self.encoder.parameters(), self.encoder.buffers())).device
+
+    def prepare(self, raw: bytes | str) -> Item:
+        """One input; BadSample when it is unreadable, ModalityMismatch for a text as image."""
+        return self.inputs.prepare(raw)
+
+    def collate(self, items: Sequence[Item]) -> Batch:
+        """A batch on the encoder's device."""
+        return self.inputs.collate(items, self.device)
+
+    @torch.no_grad()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Features [N, D] of texts in the space of the encoder's features, float32, on the CPU."""
+        if self.text_tower is None:
+            raise BadBase(f"base {self.spec} has no text tower; its heads are class prototypes")
+        chunks = [texts[i : i + TEXTS_AT_ONCE] for i in range(0, len(texts), TEXTS_AT_ONCE)]
+        return torch.cat([self.text_tower(chunk).float().cpu() for chunk in chunks])
+
+
+def present_blocks(spec: BaseSpec, encoder: nn.Module, table: Sequence[str]) -> tuple[str, ...]:
+    """The patterns of a table that match a parameter of this encoder; BadBase when none does."""
+    names = [name for name, _ in encoder.named_parameters()]
+    found = tuple(p for p in table if any(fnmatchcase(name, p) for name in names))
+    if not found:
+        raise BadBase(
+            f"base {spec}: none of the known transformer blocks {list(table)} is among its "
+            f"{len(names)} parameters, such as {names[:3]}; this family is not supported"
+        )
+    return found

@@ -1,0 +1,165 @@
+"""Text encoders of the transformers library: BERT-like encoders and GPT-2-like decoders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacl.backbone import hub
+from tacl.backbone.core import Backbone, present_blocks
+from tacl.backbone.inputs import Texts
+from tacl.backbone.spec import BaseSpec, is_path
+from tacl.errors import BadBase, BaseNotFound
+
+MAX_TOKENS = 128
+LOGIT_SCALE = 20.0
+TEMPLATES = ("This is about {}.",)
+TRAINABLE = (  # the transformer layers of each family; embeddings stay as they are
+    "model.encoder.*",  # BERT, RoBERTa, ELECTRA, MPNet
+    "model.transformer.*",  # DistilBERT
+    "model.layers.*",  # ModernBERT, Llama, Qwen
+    "model.h.*",  # GPT-2, BLOOM
+    "model.final_norm.*",
+    "model.norm.*",
+    "model.ln_f.*",
+)
+
+
+class SentenceEncoder(nn.Module):
+    """Pooled token features [B, D] of a transformers model."""
+
+    def __init__(self, model: nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.model = model
+        self.pooling = pooling
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        mask_BL = batch["attention_mask"]
+        tokens_BLD = self.model(
+            input_ids=batch["input_ids"], attention_mask=mask_BL, return_dict=True
+        ).last_hidden_state
+        if self.pooling == "cls":
+            return tokens_BLD[:, 0]
+        if self.pooling == "last":
+            rows = torch.arange(mask_BL.shape[0], device=mask_BL.device)
+            return tokens_BLD[rows, mask_BL.sum(1) - 1]
+        weights_BL1 = (mask_BL / mask_BL.sum(1, keepdim=True)).unsqueeze(-1)
+        return (tokens_BLD * weights_BL1.to(tokens_BLD.dtype)).sum(1)
+
+
+def load(spec: BaseSpec) -> Backbone:
+    """Raises BaseNotFound when there is nothing to load, BadBase when it cannot be used."""
+    with _access(spec) as where:
+        model, tokenizer, pooling = _read(spec, where)
+    encoder = SentenceEncoder(model, pooling)
+    inputs = Texts(tokenizer, spec.size or MAX_TOKENS)
+    _require_positions(spec, model, inputs.size)
+    trainable = present_blocks(spec, encoder, TRAINABLE)
+
+    def tower(texts: Sequence[str]) -> Tensor:
+        device = next(encoder.parameters()).device
+        return encoder(inputs.collate([inputs.prepare(text) for text in texts], device))
+
+    variant = f"pooling={pooling}"
+    return Backbone(spec, encoder, inputs, trainable, LOGIT_SCALE, TEMPLATES, tower, variant)
+
+
+def _access(spec: BaseSpec) -> AbstractContextManager[str]:
+    directory = Path(spec.name).expanduser()
+    if directory.is_dir():
+        if not (directory / "config.json").is_file():
+            raise BaseNotFound(f"base {spec}: the directory {directory} has no config.json")
+        return nullcontext(f"the directory {directory}")
+    if is_path(spec.name):
+        raise BaseNotFound(f"base {spec}: there is no directory {directory.absolute()}")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec.name):
+        raise BaseNotFound(f"base {spec}: {spec.name!r} is neither a directory nor a hub id")
+    return hub.within_reach()
+
+
+def _read(spec: BaseSpec, where: str) -> tuple[nn.Module, Any, str]:
+    from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    source = os.path.expanduser(spec.name)
+    logging.disable_progress_bar()
+    options = {"revision": spec.weights} if spec.weights else {}
+    try:
+        model, report = AutoModel.from_pretrained(
+            source,
+            dtype=torch.float32,
+            attn_implementation="sdpa",
+            use_safetensors=True,
+            output_loading_info=True,
+            **options,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+        pooling = _pooling(source, spec.weights, model)
+    except OSError as error:
+        raise BaseNotFound(
+            f"base {spec}: no directory {source}, or incomplete; looked in {where}: "
+            f"{hub.first_line(error)}; give a directory with config.json, model.safetensors and "
+            "tokenizer files"
+        ) from error
+    except (ValueError, RuntimeError, KeyError, ImportError) as error:
+        raise BadBase(
+            f"base {spec}: found in {where} and not usable: {hub.first_line(error)}"
+        ) from error
+    _require_text_encoder(spec, model)
+    _require_weights(spec, where, model, report)
+    return model, tokenizer, pooling
+
+
+def _require_text_encoder(spec: BaseSpec, model: Any) -> None:
+    if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
+        raise BadBase(
+            f"base {spec}: {type(model).__name__} is no plain text encoder or decoder; "
+            "image encoders are loaded with open_clip: or timm:"
+        )
+
+
+def _require_weights(spec: BaseSpec, where: str, model: Any, report: Any) -> None:
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # features are pooled here; an unused block must not be part of theta0
+    missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
+    if missing:
+        raise BadBase(
+            f"base {spec}: the weights in {where} lack {len(missing)} parameters of "
+            f"{type(model).__name__}, such as {missing[:3]}; give the weights of this architecture"
+        )
+
+
+def _require_positions(spec: BaseSpec, model: Any, size: int) -> None:
+    known = getattr(model.config, "max_position_embeddings", None)
+    if known is not None and size > known:
+        raise BadBase(f"base {spec}: size={size} tokens, but the model has {known} positions")
+
+
+def _pooling(source: str, revision: str | None, model: Any) -> str:
+    """As sentence-transformers wrote it down; else last token for decoders, mean for encoders."""
+    from transformers.utils.hub import cached_file
+
+    path = cached_file(
+        source,
+        "1_Pooling/config.json",
+        revision=revision,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        causal = any("CausalLM" in n or "LMHead" in n for n in model.config.architectures or ())
+        return "last" if causal or model.config.model_type == "gpt2" else "mean"
+    settings = json.loads(Path(path).read_text())
+    modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
+    chosen = [m for m, key in modes.items() if settings.get(f"pooling_mode_{key}")]
+    if len(chosen) != 1:
+        raise ValueError(f"{path} asks for a pooling other than one of {sorted(modes)}: {settings}")
+    return chosen[0]

@@ -1,0 +1,66 @@
+"""Looking things up on the Hugging Face hub within a bounded time.
+
+The libraries that download weights retry an unreachable hub for half a minute and then blame
+something else. Here the hub is asked once, briefly; when it does not answer, they are told to
+use their cache alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import huggingface_hub
+from huggingface_hub import constants
+
+SECONDS = 5.0
+
+
+def reachable(seconds: float = SECONDS) -> bool:
+    """Whether the hub answers at all, in at most about `seconds` (name look-up included)."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    answered = threading.Event()
+    # A thread, because the look-up of a name obeys no time limit of the HTTP client.
+    threading.Thread(target=_ask, args=(answered, seconds), daemon=True).start()
+    return answered.wait(seconds)
+
+
+def _ask(answered: threading.Event, seconds: float) -> None:
+    try:
+        huggingface_hub.get_session().head(constants.ENDPOINT, timeout=seconds)
+    except Exception:  # whatever the reason, the answer is: not reachable
+        return
+    answered.set()
+
+
+@contextmanager
+def within_reach() -> Iterator[str]:
+    """Inside, downloads work when the hub answers and fail at once when it does not.
+
+    Gives the words in which an error says where was looked.
+    """
+    before = constants.HF_HUB_OFFLINE
+    online = reachable()
+    constants.HF_HUB_OFFLINE = not online
+    try:
+        yield _where(online, before)
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _where(online: bool, forbidden: bool) -> str:
+    cache = f"the local cache {constants.HF_HUB_CACHE}"
+    if online:
+        return f"{cache} and the hub {constants.ENDPOINT}"
+    if forbidden:
+        return f"{cache} alone (HF_HUB_OFFLINE is set)"
+    return f"{cache} alone (the hub {constants.ENDPOINT} gave no answer within {SECONDS:.0f} s)"
+
+
+def first_line(error: BaseException) -> str:
+    """What a library said, without its pages of advice."""
+    text = str(error).strip() or type(error).__name__
+    line = " ".join(text.split("\n\n")[0].split())
+    return line if len(line) <= 400 else line[:400] + " ..."

@@ -1,0 +1,135 @@
+"""From raw bytes or text to what an encoder eats: the preprocessing, a part of a base's digest.
+
+Item: one prepared input, uint8 [3, S, S] (an image) or int64 [L] (token ids, truncated, with
+special tokens). Batch: float32 [B, 3, S, S], or {"input_ids", "attention_mask"} of int64 [B, L].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tacl.errors import BadSample, ModalityMismatch
+
+Item = Tensor
+Batch = Tensor | dict[str, Tensor]
+
+MAX_ASPECT = 50  # a longer strip would be enlarged to more memory than any picture is worth
+
+
+class Inputs(Protocol):
+    @property
+    def modality(self) -> str: ...
+    def prepare(self, raw: bytes | str) -> Item: ...
+    def collate(self, items: Sequence[Item], device: torch.device) -> Batch: ...
+    def description(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Images:
+    """RGB, bicubic resize of the shorter side to `size`, centre crop, then (x - mean) / std."""
+
+    size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    modality = "image"
+
+    def prepare(self, raw: bytes | str) -> Item:
+        """uint8 [3, S, S]; BadSample when the bytes are no whole image."""
+        if isinstance(raw, str):
+            raise ModalityMismatch(f"the base reads images and was given the text {raw[:40]!r}")
+        image = self._crop(_decode(raw))
+        return (
+            torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+            .view(self.size, self.size, 3)
+            .permute(2, 0, 1)
+            .contiguous()
+        )
+
+    def _crop(self, image: Image.Image) -> Image.Image:
+        width, height = image.size
+        if max(width, height) > MAX_ASPECT * min(width, height):
+            raise BadSample(f"an image of {width} x {height} pixels is too long and narrow to crop")
+        factor = self.size / min(width, height)
+        width, height = (max(self.size, round(side * factor)) for side in image.size)
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling.BICUBIC)
+        left, top = (width - self.size) // 2, (height - self.size) // 2
+        return image.crop((left, top, left + self.size, top + self.size))
+
+    def collate(self, items: Sequence[Item], device: torch.device) -> Tensor:
+        """float32 [B, 3, S, S], normalised."""
+        pixels = torch.stack(list(items)).to(device).float() / 255
+        mean, std = (torch.tensor(v, device=device).view(3, 1, 1) for v in (self.mean, self.std))
+        return (pixels - mean) / std
+
+    def description(self) -> dict[str, Any]:
+        return {
+            "size": self.size,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "resize": "bicubic",
+        }
+
+
+def _decode(raw: bytes) -> Image.Image:
+    try:
+        with Image.open(io.BytesIO(raw)) as image:
+            return image.convert("RGB")
+    except Exception as error:  # the decoders raise a dozen types on foreign bytes, all mean this
+        raise BadSample(f"unreadable image ({len(raw)} bytes): {error}") from error
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Token ids of one tokenizer, cut at `size` tokens, padded on the right within a batch."""
+
+    tokenizer: Any  # a transformers tokenizer
+    size: int
+    modality = "text"
+
+    def prepare(self, raw: bytes | str) -> Item:
+        """int64 [L], 1 <= L <= size; BadSample when there is no text in it."""
+        text = raw if isinstance(raw, str) else _utf8(raw)
+        ids = self._ids(text)
+        if not ids:
+            raise BadSample(f"the text {text[:40]!r} has no tokens")
+        return torch.tensor(ids, dtype=torch.int64)
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, truncation=True, max_length=self.size, padding=False)[
+            "input_ids"
+        ]
+
+    def collate(self, items: Sequence[Item], device: torch.device) -> dict[str, Tensor]:
+        """input_ids and attention_mask, int64 [B, longest]; padding has mask 0."""
+        pad = self.tokenizer.pad_token_id or 0
+        ids = torch.nn.utils.rnn.pad_sequence(list(items), batch_first=True, padding_value=pad)
+        lengths = torch.tensor([len(item) for item in items])
+        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
+        return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+
+    def description(self) -> dict[str, Any]:
+        vocabulary = json.dumps(sorted(self.tokenizer.get_vocab().items()), ensure_ascii=True)
+        return {
+            "size": self.size,
+            "vocabulary": hashlib.sha256(vocabulary.encode()).hexdigest(),
+            "probe": self._ids(
+                "The QUICK brown-fox, don't: caf\u00e9 42!"
+            ),  # casing, accents, ends
+        }
+
+
+def _utf8(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadSample(f"the base reads texts; {len(raw)} bytes are not UTF-8: {error}") from error

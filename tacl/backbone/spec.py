@@ -1,0 +1,64 @@
+"""The name of a pre-trained encoder, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N]."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tacl.errors import BadBase
+
+SCHEMES = ("embedded", "hf", "open_clip", "timm")
+EXAMPLES = (
+    "embedded, hf:DIRECTORY_OR_ID, open_clip:ViT-B-32@openai, timm:NAME@FILE.safetensors?size=96"
+)
+
+
+@dataclass(frozen=True)
+class BaseSpec:
+    """`size` is the longest input: pixels of the square for images, tokens for texts."""
+
+    scheme: str
+    name: str = ""
+    weights: str | None = None
+    size: int | None = None
+
+    @staticmethod
+    def parse(text: str) -> BaseSpec:
+        """Raises BadBase, naming the forms that exist."""
+        body, question, options = text.partition("?")
+        scheme, _, rest = body.partition(":")
+        if scheme not in SCHEMES:
+            raise BadBase(f"base {text!r}: no scheme {scheme!r}; the forms are {EXAMPLES}")
+        if scheme == "embedded" and rest:
+            raise BadBase(f"base {text!r}: the embedded encoder has no name; write `embedded`")
+        name, weights = _name_and_weights(scheme, rest)
+        if scheme != "embedded" and (not name or weights == ""):
+            raise BadBase(
+                f"base {text!r}: a name or its weights are empty; the forms are {EXAMPLES}"
+            )
+        return BaseSpec(scheme, name, weights, _size(text, options) if question else None)
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name else ""
+        weights = f"@{self.weights}" if self.weights else ""
+        size = f"?size={self.size}" if self.size else ""
+        return f"{self.scheme}{name}{weights}{size}"
+
+
+def is_path(name: str) -> bool:
+    """A name that can only mean a directory, never an id on a hub."""
+    return name.startswith(("/", "./", "../", "~")) or name in (".", "..") or name.count("/") > 1
+
+
+def _name_and_weights(scheme: str, rest: str) -> tuple[str, str | None]:
+    if scheme in ("hf", "open_clip") and is_path(rest):
+        return rest, None  # a directory holds its own weights, and may have @ in its name
+    name, at, weights = rest.partition("@")
+    return name, weights if at else None
+
+
+def _size(text: str, options: str) -> int:
+    match = re.fullmatch(r"size=([1-9]\d{0,4})", options)
+    if not match:
+        raise BadBase(f"base {text!r}: {options!r} is no option; the one option is size=N, N >= 1")
+    return int(match[1])

@@ -1,0 +1,86 @@
+"""Image encoders of timm; they have no text tower, so their heads are class prototypes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from tacl.backbone import hub
+from tacl.backbone.core import Backbone
+from tacl.backbone.inputs import Images
+from tacl.backbone.spec import BaseSpec
+from tacl.errors import BadBase, BaseNotFound
+
+LOGIT_SCALE = 16.0
+TRAINABLE = ("*",)
+
+
+def load(spec: BaseSpec) -> Backbone:
+    """Raises BaseNotFound when there is nothing to load, BadBase when it cannot be used."""
+    import timm
+
+    if not timm.is_model(spec.name):
+        near = timm.list_models(f"*{spec.name.split('.')[0][-12:]}*")[:3]
+        raise BaseNotFound(
+            f"base {spec}: timm has no model {spec.name!r}; similar: {near or 'none'}"
+        )
+    model = _with_file(spec, Path(spec.weights).expanduser()) if spec.weights else _with_hub(spec)
+    config = model.pretrained_cfg
+    size = _sized(spec, model, config["input_size"][-1])
+    inputs = Images(size, tuple(config["mean"]), tuple(config["std"]))
+    return Backbone(spec, model, inputs, TRAINABLE, LOGIT_SCALE)
+
+
+def _with_file(spec: BaseSpec, path: Path) -> Any:
+    import timm
+
+    if not path.is_file():
+        raise BaseNotFound(f"base {spec}: there is no file {path.absolute()} with the weights")
+    state = _state(spec, path)
+    model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
+    classifier = model.pretrained_cfg.get("classifier") or ()
+    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    state = {k: v for k, v in state.items() if k.rpartition(".")[0] not in heads}
+    try:
+        model.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        raise BadBase(
+            f"base {spec}: the weights in {path} are not of {spec.name}: {hub.first_line(error)}"
+        ) from error
+    return model
+
+
+def _state(spec: BaseSpec, path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise BadBase(f"base {spec}: {path} is no whole safetensors file: {error}") from error
+
+
+def _with_hub(spec: BaseSpec) -> Any:
+    import timm
+
+    with hub.within_reach() as where:
+        try:  # with the pre-trained number of classes the library checks every name
+            model: Any = timm.create_model(spec.name, pretrained=True)
+        except Exception as error:  # a download fails in many ways; all mean: not to be had
+            advice = "give the weights as a file: @FILE.safetensors"
+            raise BaseNotFound(
+                f"base {spec}: looked in {where}: {hub.first_line(error)}; {advice}"
+            ) from error
+    model.reset_classifier(0)
+    return model
+
+
+def _sized(spec: BaseSpec, model: Any, native: int) -> int:
+    if spec.size is None or spec.size == native:
+        return native
+    if hasattr(model, "set_input_size"):  # transformers resample their position embeddings
+        model.set_input_size(img_size=spec.size)
+    elif model.pretrained_cfg.get("fixed_input_size"):
+        raise BadBase(f"base {spec}: {spec.name} takes images of {native} pixels only")
+    return spec.size

@@ -1,0 +1,103 @@
+"""Everything that can be wrong with what a person asked for, as classes; one message says it all.
+
+A message says what was asked, what was found and what to do. Exit codes and HTTP statuses are
+given to these classes elsewhere: here is only the meaning.
+"""
+
+from __future__ import annotations
+
+
+class TaclError(Exception):
+    """Base of every error that is an answer to a person, not a defect of the program."""
+
+
+class BaseNotFound(TaclError):
+    """The pre-trained encoder, or its weights, is not where it was looked for."""
+
+
+class BadBase(TaclError):
+    """The pre-trained encoder was found and cannot be used as asked."""
+
+
+class BadSample(TaclError):
+    """One input is unreadable: a truncated image, or something that is not text."""
+
+
+class DataNotFound(TaclError):
+    """No data set at the path or id that was given."""
+
+
+class BadColumns(TaclError):
+    """The columns of a data set do not say which is the input and which is the class."""
+
+
+class EmptySplit(TaclError):
+    """A part of the data that is needed has no rows."""
+
+
+class TooFewClasses(TaclError):
+    """A classification task needs at least two classes with rows."""
+
+
+class LabelOutOfRange(TaclError):
+    """A label is outside the list of classes."""
+
+
+class ModalityMismatch(TaclError):
+    """Images were given to a text encoder, or texts to an image encoder."""
+
+
+class BadName(TaclError):
+    """A name has illegal characters."""
+
+
+class NameTaken(TaclError):
+    """A name is in use already."""
+
+
+class UnknownTask(TaclError):
+    """No task of this name."""
+
+
+class UnknownVector(TaclError):
+    """A recipe names a vector, version or alias that does not exist."""
+
+
+class BadRecipe(TaclError):
+    """A recipe cannot be read, or contradicts itself."""
+
+
+class MixedRegimes(TaclError):
+    """Linearized and ordinary vectors do not add up: they live in different models."""
+
+
+class BaseMismatch(TaclError):
+    """A vector belongs to another pre-trained encoder."""
+
+
+class NoComposition(TaclError):
+    """A question was asked before a model was composed."""
+
+
+class CorruptBlob(TaclError):
+    """A stored file is truncated, altered or of another format than its name says."""
+
+
+class NotPlaceable(TaclError):
+    """The cluster will never have the room that was asked for."""
+
+
+class RunFailed(TaclError):
+    """A run ended without its result."""
+
+
+class ClusterNotRunning(TaclError):
+    """There is no cluster to talk to."""
+
+
+class HomeInUse(TaclError):
+    """The home directory belongs to another running cluster, or to another base."""
+
+
+class BadConfig(TaclError):
+    """A setting has an impossible value, or settings contradict each other."""
