@@ -1,0 +1,23 @@
+"""Forward-mode derivatives carried through unchanged model code.
+
+A `DualTensor` is a pair (primal, tangent). It travels through the model's own `forward` by the
+`__torch_function__` protocol; every function it meets is answered by a rule (one file per
+family), or by `torch.func.jvp` on that one function, which is counted.
+"""
+
+from tacl.dual import attention, elementwise, linear, norm, pooling, shape  # registers the rules
+from tacl.dual.fallback import fallbacks
+from tacl.dual.tensor import DualTensor, primal, tangent
+
+__all__ = [
+    "DualTensor",
+    "attention",
+    "elementwise",
+    "fallbacks",
+    "linear",
+    "norm",
+    "pooling",
+    "primal",
+    "shape",
+    "tangent",
+]

@@ -1,0 +1,148 @@
+"""Attention: scaled dot product, and the multi-head function behind nn.MultiheadAttention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tacl.dual.elementwise import softmax_tangent
+from tacl.dual.tensor import dual, primal, register, tangent, total
+
+
+@register("scaled_dot_product_attention")
+def attention(
+    func: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """With S = q k^T s, P = softmax S:  S' = (q'k^T + q k'^T) s,  o' = P'v + P v'.
+
+    Shapes: query [..., L, E], key [..., S, E], value [..., S, V].
+    """
+    if dropout_p > 0:
+        raise NotImplementedError("attention dropout: put the model into eval mode first")
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
+    q, k, v = primal(query), primal(key), primal(value)
+    tq, tk, tv = tangent(query), tangent(key), tangent(value)
+    s = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    bias = _additive_mask(primal(attn_mask), is_causal, q, k)
+
+    scores = (q * s) @ k.transpose(-2, -1)
+    if bias is not None:
+        scores = scores + bias
+    p = torch.ops.aten._safe_softmax(scores, -1)  # a fully masked row attends to nothing
+
+    t_scores = total(
+        None if tq is None else (tq * s) @ k.transpose(-2, -1),
+        None if tk is None else (q * s) @ tk.transpose(-2, -1),
+        tangent(attn_mask),
+    )
+    t_p = None if t_scores is None else softmax_tangent(t_scores.expand(p.shape), p, -1)
+    derivative = total(None if t_p is None else t_p @ v, None if tv is None else p @ tv)
+    return dual(p @ v, derivative)
+
+
+def _additive_mask(mask: Tensor | None, is_causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
+    """Masks as a term of the scores: 0 where attention is allowed, -inf where it is not."""
+    if is_causal:
+        allowed = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        mask = allowed if mask is None else mask
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, -math.inf)
+
+
+@register("multi_head_attention_forward")
+def multi_head_attention(
+    func: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Any,
+    in_proj_bias: Any,
+    bias_k: Any,
+    bias_v: Any,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Any,
+    out_proj_bias: Any,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Any = None,
+    k_proj_weight: Any = None,
+    v_proj_weight: Any = None,
+    static_k: Any = None,
+    static_v: Any = None,
+    is_causal: bool = False,
+    **rest: Any,
+) -> Any:
+    """Projections, attention per head, output projection; inputs are [L, B, E].
+
+    Written with torch functions on duals, so the rules above do the work. Rare variants go to
+    the fallback.
+    """
+    rare = (
+        need_weights or add_zero_attn or query.dim() != 3,
+        bias_k is not None or static_k is not None or static_v is not None,
+    )
+    if any(rare):
+        return NotImplemented
+    if training and dropout_p > 0:
+        raise NotImplementedError("attention dropout: put the model into eval mode first")
+    # Batch first again: contiguous rows are what matrix products are fast on.
+    if query is key and key is value and not use_separate_proj_weight:
+        packed = F.linear(query.transpose(0, 1), in_proj_weight, in_proj_bias)
+        q, k, v = packed.chunk(3, dim=-1)
+    else:
+        separate = (q_proj_weight, k_proj_weight, v_proj_weight)
+        weights = separate if use_separate_proj_weight else in_proj_weight.chunk(3)
+        biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+        inputs = (query, key, value)
+        q, k, v = (
+            F.linear(x.transpose(0, 1), w, b)
+            for x, w, b in zip(inputs, weights, biases, strict=True)
+        )
+    q, k, v = (x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
+    mask = _merged_mask(attn_mask, key_padding_mask, q.shape, q.dtype)
+    heads_BHLE = F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal and mask is None)
+    joined = heads_BHLE.transpose(1, 2).flatten(2)
+    return F.linear(joined, out_proj_weight, out_proj_bias).transpose(0, 1), None
+
+
+def _merged_mask(
+    attn_mask: Any, padding_BS: Tensor | None, shape: torch.Size, dtype: torch.dtype
+) -> Any:
+    """nn.MultiheadAttention's masks (True forbids) as one additive mask [.., .., L, S]."""
+
+    def additive(mask: Any) -> Any:
+        if mask is None or mask.dtype != torch.bool:
+            return mask
+        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+            mask, -math.inf
+        )
+
+    mask, padding = additive(attn_mask), additive(padding_BS)
+    if mask is not None and mask.dim() == 3:  # [B * H, L, S]
+        mask = mask.unflatten(0, (shape[0], shape[1]))
+    if padding is None:
+        return mask
+    padding = padding[:, None, None, :]
+    return padding if mask is None else mask + padding
