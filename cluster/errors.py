@@ -1,0 +1,58 @@
+"""One table: error class -> exit code of the command line -> HTTP status.
+
+Codes are part of the contract: scripts branch on them, so a code is never given to another class.
+0 is success, 1 a defect of the program, 2 a command line that cannot be parsed.
+"""
+
+from __future__ import annotations
+
+from tacl import errors as e
+
+UNEXPECTED = (1, 500)
+
+TABLE: dict[type[e.TaclError], tuple[int, int]] = {
+    # the encoder
+    e.BaseNotFound: (10, 404),
+    e.BadBase: (11, 422),
+    e.BaseMismatch: (12, 409),
+    # data
+    e.DataNotFound: (20, 404),
+    e.BadColumns: (21, 422),
+    e.BadSample: (22, 422),
+    e.EmptySplit: (23, 422),
+    e.TooFewClasses: (24, 422),
+    e.LabelOutOfRange: (25, 422),
+    e.ModalityMismatch: (26, 422),
+    # names and recipes
+    e.BadName: (30, 422),
+    e.NameTaken: (31, 409),
+    e.UnknownTask: (32, 404),
+    e.UnknownVector: (33, 404),
+    e.BadRecipe: (34, 422),
+    e.MixedRegimes: (35, 409),
+    e.NoComposition: (36, 409),
+    # running
+    e.RunFailed: (40, 500),
+    e.NotPlaceable: (41, 409),
+    e.CorruptBlob: (42, 500),
+    e.BadConfig: (43, 422),
+    # the installation
+    e.ClusterNotRunning: (50, 503),
+    e.HomeInUse: (51, 409),
+}
+
+
+def _codes(error: BaseException) -> tuple[int, int]:
+    """The row of the nearest class in the table, so that a subclass needs no row of its own."""
+    for cls in type(error).__mro__:
+        if cls in TABLE:
+            return TABLE[cls]
+    return UNEXPECTED
+
+
+def exit_code(error: BaseException) -> int:
+    return _codes(error)[0]
+
+
+def http_status(error: BaseException) -> int:
+    return _codes(error)[1]
