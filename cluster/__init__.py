@@ -1,0 +1,1 @@
+"""What is durable and what is remote: coordinator, registry, blobs, samples, learners, client."""

@@ -1,0 +1,261 @@
+"""What travels between client, coordinator and learners: plain frozen data, by value or by digest.
+
+Nothing here imports torch, ray or SQL: the control plane and its tests start in milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Modality = Literal["image", "text"]
+Regime = Literal["linearized", "ordinary"]
+GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
+CHAMPION = "champion"  # the alias a task's published versions move
+
+
+def identity(kind: str, parts: Mapping[str, object]) -> str:
+    """sha256 hex of a JSON-able value: the name of whatever is decided by exactly these parts."""
+    text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Message(BaseModel):
+    """Immutable, and strict about unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BlobRef(Message):
+    """An immutable Parquet file in the blob store.
+
+    Columns of a data blob: `input` (binary: an image's original bytes, or string: a text) and
+    `label` (int64). Columns of a shard blob: `input` and `probe` (bool): the 64 probe rows that
+    no step ever trains on.
+    """
+
+    digest: str  # sha256 of the bytes
+    rows: int
+
+
+class Options(Message):
+    """What a submitter may choose for a run; None means the rule of `tacl.config` decides."""
+
+    penalty: Literal["cyclical", "strict", "none"] = "cyclical"
+    norm: Literal["l2", "l2_squared"] | None = None
+    strength: float | None = None  # lambda, dimensionless
+    steps: int | None = None
+    learning_rate: float | None = None
+    batch: int | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    engine: Literal["deepspeed", "plain"] = "deepspeed"
+    zero_stage: Literal[0, 1, 2] | None = None  # None: 0 on one worker, 2 on several
+    workers: int = 1
+    cpus_per_worker: int = 1
+    gpus_per_worker: int = 0
+    refresh: Literal["never", "on_arrival"] = "never"
+    seed: int = 0
+
+
+class Submission(Message):
+    """A checked task, as `ingest` made it: its data already lie in the blob store."""
+
+    request_id: str
+    name: str
+    owner: str
+    modality: Modality
+    classes: tuple[str, ...]
+    templates: tuple[str, ...] = ()
+    train: BlobRef
+    validation: BlobRef
+    test: BlobRef
+    shard: BlobRef
+    options: Options = Options()
+
+
+class Submitted(Message):
+    """The answer to a submission (the same for the same request id)."""
+
+    task: str
+    run_id: str
+    state: str
+
+
+class Shard(Message):
+    """One version of one task's unlabelled samples, as a learner is told of it.
+
+    A later version of a task's shard takes the place of the earlier one and holds its rows too.
+    """
+
+    task: str  # a task's name, or GENERIC
+    ordinal: int  # order of arrival of the task; GENERIC is 0
+    blob: BlobRef
+    version: int = 1
+
+
+class VectorRef(Message):
+    """One published version of one task's vector."""
+
+    task: str
+    version: int  # 1, 2, ...
+    digest: str  # content digest of the vector
+    blob: str  # blob digest of its safetensors file
+    head_blob: str  # blob digest of the task's head (safetensors)
+    run_id: str
+    parent: int | None = None  # the version it was refreshed from
+    regime: Regime = "linearized"
+    accepted_metrics: dict[str, float] = {}
+
+
+class Pair(Message):
+    """tau_jp of one vector on one task's probe (method.md section 3): mean, error, size."""
+
+    task: str  # whose vector
+    version: int
+    vector_digest: str
+    on: str  # whose probe
+    shard_digest: str
+    tau_jp: float  # mean over the probe of |J tau|_2, raw
+    standard_error: float
+    rows: int
+
+
+class Base(Message):
+    """The one pre-trained encoder of a home."""
+
+    spec: str
+    digest: str
+    modality: Modality
+    head_kind: Literal["text", "prototype"]
+
+
+class TrainWork(Message):
+    """Train one task: digests in, a `Trained` out. `run_id` names the checkpoints too."""
+
+    kind: Literal["train"] = "train"
+    run_id: str
+    base: Base
+    submission: Submission
+    attempt: int
+
+
+class RefreshWork(Message):
+    """Label-free refresh of `vector` against the shards of all other tasks (method.md 8)."""
+
+    kind: Literal["refresh"] = "refresh"
+    run_id: str
+    base: Base
+    vector: VectorRef
+    own: Shard
+    others: tuple[Shard, ...]
+    options: Options
+    attempt: int
+
+
+class MeasureWork(Message):
+    """Measure tau_jp for every (vector, shard) pair named."""
+
+    kind: Literal["measure"] = "measure"
+    run_id: str
+    base: Base
+    pairs: tuple[tuple[VectorRef, Shard], ...]
+    attempt: int
+
+
+class RecipeTerm(Message):
+    """One vector of a composition, pinned."""
+
+    coefficient: float
+    vector: VectorRef
+
+
+class Composition(Message):
+    """A user's model: a recipe of pinned vectors. Its digest names it."""
+
+    digest: str
+    user: str
+    method: Literal["sum"] = "sum"
+    terms: tuple[RecipeTerm, ...]
+
+
+class TaskData(Message):
+    """What evaluation needs of one task."""
+
+    name: str
+    classes: tuple[str, ...]
+    head_blob: str
+    test: BlobRef
+    individual: VectorRef  # the vector as first trained
+
+
+class EvaluateWork(Message):
+    """Evaluate a composition on the test split of every task it names."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    run_id: str
+    base: Base
+    composition: Composition
+    tasks: tuple[TaskData, ...]
+    attempt: int
+
+
+Work = TrainWork | RefreshWork | MeasureWork | EvaluateWork
+
+
+class Progress(Message):
+    """Where a run is after its latest optimizer step."""
+
+    step: int  # optimizer steps done
+    steps: int
+    loss: float
+    penalty: float | None = None
+
+
+class Trained(Message):
+    """A finished training run; the vector and head files are already in the blob store."""
+
+    vector_digest: str
+    vector_blob: str
+    head_blob: str
+    config: dict[str, object]  # the whole algorithm configuration, defaults resolved
+    metrics: dict[str, float]  # validation_zero_shot, validation_accuracy, seconds, ...
+    curves: dict[str, list[float]]  # step, loss, penalty
+    norm: float  # |tau|_2
+    pairs: tuple[Pair, ...] = ()  # its row of the tau_jp matrix; version is filled on publish
+
+
+class Refreshed(Message):
+    """A finished refresh: a new vector, or the reason why the old one stays."""
+
+    accepted: bool
+    reason: str
+    vector_digest: str | None = None
+    vector_blob: str | None = None
+    config: dict[str, object]
+    metrics: dict[str, float]  # own_change, interference_before, interference_after, seconds
+    curves: dict[str, list[float]]
+    norm: float | None = None
+    pairs: tuple[Pair, ...] = ()
+
+
+class Measured(Message):
+    """Every pair that was asked for."""
+
+    pairs: tuple[Pair, ...]
+
+
+class Evaluated(Message):
+    """Accuracies in [0, 1] on the test split (method.md section 4)."""
+
+    per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows
+    absolute: float
+    normalized: float
+    class_incremental: float
+    seconds: float
+
+
+Result = Trained | Refreshed | Measured | Evaluated
