@@ -85,7 +85,10 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
         )
     if weights in tags:
         return hub.within_reach()
-    if not Path(weights).expanduser().is_file():
+    file = Path(weights).expanduser()
+    if file.is_file() and file.suffix != ".safetensors":
+        raise BadBase(f"base {spec}: {file.name} is no .safetensors file; others may hold programs")
+    if not file.is_file():
         raise BaseNotFound(
             f"base {spec}: {weights!r} is neither a file nor a tag of {spec.name}; "
             f"tags: {', '.join(tags) or '-'}"

@@ -1,0 +1,1 @@
+"""Vectors and coefficients give a model."""

@@ -1,0 +1,58 @@
+"""theta0 + sum_t c_t tau_t: addition, negation, any subset, any coefficients (arXiv 2212.04089)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tacl.compose.terms import Term, parse_recipe, parse_term
+from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
+from tacl.params import Params
+from tacl.vectors import TaskVector
+
+__all__ = ["Term", "composed", "parse_recipe", "parse_term", "require_one_model"]
+
+
+def composed(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+    """sum_t c_t tau_t, dense float32; a block that a vector does not have is zero in it.
+
+    Vectors are added in the order of their digests, so that a recipe's model does not depend, not
+    even in its last bit, on the order in which the recipe was written.
+    """
+    require_one_model(vectors)
+    terms = zip(coefficients, vectors, strict=True)
+    total: Params = {}
+    for coefficient, vector in sorted(terms, key=lambda term: (term[1].digest, term[0])):
+        _accumulate(total, coefficient, vector)
+    return total
+
+
+def require_one_model(vectors: Sequence[TaskVector]) -> None:
+    """Raises BadRecipe, BaseMismatch or MixedRegimes when the vectors do not add up."""
+    if not vectors:
+        raise BadRecipe("a composition needs at least one vector")
+    first, *others = vectors
+    for other in others:
+        if other.base != first.base:
+            raise BaseMismatch(
+                f"{first.task} belongs to the base {first.base[:12]} and {other.task} to "
+                f"{other.base[:12]}; vectors of different encoders do not add up"
+            )
+        if other.regime != first.regime:
+            raise MixedRegimes(
+                f"{first.task} is {first.regime} and {other.task} is {other.regime}; "
+                "compose vectors of one regime"
+            )
+
+
+def _accumulate(total: Params, coefficient: float, vector: TaskVector) -> None:
+    for name, block in vector.blocks.items():
+        value = block.dense()
+        if name not in total:
+            total[name] = coefficient * value
+        elif total[name].shape != value.shape:
+            raise BadRecipe(
+                f"block {name} of {vector.task} has shape {tuple(value.shape)}, "
+                f"and {tuple(total[name].shape)} in the other vectors"
+            )
+        else:
+            total[name].add_(value, alpha=coefficient)

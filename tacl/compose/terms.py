@@ -1,0 +1,70 @@
+"""The terms of a recipe as a person writes them: [+|-][COEFFICIENT*]NAME[@ALIAS|@vN].
+
+Knows no tensors, so that a recipe is checked where it is typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tacl.errors import BadRecipe
+
+GRAMMAR = "[+|-][COEFFICIENT*]NAME[@ALIAS|@vN], such as +faces, -0.5*digits, signs@v2, x@champion"
+_TERM = re.compile(
+    r"(?P<sign>[+-]?)"
+    r"(?:(?P<coefficient>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\*)?"
+    r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
+    r"(?:@(?:v(?P<version>[1-9]\d*)|(?P<alias>[A-Za-z_][A-Za-z0-9_-]*)))?"
+)
+_VERSION_LIKE = re.compile(r"v\d+")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A coefficient times a vector; without version or alias, the task's current vector."""
+
+    coefficient: float
+    name: str
+    version: int | None = None
+    alias: str | None = None
+
+    def __str__(self) -> str:
+        """parse_term(str(term)) == term."""
+        sign = "-" if self.coefficient < 0 else "+"
+        size = abs(self.coefficient)
+        factor = "" if size == 1 else f"{size!r}*"
+        return f"{sign}{factor}{self.vector}"
+
+    @property
+    def vector(self) -> str:
+        """NAME[@ALIAS|@vN]"""
+        reference = f"v{self.version}" if self.version is not None else self.alias
+        return self.name if reference is None else f"{self.name}@{reference}"
+
+
+def parse_term(text: str) -> Term:
+    """Raises BadRecipe with the grammar."""
+    match = _TERM.fullmatch(text.strip())
+    if not match or (match["alias"] and _VERSION_LIKE.fullmatch(match["alias"])):
+        raise BadRecipe(f"{text!r} is no term of a recipe; a term is {GRAMMAR}")
+    size = float(match["coefficient"] or 1)
+    if size in (0.0, float("inf")):
+        raise BadRecipe(f"{text!r}: the coefficient {size} says nothing; leave the term out")
+    version = int(match["version"]) if match["version"] else None
+    sign = -1.0 if match["sign"] == "-" else 1.0
+    return Term(sign * size, match["name"], version, match["alias"])
+
+
+def parse_recipe(texts: Sequence[str]) -> list[Term]:
+    """At least one term, and no vector twice; raises BadRecipe."""
+    if not texts:
+        raise BadRecipe(f"a recipe needs at least one term; a term is {GRAMMAR}")
+    terms = [parse_term(text) for text in texts]
+    counts = Counter(term.vector for term in terms)
+    twice = sorted(vector for vector, count in counts.items() if count > 1)
+    if twice:
+        raise BadRecipe(f"{', '.join(twice)} more than once; write one term with the coefficient")
+    return terms
