@@ -1,0 +1,113 @@
+"""The home directory: one installation, with one base. Who finds what where, and two small files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from cluster.blobs import Blobs
+from cluster.messages import Base, BlobRef, Message
+from tacl.errors import BadConfig, ClusterNotRunning
+
+M = TypeVar("M", bound=Message)
+
+
+class Settings(Message):
+    """What `tacl up` decided the first time; written once."""
+
+    base: Base
+    generic: BlobRef  # the reference shard
+    blobs: str  # URI of the blob store
+
+
+class Running(Message):
+    """The cluster that serves a home now; there while it runs."""
+
+    pid: int  # of the head process
+    address: str  # of Ray's GCS
+    token: str  # path of the file with Ray's authentication token
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths under one directory."""
+
+    path: Path
+
+    @property
+    def settings_file(self) -> Path:
+        return self.path / "settings.json"
+
+    @property
+    def running_file(self) -> Path:
+        return self.path / "cluster.json"
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def registry_url(self) -> str:
+        return f"sqlite:///{self.path / 'registry.sqlite'}"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per run."""
+        return self.path / "checkpoints"
+
+    def settings(self) -> Settings | None:
+        """None before the first `tacl up`; BadConfig when the file is damaged."""
+        return _read(self.settings_file, Settings)
+
+    def blobs(self) -> Blobs:
+        """The store that the settings name; ClusterNotRunning before the first `tacl up`."""
+        settings = self.settings()
+        if settings is None:
+            raise ClusterNotRunning(f"{self.path} is no home of TACL yet; run `tacl up` first")
+        return Blobs(settings.blobs, cache=self.path / "cache")
+
+    def running(self) -> Running | None:
+        """None when no cluster serves this home, a killed one included."""
+        running = _read(self.running_file, Running)
+        return running if running and _alive(running.pid) else None
+
+
+def write(path: Path, message: Message) -> None:
+    """The whole file or the old one, whatever dies."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("w") as stream:
+        stream.write(message.model_dump_json(indent=2) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.rename(path)
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    try:
+        return kind.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise BadConfig(f"{path} cannot be read: {error}. Restore it from a backup.") from error
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's: alive
+        return True
+    return True
