@@ -1,8 +1,12 @@
-"""The home directory: one installation, with one base. Who finds what where, and two small files."""
+"""The home directory: one installation, with one base. What lies where, and two small files."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +15,7 @@ from pydantic import ValidationError
 
 from cluster.blobs import Blobs
 from cluster.messages import Base, BlobRef, Message
-from tacl.errors import BadConfig, ClusterNotRunning
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 M = TypeVar("M", bound=Message)
 
@@ -81,7 +85,29 @@ class Home:
     def running(self) -> Running | None:
         """None when no cluster serves this home, a killed one included."""
         running = _read(self.running_file, Running)
-        return running if running and _alive(running.pid) else None
+        return running if running and self._locked() else None
+
+    @contextmanager
+    def lock(self, patience: float = 1.0) -> Iterator[None]:
+        """Held by the head for its life; gone with its process, however that ends. HomeInUse."""
+        with self.lock_file.open("a") as file:
+            until = time.monotonic() + patience  # somebody may just be looking
+            while not _try_lock(file.fileno(), fcntl.LOCK_EX):
+                if time.monotonic() > until:
+                    raise HomeInUse(
+                        f"{self.path} is served by another cluster (process "
+                        f"{running.pid if (running := self.running()) else 'starting'}). "
+                        "Stop it with `tacl down`, or use another --home."
+                    )
+                time.sleep(0.02)
+            yield
+
+    def _locked(self) -> bool:
+        try:
+            with self.lock_file.open() as file:
+                return not _try_lock(file.fileno(), fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
 
 
 def write(path: Path, message: Message) -> None:
@@ -103,11 +129,9 @@ def _read(path: Path, kind: type[M]) -> M | None:
         raise BadConfig(f"{path} cannot be read: {error}. Restore it from a backup.") from error
 
 
-def _alive(pid: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except PermissionError:  # somebody else's: alive
-        return True
     return True
