@@ -1,0 +1,131 @@
+"""Open whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, hub id.
+
+Nothing of it stays: a local data set is converted in a temporary folder, so that an edited file is
+never answered from a cache. No code that comes with a data set is run.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import datasets
+from datasets import Dataset, DatasetDict, load_dataset
+from huggingface_hub import HfApi, constants
+
+from tacl.errors import BadSample, DataNotFound, EmptySplit, TaclError
+
+Data = str | Path | Dataset | DatasetDict
+Splits = dict[str, Dataset]  # by name
+
+HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
+
+
+@contextmanager
+def opened(data: Data) -> Iterator[Splits]:
+    """The splits of `data`, readable inside the block.
+
+    Raises DataNotFound, EmptySplit, or BadSample when a file of it cannot be read.
+    """
+    with TemporaryDirectory(prefix="tacl-data-") as cache, _quiet():
+        if isinstance(data, DatasetDict):
+            found = _splits(data)
+        elif isinstance(data, Dataset):
+            found = {"train": data}
+        else:
+            found = _load(str(data), cache)
+        empty = [name for name, split in found.items() if not split.num_rows]
+        if empty or not found:
+            raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
+        yield found
+
+
+def _named(data: Data) -> str:
+    return "the data set" if isinstance(data, Dataset | DatasetDict) else str(data)
+
+
+def _splits(found: DatasetDict) -> Splits:
+    return {str(name): split for name, split in found.items()}
+
+
+def _load(data: str, cache: str) -> Splits:
+    path = Path(data).expanduser()
+    if path.is_dir():
+        return _converted(data, lambda: load_dataset(str(path.resolve()), cache_dir=cache))
+    if path.is_file():
+        folder, name = str(path.resolve().parent), path.name
+        return _converted(data, lambda: load_dataset(folder, data_files=name, cache_dir=cache))
+    if not HUB_ID.fullmatch(data) or path.suffix:
+        raise DataNotFound(f"no data at {data}: no file or folder {path.absolute()}")
+    _ask_hub(data)
+    return _converted(data, lambda: load_dataset(data))
+
+
+def _converted(data: str, load: Callable[[], object]) -> Splits:
+    """Run `load`; whatever it raises becomes one message that names the data and the cause."""
+    try:
+        found = load()
+    except (FileNotFoundError, ConnectionError) as error:
+        raise DataNotFound(
+            f"no data that can be read at {data}: {error}. Give {FORMATS}."
+        ) from error
+    except Exception as error:  # every reader of datasets has exceptions of its own
+        raise _unreadable(data, error) from error
+    if not isinstance(found, DatasetDict):
+        raise DataNotFound(f"{data} is no data set of splits: found {type(found).__name__}")
+    return _splits(found)
+
+
+def _unreadable(data: str, error: Exception) -> TaclError:
+    cause = error.__cause__ or error
+    text = " ".join(str(cause).split())
+    if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
+        return EmptySplit(f"{data} has a part without rows ({text}); every part needs some")
+    if "infer" in text:
+        return DataNotFound(f"{data} is of no format that can be read. Give {FORMATS}.")
+    return BadSample(f"{data} cannot be read: {text}")
+
+
+def _ask_hub(name: str) -> None:
+    """DataNotFound when the hub does not know `name`, or does not answer in time."""
+    if constants.HF_HUB_OFFLINE:
+        return  # load_dataset answers from its cache, or fails at once
+    failure: list[BaseException] = [TimeoutError(f"no answer within {HUB_SECONDS:.0f} s")]
+
+    def ask() -> None:
+        try:
+            HfApi().dataset_info(name, timeout=HUB_SECONDS)
+            failure.clear()
+        except Exception as error:  # reported below, in the thread that asked
+            failure[:] = [error]
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(HUB_SECONDS)
+    if failure:
+        reason = " ".join(str(failure[0]).split())[:200]
+        raise DataNotFound(
+            f"no data at {name}: no such file or folder here, and the hub {constants.ENDPOINT} "
+            f"does not give it ({reason}). Give a path, or HF_HUB_OFFLINE=1 to use what was "
+            "downloaded before."
+        ) from failure[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars and log lines of `datasets`: errors are said once, by us."""
+    bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(level)
+        if not bars:
+            datasets.enable_progress_bars()
