@@ -14,6 +14,11 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
+
+# The first call of a test pays for imports, and machines are shared: time is no property.
+settings.register_profile("tacl", deadline=None)
+settings.load_profile("tacl")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

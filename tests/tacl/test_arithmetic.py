@@ -93,7 +93,7 @@ def test_a_sum_is_the_sum(cs: list[float]) -> None:
 
 
 @given(weights, st.randoms(use_true_random=False))
-def test_the_order_of_a_recipe_does_not_change_a_single_bit(cs: list[float], random) -> None:  # noqa: ANN001
+def test_the_order_of_a_recipe_does_not_change_a_single_bit(cs: list[float], random) -> None:
     pairs = [(vector(i), c) for i, c in enumerate(cs)]
     mixed = random.sample(pairs, len(pairs))
     one = composed([v for v, _ in pairs], [c for _, c in pairs])

@@ -16,7 +16,7 @@ label_lists = st.lists(st.integers(0, 4), min_size=1, max_size=200)
 
 @given(label_lists, st.integers(0, 99), st.booleans())
 def test_parts_are_disjoint_and_complete(labels: list[int], seed: int, has_test: bool) -> None:
-    labels = labels + [0, 0, 0]
+    labels = [*labels, 0, 0, 0]
     train, validation, test = split_rows(labels, seed, has_test)
     assert sorted(train + validation + test) == list(range(len(labels)))
     assert all(part == sorted(part) for part in (train, validation, test))

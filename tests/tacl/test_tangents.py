@@ -28,7 +28,9 @@ class SumOfTokens:
         self.longest.append(batch.shape[1])
         self.recorded |= torch.is_grad_enabled()
         mask = (batch >= 0).unsqueeze(-1)
-        return tuple((t[batch.clamp(min=0)] * mask).sum(1) for t in (self.theta0, self.tau["table"]))  # pyright: ignore[reportReturnType]
+        return tuple(
+            (t[batch.clamp(min=0)] * mask).sum(1) for t in (self.theta0, self.tau["table"])
+        )  # pyright: ignore[reportReturnType]
 
     def load_tau(self, tau: Params) -> None:
         self.tau = tau
