@@ -7,24 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from datasets import Dataset
 from datasets import Image as ImageColumn
 
+from cluster.blobs import Blobs
 from cluster.checked import checked_image, checked_text
-from cluster.columns import Labels, find_input, find_label, marked_label, read_classes
+from cluster.columns import find_input, find_label, marked_label, read_classes
 from cluster.messages import BlobRef, Modality
 from cluster.reading import Data, Splits, opened
+from cluster.samples import Raw, store_rows, store_shard
 from tacl.errors import BadSample, EmptySplit
 from tacl.splits import sample_rows, split_rows
-
-if TYPE_CHECKING:
-    from cluster.blobs import Blobs
 
 SAMPLES = 1024  # unlabelled rows a task shares
 PROBE = 64  # of them, on which no step ever trains
@@ -71,17 +65,25 @@ def ingest(
         label = find_label(splits["train"], label_column, taken=input_column)
         column = find_input(splits["train"], modality, input_column, label)
         task = read_classes(splits, label, classes)
-        parts = _parts(splits, task.labels, seed)
-        with TemporaryDirectory(prefix="tacl-blobs-") as folder:
-            writer = _Writer(Path(folder), column, modality, progress)
-            writer.expect(sum(len(part.rows) for part in parts.values()))
-            for name, part in parts.items():
-                writer.write(name, splits[part.split], part)
-            refs = {
-                name: BlobRef(digest=blobs.put(writer.path(name)), rows=len(part.rows))
-                for name, part in parts.items()
-            }
-    return Ingested(modality, task.names, **refs, input_column=column, label_column=label)
+        cut = split_rows(labels := task.labels["train"].tolist(), seed, has_test="test" in splits)
+        probe = _probe(sampled := sample_rows(cut.train, SAMPLES, seed), labels, seed)
+        inputs = _checked(splits, column, modality, progress)
+
+    def stored(split: str, rows: Sequence[int]) -> BlobRef:
+        chosen = [inputs[split][row] for row in rows]
+        return store_rows(blobs, chosen, task.labels[split][rows].tolist())
+
+    given_test = range(len(inputs.get("test", ())))
+    return Ingested(
+        modality,
+        task.names,
+        train=stored("train", [row for row in cut.train if row not in probe]),
+        validation=stored("train", cut.validation),
+        test=stored("test", given_test) if given_test else stored("train", cut.test),
+        shard=_shard(blobs, inputs["train"], sampled, probe),
+        input_column=column,
+        label_column=label,
+    )
 
 
 def ingest_samples(
@@ -94,24 +96,14 @@ def ingest_samples(
     progress: Progress | None = None,
 ) -> BlobRef:
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
-    with opened(data) as found, TemporaryDirectory(prefix="tacl-blobs-") as folder:
+    with opened(data) as found:
         split = _train_and_test(found)["train"]
         column = find_input(split, modality, input_column, marked_label(split))
-        shard = _shard(list(range(split.num_rows)), None, seed)
-        writer = _Writer(Path(folder), column, modality, progress)
-        writer.expect(len(shard.rows))
-        writer.write("shard", split, shard)
-        return BlobRef(digest=blobs.put(writer.path("shard")), rows=len(shard.rows))
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Rows of one split that become one blob, with their `label` or `probe` column."""
-
-    split: str
-    rows: list[int]
-    extra: pa.Field
-    values: list[int] | list[bool]
+        sampled = sample_rows(range(split.num_rows), SAMPLES, seed)
+        chosen = split.select(sampled)
+        inputs = _checked({"train": chosen}, column, modality, progress)["train"]
+    rows = range(len(inputs))
+    return _shard(blobs, inputs, rows, _probe(rows, None, seed))
 
 
 def _train_and_test(found: Splits) -> Splits:
@@ -125,78 +117,48 @@ def _train_and_test(found: Splits) -> Splits:
     return {"train": found[train], **test}
 
 
-def _parts(splits: Splits, labels: dict[str, Labels], seed: int) -> dict[str, _Part]:
-    train = labels["train"].tolist()
-    cut = split_rows(train, seed, has_test="test" in splits)
-    shard = _shard(cut.train, train, seed)
-    probe = {row for row, held_out in zip(shard.rows, shard.values, strict=True) if held_out}
-    test = ("train", cut.test)
-    if "test" in splits:
-        test = ("test", list(range(splits["test"].num_rows)))
-
-    def labelled(split: str, rows: list[int]) -> _Part:
-        chosen = labels[split][rows].tolist()
-        return _Part(split, rows, pa.field("label", pa.int64()), chosen)
-
-    return {
-        "train": labelled("train", [row for row in cut.train if row not in probe]),
-        "validation": labelled("train", cut.validation),
-        "test": labelled(*test),
-        "shard": shard,
-    }
-
-
-def _shard(rows: list[int], labels: list[int] | None, seed: int) -> _Part:
-    """Samples of `rows`; a probe never takes the only row of its class."""
-    sampled = sample_rows(rows, SAMPLES, seed)
-    firsts = set() if labels is None else set({labels[r]: r for r in reversed(rows)}.values())
-    spare = [row for row in sampled if row not in firsts]
-    probe = set(sample_rows(spare, min(PROBE, max(1, len(rows) // 4)), seed))
-    if not probe or len(probe) == len(sampled):
+def _probe(rows: Sequence[int], labels: Sequence[int] | None, seed: int) -> set[int]:
+    """64 of the rows to be shared, a quarter of a small set; never the first row of a class."""
+    firsts = {} if labels is None else {labels[row]: row for row in reversed(rows)}
+    spare = set(rows) - set(firsts.values())
+    probe = set(sample_rows(sorted(spare), min(PROBE, max(1, len(rows) // 4)), seed))
+    if not probe or len(probe) == len(rows):
         raise EmptySplit(f"{len(rows)} training rows are too few to share samples of; give more")
-    field = pa.field("probe", pa.bool_())
-    return _Part("train", sampled, field, [row in probe for row in sampled])
+    return probe
 
 
-class _Writer:
-    """Writes checked rows as Parquet files into a folder."""
+def _shard(blobs: Blobs, inputs: list[Raw], rows: Sequence[int], probe: set[int]) -> BlobRef:
+    return store_shard(blobs, [inputs[row] for row in rows], [row in probe for row in rows])
 
-    def __init__(
-        self, folder: Path, column: str, modality: Modality, progress: Progress | None
-    ) -> None:
-        self.folder, self.column, self.modality = folder, column, modality
-        self.progress = progress or (lambda done, total: None)
-        self.done = self.total = 0
 
-    def expect(self, rows: int) -> None:
-        self.total = rows
+def _checked(
+    splits: Splits, column: str, modality: Modality, progress: Progress | None
+) -> dict[str, list[Raw]]:
+    """The inputs of every row of every split. BadSample names the first bad row."""
+    total = sum(split.num_rows for split in splits.values())
+    checked: dict[str, list[Raw]] = {name: [] for name in splits}
+    for name, split in splits.items():
+        for start in range(0, split.num_rows, BATCH):
+            rows = range(start, min(start + BATCH, split.num_rows))
+            checked[name].extend(_checked_rows(split, rows, column, modality, name))
+            if progress is not None:
+                progress(sum(map(len, checked.values())), total)
+    return checked
 
-    def path(self, name: str) -> Path:
-        return self.folder / f"{name}.parquet"
 
-    def write(self, name: str, dataset: Dataset, part: _Part) -> None:
-        kind = pa.binary() if self.modality == "image" else pa.string()
-        schema = pa.schema([pa.field("input", kind), part.extra])
-        with pq.ParquetWriter(self.path(name), schema, compression="zstd") as file:
-            for start in range(0, len(part.rows), BATCH):
-                rows = part.rows[start : start + BATCH]
-                extra = part.values[start : start + BATCH]
-                inputs = list(self._checked(dataset, rows, part.split))
-                file.write_table(pa.table([inputs, extra], schema=schema))
-                self.done += len(rows)
-                self.progress(self.done, self.total)
-
-    def _checked(self, dataset: Dataset, rows: list[int], split: str) -> Iterator[bytes | str]:
-        check = checked_image if self.modality == "image" else checked_text
-        chosen = dataset.select(rows).select_columns([self.column])
-        if isinstance(chosen.features[self.column], ImageColumn):
-            chosen = chosen.cast_column(self.column, ImageColumn(decode=False))
-        try:
-            values = chosen[:][self.column]
-        except UnicodeDecodeError as error:
-            raise BadSample(
-                f"rows {rows[0]} to {rows[-1]} of split {split}: column {self.column!r} holds "
-                f"bytes that are not text: {error}"
-            ) from error
-        for row, value in zip(rows, values, strict=True):
-            yield check(value, f"row {row} of split {split}")
+def _checked_rows(
+    dataset: Dataset, rows: range, column: str, modality: Modality, split: str
+) -> Iterator[Raw]:
+    check = checked_image if modality == "image" else checked_text
+    chosen = dataset.select(rows).select_columns([column])
+    if isinstance(chosen.features[column], ImageColumn):
+        chosen = chosen.cast_column(column, ImageColumn(decode=False))
+    try:
+        values = chosen[:][column]
+    except UnicodeDecodeError as error:
+        raise BadSample(
+            f"rows {rows[0]} to {rows[-1]} of split {split}: column {column!r} holds bytes that "
+            f"are not text: {error}"
+        ) from error
+    for row, value in zip(rows, values, strict=True):
+        yield check(value, f"row {row} of split {split}")
