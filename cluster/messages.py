@@ -25,9 +25,9 @@ def identity(kind: str, parts: Mapping[str, object]) -> str:
 
 
 class Message(BaseModel):
-    """Immutable, and strict about unknown fields."""
+    """Immutable, strict about unknown fields; infinities and NaN survive as JSON."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class BlobRef(Message):
