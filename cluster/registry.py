@@ -279,8 +279,11 @@ class Registry:
     def told(
         self, run_id: str, step: int, newcomers: Sequence[Shard], progress: Progress | None
     ) -> None:
-        """A run reached `step`, from which on it knows the newcomers."""
-        with self._write() as db:
+        """A run reached `step`, from which on it knows the newcomers.
+
+        Called at every step: a power cut may lose the latest, as it loses the steps themselves.
+        """
+        with self._write("relaxed") as db:
             reached = sa.case((RUN.c.reached < step, step), else_=RUN.c.reached)
             values: dict[str, Any] = {"reached": reached}
             if progress is not None:
@@ -407,8 +410,8 @@ class Registry:
         with self._read() as db:
             return [dict(row._mapping) for row in db.execute(query)]
 
-    def _write(self) -> AbstractContextManager[sa.Connection]:
-        return self._engine.execution_options(immediate=True).begin()
+    def _write(self, write: str = "durable") -> AbstractContextManager[sa.Connection]:
+        return self._engine.execution_options(write=write).begin()
 
     def _read(self) -> AbstractContextManager[sa.Connection]:
         return self._engine.connect()

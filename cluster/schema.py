@@ -110,17 +110,21 @@ EVENT = _table(
 def make_durable(engine: sa.Engine) -> None:
     """SQLite: readers beside one writer, and a commit that is on the disk when it returns.
 
-    The driver's own transactions are switched off: they start at the first write, too late to hold
-    what a transaction read before.
+    Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may
+    be lost, in order, with the machine; without it a transaction only reads. The driver's own
+    transactions are switched off: they start at the first write, too late to hold what was read.
     """
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: object) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000"):
+        for pragma in ("journal_mode=WAL", "busy_timeout=10000"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
-        immediate = connection.get_execution_options().get("immediate")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+        write = connection.get_execution_options().get("write")
+        connection.exec_driver_sql(
+            f"PRAGMA synchronous={'NORMAL' if write == 'relaxed' else 'FULL'}"
+        )
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
