@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tacl.backbone import hub
@@ -109,7 +110,7 @@ def _read(spec: BaseSpec, where: str) -> tuple[nn.Module, Any, str]:
             f"{hub.first_line(error)}; give a directory with config.json, model.safetensors and "
             "tokenizer files"
         ) from error
-    except (ValueError, RuntimeError, KeyError, ImportError) as error:
+    except (SafetensorError, ValueError, RuntimeError, KeyError, ImportError) as error:
         raise BadBase(
             f"base {spec}: found in {where} and not usable: {hub.first_line(error)}"
         ) from error

@@ -17,19 +17,19 @@ from huggingface_hub import constants
 SECONDS = 5.0
 
 
-def reachable(seconds: float = SECONDS) -> bool:
-    """Whether the hub answers at all, in at most about `seconds` (name look-up included)."""
+def reachable() -> bool:
+    """Whether the hub answers at all, in about SECONDS at most (name look-up included)."""
     if constants.HF_HUB_OFFLINE:
         return False
     answered = threading.Event()
     # A thread, because the look-up of a name obeys no time limit of the HTTP client.
-    threading.Thread(target=_ask, args=(answered, seconds), daemon=True).start()
-    return answered.wait(seconds)
+    threading.Thread(target=_ask, args=(answered,), daemon=True).start()
+    return answered.wait(SECONDS)
 
 
-def _ask(answered: threading.Event, seconds: float) -> None:
+def _ask(answered: threading.Event) -> None:
     try:
-        huggingface_hub.get_session().head(constants.ENDPOINT, timeout=seconds)
+        huggingface_hub.get_session().head(constants.ENDPOINT, timeout=SECONDS)
     except Exception:  # whatever the reason, the answer is: not reachable
         return
     answered.set()
@@ -56,7 +56,7 @@ def _where(online: bool, forbidden: bool) -> str:
         return f"{cache} and the hub {constants.ENDPOINT}"
     if forbidden:
         return f"{cache} alone (HF_HUB_OFFLINE is set)"
-    return f"{cache} alone (the hub {constants.ENDPOINT} gave no answer within {SECONDS:.0f} s)"
+    return f"{cache} alone (the hub {constants.ENDPOINT} gave no answer within {SECONDS:g} s)"
 
 
 def first_line(error: BaseException) -> str:

@@ -58,11 +58,11 @@ class Images:
         width, height = image.size
         if max(width, height) > MAX_ASPECT * min(width, height):
             raise BadSample(f"an image of {width} x {height} pixels is too long and narrow to crop")
-        factor = self.size / min(width, height)
-        width, height = (max(self.size, round(side * factor)) for side in image.size)
+        # Rounded as torchvision does, with which these encoders were trained.
+        width, height = (side * self.size // min(image.size) for side in image.size)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BICUBIC)
-        left, top = (width - self.size) // 2, (height - self.size) // 2
+        left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         return image.crop((left, top, left + self.size, top + self.size))
 
     def collate(self, items: Sequence[Item], device: torch.device) -> Tensor:

@@ -47,7 +47,7 @@ class BaseSpec:
 
 def is_path(name: str) -> bool:
     """A name that can only mean a directory, never an id on a hub."""
-    return name.startswith(("/", "./", "../", "~")) or name in (".", "..") or name.count("/") > 1
+    return name.startswith(("/", "./", "../", "~")) or name in (".", "..")
 
 
 def _name_and_weights(scheme: str, rest: str) -> tuple[str, str | None]:
