@@ -1,0 +1,140 @@
+"""Start and stop the process behind a home: `python -m cluster.head`, detached.
+
+The head's exit code is that of its error (`cluster.errors`) and the last line of its log the
+message, so that a failed start is raised here as the error that it was there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cluster.errors import TABLE
+from cluster.home import Home
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
+
+START_SECONDS = 180.0  # a first start loads the encoder and reads the generic data
+STOP_SECONDS = 60.0
+
+Say = Callable[[str], None]
+
+
+def start(
+    home: Home, base: str | None, generic: str | Path | None, cpus: int | None, say: Say
+) -> dict[str, Any]:
+    """Start the head of `home` and wait for it; {base, digest, modality, address, pid, started}.
+
+    Raises HomeInUse, BadConfig, DataNotFound, or what the head died of.
+    """
+    base = None if base is None else absolute_base(base)
+    _require_base(home, base)
+    generic = None if generic is None else absolute_data(generic)
+    if home.running() is not None:
+        return described(home) | {"started": False}
+    home.logs.mkdir(parents=True, exist_ok=True)
+    log = home.logs / "head.log"
+    options = {"--base": base, "--generic": generic, "--cpus": cpus}
+    command = [sys.executable, "-m", "cluster.head", "--home", str(home.path)]
+    for name, value in options.items():
+        command += [] if value is None else [name, str(value)]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
+    _await(home, process, log, say)
+    return described(home) | {"started": True}
+
+
+def stop(home: Home) -> bool:
+    """Ask the head to end and wait for it; False when none runs. Raises ClusterNotRunning."""
+    running = home.running()
+    if running is None:
+        return False
+    os.kill(running.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    while home.running() is not None:
+        if time.monotonic() > deadline:
+            raise ClusterNotRunning(
+                f"the cluster of {home.path} was asked to stop and process {running.pid} still "
+                f"runs after {STOP_SECONDS:.0f} s. See {home.logs}."
+            )
+        time.sleep(0.1)
+    return True
+
+
+def described(home: Home) -> dict[str, Any]:
+    """What runs. ClusterNotRunning when nothing does."""
+    settings, running = home.settings(), home.running()
+    if settings is None or running is None:
+        raise ClusterNotRunning(f"no cluster serves {home.path}")
+    return {
+        "home": str(home.path),
+        "base": settings.base.spec,
+        "digest": settings.base.digest,
+        "modality": settings.base.modality,
+        "generic_rows": settings.generic.rows,
+        "address": running.address,
+        "pid": running.pid,
+    }
+
+
+def absolute_base(spec: str) -> str:
+    """The same encoder from any directory: a path in it made absolute."""
+    found = re.fullmatch(r"((?:hf|open_clip):|(?:timm|open_clip):[^@?]*@)([^?]+)(\?.*)?", spec)
+    if not found or not Path(found[2]).expanduser().exists():
+        return spec
+    return f"{found[1]}{Path(found[2]).expanduser().resolve()}{found[3] or ''}"
+
+
+def absolute_data(data: str | Path) -> str:
+    """The same data set from any directory; a hub id stays as it is."""
+    path = Path(data).expanduser()
+    return str(path.resolve()) if path.exists() else str(data)
+
+
+def _require_base(home: Home, base: str | None) -> None:
+    settings = home.settings()
+    if settings is None and base is None:
+        raise BadConfig(
+            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
+            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
+        )
+    if settings is not None and base is not None and settings.base.spec != base:
+        raise HomeInUse(
+            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
+            "base for ever: use another --home."
+        )
+
+
+def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:
+    """Return when the head answers; raise its error when it dies. Its log lines are passed on."""
+    deadline = time.monotonic() + START_SECONDS
+    said = 0
+    while home.running() is None:
+        lines = log.read_text(errors="replace").splitlines()
+        for line in lines[said:]:
+            say(line)
+        said = len(lines)
+        if (code := process.poll()) is not None:
+            raise _death(code, log)
+        if time.monotonic() > deadline:
+            process.terminate()
+            process.wait()
+            raise ClusterNotRunning(f"no cluster after {START_SECONDS:.0f} s; see {log}")
+        time.sleep(0.1)
+
+
+def _death(code: int, log: Path) -> TaclError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    message = lines[-1] if lines else "it said nothing"
+    for cls, (exit_code, _) in TABLE.items():
+        if exit_code == code:
+            return cls(message)
+    return ClusterNotRunning(f"the cluster did not start (exit {code}): {message}. See {log}.")

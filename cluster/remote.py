@@ -1,0 +1,125 @@
+"""The way to a home's coordinator: connect to its Ray cluster, ask, and unwrap what went wrong.
+
+Importing this file imports Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+# Read by Ray when it is imported or starts; the head of a home uses the same.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # stay on the loopback interface
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from cluster.home import Home, Running
+from tacl.errors import BadConfig, ClusterNotRunning, TaclError
+
+NAMESPACE = "tacl"
+COORDINATOR = "coordinator"
+PATIENCE = 30.0  # seconds for a coordinator that was lost to be back
+
+
+def ask(home: Home, method: str, *arguments: object) -> Any:
+    """Call a coordinator's method. Raises what the method raises, or ClusterNotRunning."""
+    return _patiently(
+        home, lambda: ray.get_actor(COORDINATOR, namespace=NAMESPACE), method, arguments
+    )
+
+
+def predict(home: Home, *arguments: object) -> Any:
+    """Call the home's predictor; the first call of all makes it. Raises what `predict` raises."""
+    return _patiently(home, lambda: _predictor(home), "predict", arguments)
+
+
+def _patiently(
+    home: Home, find: Callable[[], Any], method: str, arguments: tuple[object, ...]
+) -> Any:
+    """Repeat a call whose actor is lost meanwhile: every method is idempotent by its arguments."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connect(home)
+            return ray.get(getattr(find(), method).remote(*arguments))
+        except RayTaskError as error:
+            raise unwrapped(error) from None
+        except (RayActorError, ValueError) as error:  # ValueError: no actor of that name, for now
+            if time.monotonic() > deadline:
+                raise ClusterNotRunning(
+                    f"the cluster of {home.path} runs and does not answer: {error}. "
+                    f"See {home.logs}, then `tacl down` and `tacl up`."
+                ) from error
+            time.sleep(0.3)
+
+
+class LazyPredictor:
+    """The actor around a Predictor, so that a client names it without importing torch."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+        self._predictor: Any = None
+
+    def predict(self, *arguments: object) -> list[Any]:
+        if self._predictor is None:
+            from cluster.serving import Predictor
+
+            self._predictor = Predictor(self._home)
+        return self._predictor.predict(*arguments)
+
+
+def _predictor(home: Home) -> Any:
+    remote: Any = ray.remote(LazyPredictor)
+    return remote.options(
+        name="predictor",
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+    ).remote(str(home.path))
+
+
+def unwrapped(error: RayTaskError) -> BaseException:
+    """The error as it was raised, when it is an answer; else with Ray's account of where."""
+    return error.cause if isinstance(error.cause, TaclError) else error
+
+
+def connect(home: Home) -> None:
+    """Become a client of the home's cluster, once per process. Raises ClusterNotRunning."""
+    running = home.running()
+    if running is None:
+        raise ClusterNotRunning(
+            f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
+        )
+    if ray.is_initialized():
+        connected = ray.get_runtime_context().gcs_address
+        if connected == running.address:
+            return
+        raise BadConfig(
+            f"this process is connected to the cluster at {connected}, and {home.path} is served "
+            f"at {running.address}: one process talks to one cluster; call ray.shutdown() first"
+        )
+    _join(home, running)
+
+
+def _join(home: Home, running: Running) -> None:
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = running.token
+    try:
+        ray.init(
+            address=running.address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (RayError, ConnectionError, RuntimeError) as error:
+        raise ClusterNotRunning(
+            f"the cluster of {home.path} at {running.address} does not answer: {error}. "
+            f"See {home.logs}, then `tacl down` and `tacl up`."
+        ) from error
