@@ -1,0 +1,63 @@
+"""How the coordinator gets work done elsewhere: start it, ask what became of it, stop it.
+
+A protocol, so that the coordinator is tested without processes; the one on Ray is in `actors`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.messages import Result, Work
+from cluster.state import Needs, Node
+
+
+class Lost(Exception):
+    """A process that the work needs is gone, as when a worker of a group was killed.
+
+    A learner raises it when the same work may succeed in other processes. Any other exception is
+    taken as one that the work would meet again.
+    """
+
+
+@dataclass(frozen=True)
+class Finished:
+    result: Result
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The work ended with an error. `trace` is for those who look for the defect."""
+
+    cause: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The process is gone, or one that it needs."""
+
+    cause: str
+
+
+Outcome = Finished | Raised | Gone
+
+
+class Launcher(Protocol):
+    """Every piece of work gets a process of its own, which ends with it."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """What the cluster has now, free or not."""
+        ...
+
+    def start(self, work: Work, needs: Needs) -> Any:
+        """A handle; returns at once, also when no node has room yet."""
+        ...
+
+    def poll(self, handle: Any) -> Outcome | None:
+        """None while it works. The process of an outcome has ended, or ends soon."""
+        ...
+
+    def cancel(self, handle: Any) -> None:
+        """End it, whatever it does; harmless when it has ended."""
+        ...

@@ -1,0 +1,252 @@
+"""What the coordinator decides, without I/O: handle(state, event) -> instructions.
+
+After every event the same questions are asked: which pairs are to be measured, which vectors
+refreshed, which runs started. So nothing is lost when an instruction was not carried out: a state
+read from the registry again asks them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cluster.messages import GENERIC, identity
+from cluster.room import needs_of, next_run, starts
+from cluster.state import (
+    Cell,
+    Died,
+    Ended,
+    Event,
+    Fail,
+    Failed,
+    Inconsistent,
+    Instruction,
+    Measure,
+    Measured,
+    NodesChanged,
+    Published,
+    Refresh,
+    Requested,
+    Requeue,
+    Run,
+    SamplesArrived,
+    State,
+    Task,
+)
+
+DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
+REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
+MEASURE_BATCH = 64  # pairs in one piece of work
+
+
+def handle(state: State, event: Event) -> list[Instruction]:
+    """Change the state by one event, and say what is to be done now, in this order."""
+    instructions = list(_apply(state, event))
+    instructions += _measures(state)
+    instructions += _refreshes(state)
+    instructions += starts(state)
+    return instructions
+
+
+def _apply(state: State, event: Event) -> Iterator[Instruction]:
+    match event:
+        case NodesChanged(nodes):
+            state.nodes = nodes
+        case SamplesArrived():
+            _arrive(state, event)
+        case Requested():
+            _queue(state, event)
+        case Published():
+            _publish(state, event)
+        case Measured(run_id, values):
+            _end(state, run_id, measured=values)
+        case Ended(run_id):
+            _end(state, run_id)
+        case Died(run_id, cause) if state.runs[run_id].deaths < DEATHS:
+            run = state.runs[run_id]
+            run.state, run.deaths = "queued", run.deaths + 1
+            yield Requeue(run_id, cause)
+        case Died(run_id, cause):
+            yield _fail(state, run_id, f"{cause} (its process was lost {DEATHS + 1} times)")
+        case Failed(run_id, cause):
+            yield _fail(state, run_id, cause)
+
+
+def _arrive(state: State, event: SamplesArrived) -> None:
+    known = state.tasks.get(event.task)
+    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard)
+    if known is None or known.shard != event.shard:
+        for champion, row in state.rows.items():
+            row.pop(event.task, None)
+            state.missing[champion].add(event.task)
+
+
+def _queue(state: State, event: Requested) -> None:
+    run = state.runs.get(event.run_id)
+    if run is None:
+        _add(state, Run(event.run_id, event.kind, 0, event.task, event.needs))
+    elif run.state == "failed":
+        run.state, run.deaths = "queued", 0
+        state.unmeasurable.difference_update(run.cells)
+
+
+def _publish(state: State, event: Published) -> None:
+    if event.champion:
+        task = event.task
+        state.champions[task] = event.vector
+        row = {
+            t: event.row[known.shard]
+            for t, known in state.tasks.items()
+            if known.shard in event.row
+        }
+        state.rows[task], state.missing[task] = row, state.tasks.keys() - row.keys()
+    _end(state, event.run_id)
+
+
+def _end(state: State, run_id: str, measured: Mapping[Cell, float] | None = None) -> None:
+    """The run is done. Pairs it was to measure and did not are never asked for again."""
+    run = state.runs.pop(run_id)
+    state.done.add(run_id)
+    _ask(state, run)
+    for cell in run.cells:
+        if measured is None or cell not in measured:
+            state.unmeasurable.add(cell)
+        elif cell == _cell(state, cell.task, cell.on):  # neither has a newer version
+            state.rows[cell.task][cell.on] = measured[cell]
+            state.missing[cell.task].discard(cell.on)
+
+
+def _fail(state: State, run_id: str, cause: str) -> Fail:
+    run = state.runs[run_id]
+    run.state = "failed"
+    state.unmeasurable.update(run.cells)
+    _ask(state, run)
+    return Fail(run_id, cause)
+
+
+def _ask(state: State, run: Run) -> None:
+    """What this run was about may be due for a refresh now."""
+    state.ask.update(cell.task for cell in run.cells)
+    if run.task is not None:
+        state.ask.add(run.task)
+
+
+def _add(state: State, run: Run) -> None:
+    state.numbers += 1
+    run.number = state.numbers
+    state.runs[run.run_id] = run
+    state.done.discard(run.run_id)
+
+
+# -- the tau_jp matrix
+
+
+def _cell(state: State, task: str, on: str) -> Cell:
+    return Cell(task, state.champions[task].digest, on, state.tasks[on].shard)
+
+
+def _active(state: State, kind: str, task: str | None = None) -> bool:
+    runs = (run for run in state.runs.values() if run.kind == kind and run.state != "failed")
+    return any(task is None or run.task == task for run in runs)
+
+
+def _measures(state: State) -> Iterator[Measure]:
+    """One measure at a time: what goes missing meanwhile makes the next batch."""
+    if _active(state, "measure"):
+        return
+    cells = tuple(cell for cell, _ in zip(_unmeasured(state), range(MEASURE_BATCH), strict=False))
+    if cells:
+        run_id = identity("measure", {"base": state.base, "cells": cells})
+        _add(state, Run(run_id, "measure", 0, cells=cells))
+        yield Measure(run_id, cells)
+
+
+def _unmeasured(state: State) -> Iterator[Cell]:
+    """Missing pairs that can be measured: vector by vector, by arrival of the other task."""
+    for task, missing in state.missing.items():
+        for on in sorted(missing, key=lambda name: state.tasks[name].ordinal):
+            cell = _cell(state, task, on)
+            if cell not in state.unmeasurable:
+                yield cell
+
+
+# -- label-free refresh
+
+
+def _refreshes(state: State) -> Iterator[Refresh]:
+    for task in sorted(state.ask):
+        if task in state.champions and is_due(state, task):
+            refresh = refresh_of(state, task)
+            if refresh.run_id not in state.runs and refresh.run_id not in state.done:
+                needs = needs_of("refresh", state.tasks[task].options)
+                _add(state, Run(refresh.run_id, "refresh", 0, task, needs))
+                yield refresh
+    state.ask.clear()
+
+
+def is_due(state: State, task: str) -> bool:
+    """Whether the probes say that the task's champion is to be refreshed.
+
+    It is when it moves the inputs of a task it has not met by more than REFRESH_FROM of what it
+    does to its own inputs, and that task or its own was submitted with refresh "on_arrival"; but
+    not before its row is measured, nor while a refresh of it is owed.
+    """
+    vector, row = state.champions[task], state.rows[task]
+    own = row.get(task, 0.0)
+    if own == 0 or _active(state, "refresh", task) or _is_incomplete(state, task):
+        return False
+    wanted = state.tasks[task].options.refresh == "on_arrival"
+    return any(
+        value > REFRESH_FROM * own
+        and (wanted or state.tasks[on].options.refresh == "on_arrival")
+        and state.tasks[on].shard not in vector.seen
+        for on, value in row.items()
+        if on not in (task, GENERIC)
+    )
+
+
+def _is_incomplete(state: State, task: str) -> bool:
+    return any(_cell(state, task, on) not in state.unmeasurable for on in state.missing[task])
+
+
+def refresh_of(state: State, task: str) -> Refresh:
+    """The refresh of a task's champion against all shards of now; the same inputs, the same id."""
+    vector, known = state.champions[task], state.tasks
+    names = sorted(known.keys() - {task}, key=lambda name: known[name].ordinal)
+    others = tuple((name, known[name].shard) for name in names)
+    parts = {"base": state.base, "task": task, "vector": vector.digest, "parent": vector.version}
+    parts |= {"own": known[task].shard, "others": others}
+    parts |= {"options": known[task].options.model_dump()}
+    return Refresh(identity("refresh", parts), task, vector.digest, others)
+
+
+# -- checks
+
+
+def validate(state: State) -> None:
+    """Raise Inconsistent unless all that must hold after every event does."""
+    wrong = list(_violations(state))
+    if wrong:
+        raise Inconsistent("; ".join(wrong))
+
+
+def _violations(state: State) -> Iterator[str]:
+    names = state.tasks.keys()
+    if not state.champions.keys() == state.rows.keys() == state.missing.keys():
+        yield "champions, rows and missing pairs are of different tasks"
+    for task, row in state.rows.items():
+        if row.keys() | state.missing[task] != names or row.keys() & state.missing[task]:
+            yield f"the row of {task} and what is missing of it are not all tasks, each once"
+    active = [run for run in state.runs.values() if run.state != "failed"]
+    if sum(run.kind == "measure" for run in active) > 1:
+        yield "more than one measure is owed"
+    refreshed = [(run.kind, run.task) for run in active if run.kind in ("train", "refresh")]
+    if len(refreshed) != len(set(refreshed)):
+        yield "a task is trained or refreshed twice at once"
+    if state.done & state.runs.keys():
+        yield "a run is done and owed"
+    if any(run.deaths > DEATHS for run in active):
+        yield "a run is owed beyond its budget"
+    if next_run(state) is not None:
+        yield "a run could start and was not started"
+    if not _active(state, "measure") and next(_unmeasured(state), None):
+        yield "a pair could be measured and no run does it"
