@@ -123,7 +123,10 @@ def _create(spec: BaseSpec, where: str) -> Any:
         if tag and "download" in str(error).lower():
             advice = "put the weights into the cache, or give a file: @FILE.safetensors"
             raise BaseNotFound(f"base {spec}: looked in {where}: {said}; {advice}") from error
-        raise BadBase(f"base {spec}: found in {where} and not usable: {said}") from error
+        raise BadBase(
+            f"base {spec}: found in {where} and not usable as {spec.name}: {said}; "
+            "give the weights of this architecture"
+        ) from error
     finally:
         logging.disable(logging.NOTSET)
 

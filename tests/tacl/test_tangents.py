@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tacl.backbone import Batch
 from tacl.linearize import LinearizedEncoder
 from tacl.params import Params, combine
 from tacl.tangents import Cached, cached_tangents
@@ -24,7 +25,8 @@ class SumOfTokens:
         self.longest: list[int] = []
         self.recorded = False
 
-    def __call__(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert isinstance(batch, Tensor)
         self.longest.append(batch.shape[1])
         self.recorded |= torch.is_grad_enabled()
         mask = (batch >= 0).unsqueeze(-1)

@@ -46,7 +46,7 @@ def test_every_kind_of_block_survives_a_file(tmp_path: Path) -> None:
 
 def test_equal_vectors_give_equal_files(tmp_path: Path) -> None:
     one = vector()
-    backwards = TaskVector(one.task, one.base, one.regime, dict(reversed(one.blocks.items())))
+    backwards = TaskVector(one.task, one.base, one.regime, dict(reversed(list(one.blocks.items()))))
     one.save(tmp_path / "a")
     backwards.save(tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
