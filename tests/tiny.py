@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+from cluster import samples
+from cluster.blobs import Blobs
+from cluster.home import Home, Settings, write
+from cluster.messages import (
+    GENERIC,
+    Composition,
+    Options,
+    Progress,
+    RecipeTerm,
+    Shard,
+    Submission,
+    Trained,
+    TrainWork,
+    VectorRef,
+)
 
 SIDE = 32
 
@@ -40,3 +59,113 @@ def _png(pattern: np.ndarray, noise: float, random: np.random.Generator) -> byte
     file = io.BytesIO()
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, format="PNG")
     return file.getvalue()
+
+
+def home(folder: Path, generic_rows: int = 40) -> Home:
+    """A home as `tacl up` leaves it, with the tiny base and a generic shard of other patterns."""
+    from cluster.learner import Learner
+
+    folder.mkdir(parents=True, exist_ok=True)
+    place = Home(folder)
+    described = Learner(str(folder), known=no_others).describe_base(base(folder))
+    blobs = Blobs(folder / "blobs")
+    images, _ = pictures(generic_rows, classes=8, task=99)
+    shard = samples.store_shard(blobs, images, _probe(generic_rows))
+    settings = Settings(base=described, generic=shard, blobs=str(folder / "blobs"))
+    write(place.settings_file, settings)
+    return place
+
+
+def submission(
+    place: Home, task: int, rows: int = 96, test_rows: int = 40, noise: float = 60.0, **options: Any
+) -> Submission:
+    """Task number `task`, stored in the home's blobs; `options` are fields of Options."""
+    blobs, parts = place.blobs(), {}
+    sizes = {"train": rows, "validation": 40, "test": test_rows}
+    for seed, (part, count) in enumerate(sizes.items()):
+        parts[part] = samples.store_rows(blobs, *pictures(count, seed=seed, noise=noise, task=task))
+    images, _ = pictures(rows, noise=noise, task=task)
+    return Submission(
+        request_id=f"request-{task}",
+        name=f"task{task}",
+        owner="ann",
+        modality="image",
+        classes=("ash", "birch", "cedar", "date"),
+        shard=samples.store_shard(blobs, images, _probe(rows)),
+        options=Options(**options),
+        **parts,
+    )
+
+
+def generic(place: Home) -> Shard:
+    settings = place.settings()
+    assert settings is not None
+    return Shard(task=GENERIC, ordinal=0, blob=settings.generic)
+
+
+def train_work(place: Home, task: Submission, attempt: int = 1) -> TrainWork:
+    settings = place.settings()
+    assert settings is not None
+    return TrainWork(
+        run_id=f"run-{task.name}", base=settings.base, submission=task, attempt=attempt
+    )
+
+
+def no_others(run_id: str, step: int, progress: Progress | None, attempt: int) -> Sequence[Shard]:
+    """A coordinator that knows of no other task."""
+    return ()
+
+
+def _probe(rows: int) -> list[bool]:
+    return [row % 6 == 0 for row in range(rows)]
+
+
+class Teller:
+    """A coordinator that tells every step the same shards, but from `joining` on also `newcomer`.
+
+    Raises ConnectionError before step `dies_at`.
+    """
+
+    def __init__(
+        self,
+        *shards: Shard,
+        newcomer: Shard | None = None,
+        joining: int = 0,
+        dies_at: int | None = None,
+    ) -> None:
+        self.shards, self.newcomer, self.joining, self.dies_at = shards, newcomer, joining, dies_at
+        self.asked: list[tuple[int, Progress | None]] = []
+
+    def __call__(
+        self, run_id: str, step: int, progress: Progress | None, attempt: int
+    ) -> Sequence[Shard]:
+        self.asked.append((step, progress))
+        if step == self.dies_at:
+            raise ConnectionError("the machine went away")
+        arrived = self.newcomer is not None and step >= self.joining
+        return (*self.shards, self.newcomer) if arrived and self.newcomer else self.shards
+
+
+def shard_of(task: Submission, ordinal: int = 1) -> Shard:
+    return Shard(task=task.name, ordinal=ordinal, blob=task.shard)
+
+
+def published(task: Submission, trained: Trained, version: int = 1) -> VectorRef:
+    """As the coordinator refers to a finished run's vector."""
+    return VectorRef(
+        task=task.name,
+        version=version,
+        digest=trained.vector_digest,
+        blob=trained.vector_blob,
+        head_blob=trained.head_blob,
+        run_id=f"run-{task.name}",
+    )
+
+
+def composition(*terms: tuple[float, VectorRef]) -> Composition:
+    recipe = [(coefficient, ref.digest) for coefficient, ref in terms]
+    return Composition(
+        digest=hashlib.sha256(repr(recipe).encode()).hexdigest(),
+        user="alice",
+        terms=tuple(RecipeTerm(coefficient=c, vector=ref) for c, ref in terms),
+    )

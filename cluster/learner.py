@@ -1,0 +1,187 @@
+"""The learner: one piece of work in a process of its own; digests in, digests out.
+
+A plain class; the coordinator makes it a remote actor, one for each piece of work. A run on one
+worker trains in that process. A run on several starts a Ray Train group, whose workers each run
+`training.train_task`: Ray Train forms the group and nothing else, it never restarts anything.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cluster.home import Home
+from cluster.messages import (
+    Base,
+    EvaluateWork,
+    MeasureWork,
+    Options,
+    Progress,
+    RefreshWork,
+    Result,
+    Shard,
+    Trained,
+    TrainWork,
+    Work,
+)
+from cluster.training import Known, train_task
+from tacl.errors import RunFailed, TaclError
+
+PATIENCE = 60.0  # seconds that a run waits for a coordinator that is being restarted
+
+
+class Learner:
+    """`known` answers which shards a step sees; by default the coordinator of this Ray cluster."""
+
+    def __init__(self, home: str, known: Known | None = None) -> None:
+        self._home = Home(Path(home))
+        self._known = known or Coordinators()
+
+    def describe_base(self, spec: str) -> Base:
+        """Loads the encoder once. Raises BaseNotFound, BadBase."""
+        from tacl.backbone import load_backbone
+
+        backbone = load_backbone(spec)
+        return Base(
+            spec=spec,
+            digest=backbone.digest,
+            modality=backbone.modality,
+            head_kind=backbone.head_kind,
+        )
+
+    def work(self, work: Work) -> Result:
+        """Does it; what went wrong is raised as it happened."""
+        if isinstance(work, TrainWork):
+            return self._train(work)
+        if isinstance(work, RefreshWork):
+            from cluster.refreshing import refresh
+
+            _use_threads(work.options)
+            return refresh(work, self._home)
+        torch.set_num_threads(1)
+        if isinstance(work, MeasureWork):
+            from cluster.measuring import measure
+
+            return measure(work, self._home)
+        if isinstance(work, EvaluateWork):
+            from cluster.evaluation import evaluate
+
+            return evaluate(work, self._home)
+        raise TypeError(f"no kind of work: {work!r}")
+
+    def _train(self, work: TrainWork) -> Trained:
+        options = work.submission.options
+        if options.workers > 1:
+            return train_together(work, self._home, self._known)
+        _use_threads(options)
+        trained = train_task(work, self._home, self._known)
+        assert trained is not None  # rank 0 of one
+        return trained
+
+
+class Coordinators:
+    """Asks the coordinator that runs now; one that is being restarted is waited for.
+
+    Picklable, because it travels to the workers of a run.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def __call__(
+        self, run_id: str, step: int, progress: Progress | None, attempt: int
+    ) -> Sequence[Shard]:
+        import ray
+        from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._handle is None:
+                    self._handle = ray.get_actor("coordinator", namespace="tacl")
+                return ray.get(self._handle.known.remote(run_id, step, progress, attempt))
+            except RayTaskError as error:
+                raise error.cause from None  # the coordinator's own answer
+            except (RayActorError, ActorUnavailableError, ValueError) as error:
+                self._handle = None
+                if time.monotonic() > until:
+                    raise RunFailed(f"no coordinator answered for {PATIENCE:g} s") from error
+                time.sleep(0.5)
+
+    def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
+        return Coordinators, ()
+
+
+def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
+    """A Ray Train group of `options.workers` ranks, spread over the nodes; needs a Ray cluster.
+
+    The home must lie on storage that all nodes see. Raises what rank 0, else any rank, raised.
+    """
+    os.environ.setdefault(
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2"
+    )  # else 2 s are lost at the end
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    options = work.submission.options
+    trainer = TorchTrainer(
+        _rank,
+        train_loop_config={"home": str(home.path), "work": work, "known": known},
+        scaling_config=ScalingConfig(
+            num_workers=options.workers,
+            use_gpu=options.gpus_per_worker > 0,
+            resources_per_worker=_resources(options),
+            placement_strategy="SPREAD",
+        ),
+        torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
+        run_config=RunConfig(
+            name=f"{work.run_id[:16]}-{work.attempt}",
+            storage_path=str(home.path / "groups"),
+            failure_config=FailureConfig(
+                max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+            ),
+        ),
+    )
+    try:
+        return Trained.model_validate(trainer.fit().return_value)
+    except WorkerGroupError as error:
+        raise _cause(error.worker_failures) from error
+
+
+def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
+    """What each worker of a group runs."""
+    work: TrainWork = config["work"]
+    _use_threads(work.submission.options)
+    trained = train_task(work, Home(Path(config["home"])), config["known"])
+    return trained.model_dump() if trained else None
+
+
+def _use_threads(options: Options) -> None:
+    torch.set_num_threads(options.cpus_per_worker)
+
+
+def _resources(options: Options) -> dict[str, float]:
+    cpus = {"CPU": float(options.cpus_per_worker)}
+    return {**cpus, "GPU": float(options.gpus_per_worker)} if options.gpus_per_worker else cpus
+
+
+def _cause(failures: dict[int, Exception]) -> Exception:
+    """The first failure that says something; other ranks only lost their partner."""
+    chain: list[BaseException] = []
+    for rank in sorted(failures):
+        error: BaseException | None = failures[rank]
+        while error is not None:
+            chain.append(error)
+            error = getattr(error, "cause", None) or error.__cause__
+    answers = [error for error in chain if isinstance(error, TaclError)]
+    if answers and isinstance(answers[0], Exception):
+        return answers[0]
+    first = failures[min(failures)]
+    return RunFailed(f"worker {min(failures)} of {len(failures)} failed: {first}")

@@ -1,0 +1,276 @@
+"""Every kind of work, done by a learner without Ray, on a base of random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster import training
+from cluster.checkpoints import Checkpoints
+from cluster.evaluation import Kept
+from cluster.home import Home
+from cluster.learner import Learner
+from cluster.materials import Materials
+from cluster.messages import (
+    BlobRef,
+    Composition,
+    Evaluated,
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Shard,
+    Submission,
+    TaskData,
+    Trained,
+    VectorRef,
+)
+from tacl.compose.arithmetic import composed
+from tacl.errors import BadConfig, BaseMismatch, MixedRegimes
+from tacl.metrics import accuracy
+from tests import tiny
+
+STEPS = 30
+
+
+@dataclass
+class Scene:
+    """A home with two trained tasks."""
+
+    home: Home
+    tasks: list[Submission]
+    trained: list[Trained]
+
+    @property
+    def refs(self) -> list[VectorRef]:
+        return [tiny.published(*pair) for pair in zip(self.tasks, self.trained, strict=True)]
+
+    @property
+    def materials(self) -> Materials:
+        settings = self.home.settings()
+        assert settings is not None
+        return Materials(self.home, settings.base)
+
+
+def train(home: Home, task: Submission, teller: tiny.Teller, attempt: int = 1) -> Trained:
+    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def new_task(home: Home, number: int, **options: object) -> Submission:
+    chosen = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
+    return tiny.submission(home, number, noise=90, **{**chosen, **options})
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    home = tiny.home(tmp_path_factory.mktemp("home"))
+    tasks = [new_task(home, number) for number in (1, 2)]
+    generic = tiny.generic(home)
+    first = train(home, tasks[0], tiny.Teller(generic))
+    second = train(home, tasks[1], tiny.Teller(generic, tiny.shard_of(tasks[0])))
+    return Scene(home, tasks, [first, second])
+
+
+def test_training_gives_a_vector_that_helps(scene: Scene) -> None:
+    for task, trained, ref in zip(scene.tasks, scene.trained, scene.refs, strict=True):
+        metrics = trained.metrics
+        assert metrics["validation_accuracy"] > metrics["validation_zero_shot"] + 0.05
+        assert trained.norm > 0
+        assert trained.config["steps"] == STEPS
+        assert len(trained.curves["loss"]) == len(trained.curves["penalty"]) == STEPS
+        assert scene.materials.vector(ref).task == task.name
+        assert scene.materials.head(ref.head_blob).classes == task.classes
+
+
+def test_a_run_measures_its_row_of_the_matrix(scene: Scene) -> None:
+    assert [pair.on for pair in scene.trained[0].pairs] == ["generic", "task1"]
+    assert [pair.on for pair in scene.trained[1].pairs] == ["generic", "task1", "task2"]
+    assert all(pair.tau_jp > 0 and pair.rows == 16 for pair in scene.trained[1].pairs[1:])
+
+
+def test_every_step_is_asked_for_and_reports_the_one_before(scene: Scene) -> None:
+    teller = tiny.Teller(tiny.generic(scene.home))
+    train(scene.home, new_task(scene.home, 3, steps=3), teller)
+    assert [step for step, _ in teller.asked] == [0, 1, 2]
+    reports = [progress for _, progress in teller.asked]
+    assert reports[0] is None
+    assert [r.step for r in reports if r] == [1, 2]
+    assert all(r.steps == 3 and r.loss > 0 for r in reports if r)
+
+
+def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:
+    again = train(scene.home, scene.tasks[0], tiny.Teller(tiny.generic(scene.home)))
+    assert again.vector_digest == scene.trained[0].vector_digest
+    assert again.vector_blob == scene.trained[0].vector_blob
+
+
+def test_another_seed_gives_another_vector(scene: Scene) -> None:
+    other = train(
+        scene.home, new_task(scene.home, 1, seed=1), tiny.Teller(tiny.generic(scene.home))
+    )
+    assert other.vector_digest != scene.trained[0].vector_digest
+
+
+def test_a_task_that_arrives_during_training_joins_the_cycle(scene: Scene) -> None:
+    generic, newcomer = tiny.generic(scene.home), tiny.shard_of(scene.tasks[1], ordinal=2)
+    teller = tiny.Teller(generic, newcomer=newcomer, joining=STEPS // 2)
+    joined = train(scene.home, scene.tasks[0], teller)
+    alone = scene.trained[0]
+    before, after = slice(0, STEPS // 2), slice(STEPS // 2 + 2, None)
+    assert joined.curves["penalty"][before] == alone.curves["penalty"][before]
+    assert joined.curves["penalty"][after] != alone.curves["penalty"][after]
+    assert [pair.on for pair in joined.pairs] == ["generic", "task2", "task1"]
+
+
+def test_a_run_that_died_goes_on_with_the_same_numbers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
+    task = new_task(scene.home, 2)
+    others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    folder = scene.home.checkpoints / tiny.train_work(scene.home, task).run_id
+    Checkpoints(folder).clear()
+    with pytest.raises(ConnectionError):
+        train(scene.home, task, tiny.Teller(*others, dies_at=12))
+    assert sorted(path.name for path in folder.iterdir()) == ["10", "11"]
+    second = tiny.Teller(*others)
+    resumed = train(scene.home, task, second, attempt=2)
+    assert second.asked[0][0] == 11
+    assert resumed.vector_digest == scene.trained[1].vector_digest
+    assert resumed.curves == scene.trained[1].curves
+
+
+def test_a_checkpoint_counts_only_when_it_is_complete(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "run")
+    assert checkpoints.newest() is None
+    for step in (3, 7, 11):
+        checkpoints.write(step, lambda folder: (folder / "file").touch())
+    (checkpoints.beside(15) / "file").touch()  # and then the machine went away
+    assert checkpoints.newest() == (11, tmp_path / "run" / "11")
+    assert not (tmp_path / "run" / "3").exists()
+    assert (tmp_path / "run" / "7").exists()
+
+
+def test_several_workers_need_deepspeed(scene: Scene) -> None:
+    options = scene.tasks[0].options
+    config = training.configuration(options, 96, ("*",))
+    with pytest.raises(BadConfig, match="use deepspeed"):
+        training.build_engine(scene.materials.linearized(), config, options, ranks=2)
+
+
+def test_another_base_than_the_homes_is_refused(scene: Scene) -> None:
+    work = tiny.train_work(scene.home, scene.tasks[0])
+    changed = work.model_copy(update={"base": work.base.model_copy(update={"digest": "0" * 64})})
+    with pytest.raises(BaseMismatch, match="weights or the preprocessing have changed"):
+        Learner(str(scene.home.path), tiny.no_others).work(changed)
+
+
+def test_measuring_gives_what_training_measured(scene: Scene) -> None:
+    generic, first = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    one, two = scene.refs
+    work = MeasureWork(
+        run_id="measure",
+        base=tiny.train_work(scene.home, scene.tasks[0]).base,
+        pairs=((two, first), (one, generic), (two, generic)),
+        attempt=1,
+    )
+    measured = Learner(str(scene.home.path), tiny.no_others).work(work)
+    assert isinstance(measured, Measured)
+    wanted = [scene.trained[1].pairs[1], scene.trained[0].pairs[0], scene.trained[1].pairs[0]]
+    assert [pair.on for pair in measured.pairs] == ["task1", "generic", "generic"]
+    for pair, expected in zip(measured.pairs, wanted, strict=True):
+        assert pair.version == 1
+        assert pair.vector_digest == expected.vector_digest
+        assert pair.tau_jp == pytest.approx(expected.tau_jp, rel=1e-5)
+
+
+def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
+    data = [
+        TaskData(
+            name=task.name,
+            classes=task.classes,
+            head_blob=ref.head_blob,
+            test=task.test,
+            individual=ref,
+        )
+        for task, ref in zip(scene.tasks, scene.refs, strict=True)
+    ]
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    return EvaluateWork(
+        run_id="evaluate", base=base, composition=model, tasks=tuple(data), attempt=1
+    )
+
+
+def evaluate(scene: Scene, model: Composition) -> Evaluated:
+    found = Learner(str(scene.home.path), tiny.no_others).work(evaluation(scene, model))
+    assert isinstance(found, Evaluated)
+    return found
+
+
+def direct(scene: Scene, terms: list[tuple[float, VectorRef]], test: BlobRef, head: str) -> float:
+    """Accuracy by the dual forward of the sum."""
+    materials = scene.materials
+    module, data = materials.linearized(), materials.labelled(test)
+    vectors = [materials.vector(ref) for _, ref in terms]
+    module.load_tau(composed(vectors, [coefficient for coefficient, _ in terms]) if terms else {})
+    with torch.no_grad():
+        features_ND = module.linearized(materials.backbone.collate(data.items))
+    return accuracy(materials.head(head).logits(features_ND), data.labels)
+
+
+def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
+    one, two = scene.refs
+    for terms in ([(1.0, one), (1.0, two)], [(1.0, two), (-0.5, one)]):
+        found = evaluate(scene, tiny.composition(*terms))
+        for task, ref in zip(scene.tasks, scene.refs, strict=True):
+            row = found.per_task[task.name]
+            assert row["zero_shot"] == direct(scene, [], task.test, ref.head_blob)
+            assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
+            assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
+            assert row["rows"] == 40
+        rows = found.per_task.values()
+        assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
+        ratios = [r["composed"] / r["individual"] for r in rows]
+        assert found.normalized == pytest.approx(sum(ratios) / 2)
+        assert 0 < found.class_incremental <= found.absolute
+
+
+def test_a_model_of_vectors_seen_before_needs_no_encoder(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = scene.refs
+    evaluate(scene, tiny.composition((1.0, one)))
+    evaluate(scene, tiny.composition((1.0, two)))
+
+    def never(self: Kept) -> None:
+        raise AssertionError("an encoder pass")
+
+    monkeypatch.setattr(Kept, "module", property(never))
+    monkeypatch.setattr(Materials, "features", never)
+    found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
+    monkeypatch.undo()
+    terms = [(0.25, one), (-1.0, two)]
+    for task, ref in zip(scene.tasks, scene.refs, strict=True):
+        assert found.per_task[task.name]["composed"] == direct(
+            scene, terms, task.test, ref.head_blob
+        )
+
+
+def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
+    ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
+    with pytest.raises(MixedRegimes, match="task1 v1"):
+        evaluate(scene, tiny.composition((1.0, ordinary)))
+
+
+def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
+    other = tiny.submission(scene.home, 7, rows=48)
+    grown = Shard(task="task1", ordinal=1, blob=other.shard, version=2)
+    task = new_task(scene.home, 4, steps=4)
+    before = train(scene.home, task, tiny.Teller(tiny.shard_of(scene.tasks[0])))
+    after = train(scene.home, task, tiny.Teller(grown))
+    assert before.curves["penalty"] != after.curves["penalty"]
+    assert after.pairs[0].shard_digest == other.shard.digest
