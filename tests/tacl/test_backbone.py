@@ -575,3 +575,24 @@ def test_efficientnet_lite0_tells_pictures_apart(shared: Path) -> None:
     features = backbone.encoder(backbone.collate(items))
     assert features.shape == (2, 1280)
     assert 5 < features.norm(dim=-1).mean() < 100
+
+
+# the embedded encoder
+
+
+def test_embedded_is_the_open_clip_model_that_is_shipped(
+    clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import open_clip
+
+    name = f"local-dir:{clip}"
+    shipped = open_clip.create_model(name), open_clip.get_tokenizer(name)
+    monkeypatch.setattr("tacl.embedded.load", lambda: shipped)
+    backbone = load_backbone("embedded")
+    is_usable(backbone)
+    assert (backbone.modality, backbone.head_kind) == ("image", "text")
+    assert backbone.digest == load_backbone(f"open_clip:{clip}").digest
+    assert backbone.encode_texts(["a cat"]).shape == (1, 12)
+    assert load_backbone("embedded?size=32").digest == backbone.digest
+    with pytest.raises(BadBase, match="its own size"):
+        load_backbone("embedded?size=64")
