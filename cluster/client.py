@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cluster.doctor import Check
     from cluster.ingest import Ingested
     from cluster.reading import Data
+    from tacl.interference import Finding
 
 ENDED = ("done", "failed")
 
@@ -241,6 +242,26 @@ class Client:
     def interference(self) -> dict[str, Any]:
         """The tau_jp matrix of the current vectors (method: tacl.interference)."""
         return self._ask("interference")
+
+    def findings(self, matrix: dict[str, Any] | None = None) -> list[Finding]:
+        """What the matrix (by default `interference()`) warns of, the worst first."""
+        from tacl.interference import Matrix, TauJp, report
+
+        found = self.interference() if matrix is None else matrix
+        pairs = {
+            (vector["task"], on): TauJp(mean, error or 0.0, 0)
+            for vector, means, errors in zip(
+                found["vectors"], found["raw"], found["standard_error"], strict=True
+            )
+            for on, mean, error in zip(found["on"], means, errors, strict=True)
+            if mean is not None
+        }
+        norms = {v["task"]: v["norm"] for v in found["vectors"] if v["norm"] is not None}
+        return report(Matrix(pairs), norms)
+
+    def users(self) -> list[dict[str, Any]]:
+        """Every user's model, and of which of its tasks there are newer versions."""
+        return self._ask("users")
 
     def compose(
         self, user: str, terms: Sequence[str], request_id: str | None = None

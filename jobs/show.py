@@ -1,0 +1,220 @@
+"""What the cluster answers, as tables for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jobs.progress import label, said
+
+COLOURS = {"done": "green", "failed": "red", "running": "cyan", "queued": "yellow"}
+
+
+def console() -> Console:
+    return Console(highlight=False, soft_wrap=False)
+
+
+def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
+    """Left-aligned words, right-aligned numbers."""
+    made = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
+    numbers = set(right)
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return made
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def state(value: str) -> Text:
+    return Text(value, style=COLOURS.get(value, ""))
+
+
+def when(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+
+
+def joined(names: Sequence[str], most: int = 12) -> str:
+    more = f", ... ({len(names)})" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def status(found: dict[str, Any]) -> RenderableType:
+    lines: list[RenderableType] = [Text(f"base  {found['base'].get('spec', '')}")]
+    room = found.get("room") or {}
+    if room:
+        lines.append(Text(f"room  {resources(room)}"))
+    lines.append(Text())
+    lines.append(_tasks(found["tasks"]) if found["tasks"] else Text("no task yet: tacl submit"))
+    work = [one for one in found["work"] if one["state"] != "done"]
+    if work:
+        lines += [Text(), _work(work)]
+    outdated = [user for user in found.get("users", ()) if user["outdated"]]
+    for user in outdated:
+        newer = joined(user["outdated"])
+        lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}; compose again"))
+    for trouble in found.get("trouble") or ():
+        lines.append(Text(f"\n{trouble}", style="red"))
+    return Group(*lines)
+
+
+def resources(room: dict[str, Any]) -> str:
+    """`2 of 2 CPUs free`"""
+    shown = [
+        f"{room.get(f'free_{kind}', 0):g} of {room.get(kind, 0):g} {kind.upper()[:-1]}s free"
+        for kind in ("cpus", "gpus")
+        if room.get(kind)
+    ]
+    if (nodes := room.get("nodes")) is not None:
+        count = nodes if isinstance(nodes, int) else len(nodes)
+        shown.append(f"{count} node" + ("s" if count != 1 else ""))
+    return ", ".join(shown)
+
+
+def _tasks(tasks: list[dict[str, Any]]) -> Table:
+    made = table(
+        "task",
+        "state",
+        "steps",
+        "loss",
+        "version",
+        "zero-shot %",
+        "trained %",
+        "owner",
+        "note",
+        right=("steps", "loss", "version", "zero-shot %", "trained %"),
+    )
+    for one in tasks:
+        made.add_row(
+            one["name"],
+            state(one["state"]),
+            f"{one.get('step') or 0}/{one['steps']}" if one.get("steps") else "",
+            number(one.get("loss")),
+            "" if one.get("version") is None else f"v{one['version']}",
+            percent(one.get("accuracy_before")),
+            percent(one.get("accuracy_after")),
+            one["owner"],
+            Text(str(one.get("reason") or "")),
+        )
+    return made
+
+
+def _work(work: list[dict[str, Any]]) -> Table:
+    made = table("work", "state", "note")
+    for one in work:
+        made.add_row(label(one), state(one["state"]), Text(said(one).partition(", ")[2]))
+    return made
+
+
+def vectors(found: list[dict[str, Any]]) -> RenderableType:
+    if not found:
+        return Text("no vector yet")
+    made = table(
+        "vector", "", "norm", "zero-shot %", "trained %", "from", "made", "digest",
+        right=("norm", "zero-shot %", "trained %"),
+    )  # fmt: skip
+    for one in found:
+        metrics = one.get("metrics") or {}
+        made.add_row(
+            f"{one['task']}@v{one['version']}",
+            "champion" if one.get("champion") else "",
+            number(one.get("norm")),
+            percent(metrics.get("validation_zero_shot")),
+            percent(metrics.get("validation_accuracy")),
+            f"refresh of v{one['parent']}" if one.get("parent") else "training",
+            when(one.get("created")),
+            one["digest"][:12],
+        )
+    return made
+
+
+def logs(found: list[dict[str, Any]]) -> RenderableType:
+    made = table("when", "what", "")
+    for one in found:
+        made.add_row(when(one["at"]), one["kind"], Text(str(one["text"])))
+    return made if found else Text("nothing yet")
+
+
+def interference(found: dict[str, Any], warnings: Sequence[str]) -> RenderableType:
+    """Relative and raw tau_jp: a row per vector, a column per probe."""
+    if not found["vectors"]:
+        return Text("no vector yet")
+    lines: list[RenderableType] = [
+        _matrix("relative: 1 is what the task's own vector does there", found, "relative", 2),
+        Text(),
+        _matrix("raw: mean |J(x) tau| on the probe of each task", found, "raw", 3),
+    ]
+    if found.get("missing"):
+        lines.append(Text(f"\n{found['missing']} pairs are still to be measured"))
+    lines += [Text(f"\nwarning: {warning}", style="yellow") for warning in warnings]
+    return Group(*lines)
+
+
+def _matrix(title: str, found: dict[str, Any], kind: str, digits: int) -> Table:
+    on = found["on"]
+    made = table("vector", *on, right=on, title=title)
+    for vector, row in zip(found["vectors"], found[kind], strict=True):
+        cells = ["-" if value is None else number(value, digits) for value in row]
+        made.add_row(f"{vector['task']}@v{vector['version']}", *cells)
+    return made
+
+
+def composition(found: Any) -> RenderableType:
+    made = table("coefficient", "vector", "digest", right=("coefficient",))
+    for term in found.terms:
+        vector = term.vector
+        name = f"{vector.task}@v{vector.version}"
+        made.add_row(f"{term.coefficient:+g}", name, vector.digest[:12])
+    return Group(Text(f"{found.user}'s model {found.digest[:12]}"), made)
+
+
+def evaluation(found: dict[str, Any]) -> RenderableType:
+    columns = ("rows", "zero-shot %", "individual %", "composed %")
+    made = table("task", *columns, right=columns)
+    for task, one in found["per_task"].items():
+        rows = f"{one['rows']:.0f}" if "rows" in one else ""
+        accuracies = (percent(one[name]) for name in ("zero_shot", "individual", "composed"))
+        made.add_row(task, rows, *accuracies)
+    summary = table("", "", right=("",))
+    summary.show_header = False
+    summary.add_row("absolute (mean of composed)", percent(found["absolute"]))
+    summary.add_row("normalized (mean of composed / individual)", percent(found["normalized"]))
+    summary.add_row("class-incremental (task unknown)", percent(found["class_incremental"]))
+    return Group(made, Text(), summary)
+
+
+def answers(inputs: Sequence[str], found: dict[str, Any], most: int) -> RenderableType:
+    """Per input and task the likeliest classes."""
+    parts: list[RenderableType] = []
+    for asked, answer in zip(inputs, found["answers"], strict=True):
+        made = table("task", "class", "probability", right=("probability",), title=asked[:90])
+        for task, ranked in answer.items():
+            for i, (name, share) in enumerate(ranked[:most]):
+                made.add_row(task if i == 0 else "", name, f"{share:.3f}")
+        parts += [made, Text()]
+    return Group(*parts[:-1])
+
+
+def pretrained(record: dict[str, Any], out: Path) -> RenderableType:
+    made = table("task", "zero-shot %", right=("zero-shot %",))
+    for task, accuracy in record["zero_shot"].items():
+        made.add_row(task, percent(accuracy))
+    written = f"wrote {out} in {record['seconds']:.0f} s, sha256 {record['sha256'][:12]}"
+    return Group(made, Text(written))
+
+
+def check(one: Any) -> Text:
+    mark, colour = ("ok  ", "green") if one.ok else ("FAIL", "red")
+    advice = "" if one.ok or not one.advice else f"\n{'':15}{one.advice}"
+    return Text.assemble((mark, colour), f"  {one.check:<8} {one.found}{advice}")
