@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from cluster.doctor import Check
     from cluster.ingest import Ingested
     from cluster.reading import Data
-    from tacl.interference import Finding
 
-ENDED = ("done", "failed")
+OWED = ("queued", "training", "running")  # of tasks and of other work
 
 Status = dict[str, Any]
 Watch = Callable[[Status], None]
@@ -240,24 +239,8 @@ class Client:
         return self._ask("vectors", name)
 
     def interference(self) -> dict[str, Any]:
-        """The tau_jp matrix of the current vectors (method: tacl.interference)."""
+        """The tau_jp matrix of the current vectors, and what it warns of (`tacl.interference`)."""
         return self._ask("interference")
-
-    def findings(self, matrix: dict[str, Any] | None = None) -> list[Finding]:
-        """What the matrix (by default `interference()`) warns of, the worst first."""
-        from tacl.interference import Matrix, TauJp, report
-
-        found = self.interference() if matrix is None else matrix
-        pairs = {
-            (vector["task"], on): TauJp(mean, error or 0.0, 0)
-            for vector, means, errors in zip(
-                found["vectors"], found["raw"], found["standard_error"], strict=True
-            )
-            for on, mean, error in zip(found["on"], means, errors, strict=True)
-            if mean is not None
-        }
-        norms = {v["task"]: v["norm"] for v in found["vectors"] if v["norm"] is not None}
-        return report(Matrix(pairs), norms)
 
     def users(self) -> list[dict[str, Any]]:
         """Every user's model, and of which of its tasks there are newer versions."""
@@ -350,7 +333,7 @@ def pending(status: Status, names: Sequence[str] = ()) -> list[str]:
     if unknown := [name for name in names if name not in tasks]:
         raise UnknownTask(f"no task {', '.join(unknown)}; there is {', '.join(tasks) or 'none'}")
     chosen = [tasks[name] for name in names] if names else [*tasks.values(), *status["work"]]
-    return [one.get("name") or one["run_id"] for one in chosen if one["state"] not in ENDED]
+    return [one.get("name") or one["run_id"] for one in chosen if one["state"] in OWED]
 
 
 def _require_success(status: Status, names: Sequence[str]) -> None:

@@ -425,13 +425,10 @@ def interference(
 
     asked = client(home)
     found = asked.interference()
-    warnings = [finding.message for finding in asked.findings(found)]
     if found["vectors"]:
         path = heat_map(found, picture or asked.home.path / "interference.png")
         found = found | {"picture": str(path)}
-    tell(found | {"warnings": warnings}, as_json, lambda f: show.interference(f, warnings))
-    if "picture" in found and not as_json:
-        print(f"\npicture: {found['picture']}")
+    tell(found, as_json, show.interference)
 
 
 @verb("models", context_settings={"ignore_unknown_options": True})

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-ENDED = ("done", "failed")
+OWED = ("queued", "training", "running")
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 
 
@@ -76,17 +76,19 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
 
 def _plain_watch(console: Console) -> Callable[[dict[str, Any]], None]:
     """A line when a state changes, and with every tenth of the steps; none for what had ended."""
-    seen: dict[str, tuple[str, int] | None] = {}
+    seen: dict[str, tuple[str, tuple[str, int] | None]] = {}
 
     def watch(status: dict[str, Any]) -> None:
-        for one in works(status):
+        now = works(status)
+        for key, one in now.items():
             steps = one.get("steps") or 0
-            tenth = 10 * (one.get("step") or 0) // steps if steps else 0
-            mark = (one["state"], tenth)
-            before = seen.setdefault(label(one), mark if one["state"] in ENDED else None)
+            mark = (one["state"], 10 * (one.get("step") or 0) // steps if steps else 0)
+            _, before = seen.get(key, ("", None if one["state"] in OWED else mark))
             if before != mark:
                 console.print(f"{label(one)}: {said(one)}", markup=False)
-            seen[label(one)] = mark
+            seen[key] = (label(one), mark)
+        for key in seen.keys() - now.keys():  # done work is no longer listed
+            console.print(f"{seen.pop(key)[0]}: done", markup=False)
 
     return watch
 
@@ -96,27 +98,28 @@ def _bars(progress: Progress) -> Callable[[dict[str, Any]], None]:
     bars: dict[str, Any] = {}
 
     def watch(status: dict[str, Any]) -> None:
-        for one in works(status):
-            name = label(one)
-            if name not in bars and one["state"] in ("queued", "running"):
-                bars[name] = progress.add_task(name, total=None, note="")
-            if name in bars:
-                steps = one.get("steps")
-                done = steps if one["state"] == "done" else one.get("step") or 0
-                progress.update(bars[name], completed=done, total=steps, note=said(one))
+        now = works(status)
+        for key, one in now.items():
+            if key not in bars and one["state"] in OWED:
+                bars[key] = progress.add_task(label(one), total=None, note="")
+            if key in bars:
+                steps = one.get("steps") or 1
+                done = one.get("step") or 0 if one["state"] in OWED else steps
+                progress.update(bars[key], completed=done, total=steps, note=said(one))
+        for key in bars.keys() - now.keys():  # done work is no longer listed
+            progress.update(bars.pop(key), completed=1, total=1, note="done")
 
     return watch
 
 
-def works(status: dict[str, Any]) -> list[dict[str, Any]]:
-    """Trainings by task, then everything else that is done or waits."""
-    return [*status["tasks"], *status["work"]]
+def works(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Trainings by task, then everything else that is owed or failed, by a key of its own."""
+    return {one["run_id"]: one for one in [*status["tasks"], *status["work"]]}
 
 
 def label(one: dict[str, Any]) -> str:
-    if "name" in one:
-        return one["name"]
-    return " ".join(part for part in (one["kind"], one.get("task"), one["run_id"][:6]) if part)
+    """A task's name, or what a run is about."""
+    return one.get("name") or one["about"]
 
 
 def said(one: dict[str, Any]) -> str:

@@ -13,7 +13,13 @@ from rich.text import Text
 
 from jobs.progress import label, said
 
-COLOURS = {"done": "green", "failed": "red", "running": "cyan", "queued": "yellow"}
+COLOURS = {
+    "ready": "green",
+    "failed": "red",
+    "training": "cyan",
+    "running": "cyan",
+    "queued": "yellow",
+}
 
 
 def console() -> Console:
@@ -57,29 +63,24 @@ def status(found: dict[str, Any]) -> RenderableType:
         lines.append(Text(f"room  {resources(room)}"))
     lines.append(Text())
     lines.append(_tasks(found["tasks"]) if found["tasks"] else Text("no task yet: tacl submit"))
-    work = [one for one in found["work"] if one["state"] != "done"]
-    if work:
-        lines += [Text(), _work(work)]
+    if found["work"]:
+        lines += [Text(), _work(found["work"])]
     outdated = [user for user in found.get("users", ()) if user["outdated"]]
     for user in outdated:
         newer = joined(user["outdated"])
         lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}; compose again"))
-    for trouble in found.get("trouble") or ():
-        lines.append(Text(f"\n{trouble}", style="red"))
+    if found.get("trouble"):
+        lines.append(Text(f"\n{found['trouble']}", style="red"))
     return Group(*lines)
 
 
 def resources(room: dict[str, Any]) -> str:
-    """`2 of 2 CPUs free`"""
-    shown = [
-        f"{room.get(f'free_{kind}', 0):g} of {room.get(kind, 0):g} {kind.upper()[:-1]}s free"
-        for kind in ("cpus", "gpus")
-        if room.get(kind)
-    ]
-    if (nodes := room.get("nodes")) is not None:
-        count = nodes if isinstance(nodes, int) else len(nodes)
-        shown.append(f"{count} node" + ("s" if count != 1 else ""))
-    return ", ".join(shown)
+    """`1 of 2 CPUs free on 1 node`"""
+    shown = [f"{room['free_cpus']} of {room['cpus']} CPUs free"]
+    if room["gpus"]:
+        shown.append(f"{room['free_gpus']} of {room['gpus']} GPUs free")
+    count = len(room["nodes"])
+    return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
 def _tasks(tasks: list[dict[str, Any]]) -> Table:
@@ -146,7 +147,7 @@ def logs(found: list[dict[str, Any]]) -> RenderableType:
     return made if found else Text("nothing yet")
 
 
-def interference(found: dict[str, Any], warnings: Sequence[str]) -> RenderableType:
+def interference(found: dict[str, Any]) -> RenderableType:
     """Relative and raw tau_jp: a row per vector, a column per probe."""
     if not found["vectors"]:
         return Text("no vector yet")
@@ -157,7 +158,8 @@ def interference(found: dict[str, Any], warnings: Sequence[str]) -> RenderableTy
     ]
     if found.get("missing"):
         lines.append(Text(f"\n{found['missing']} pairs are still to be measured"))
-    lines += [Text(f"\nwarning: {warning}", style="yellow") for warning in warnings]
+    lines += [Text(f"\nwarning: {one['message']}", style="yellow") for one in found["findings"]]
+    lines.append(Text(f"\npicture: {found['picture']}"))
     return Group(*lines)
 
 
