@@ -134,7 +134,7 @@ class Client:
         Raises the errors of bad data (`cluster.ingest`), BadConfig, BadName, NameTaken,
         NotPlaceable, ClusterNotRunning.
         """
-        chosen = _options(options)
+        chosen, prompts = _options(options), _checked_templates(templates)
         checked_name(name)
         if request_id is None:
             self._require_free(name)
@@ -158,7 +158,7 @@ class Client:
             owner=owner or getpass.getuser(),
             modality=found.modality,
             classes=found.classes,
-            templates=tuple(templates),
+            templates=prompts,
             train=found.train,
             validation=found.validation,
             test=found.test,
@@ -345,6 +345,13 @@ def _require_success(status: Status, names: Sequence[str]) -> None:
     if failed:
         reasons = "; ".join(f"{task['name']}: {task['reason']}" for task in failed)
         raise RunFailed(f"{reasons}. See `tacl logs {failed[0]['name']}`, then `tacl retry` it.")
+
+
+def _checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    wrong = [one for one in templates if one.count("{}") != 1]
+    if wrong:
+        raise BadConfig(f"template {wrong[0]!r}: write {{}} once, where the class name goes")
+    return tuple(templates)
 
 
 def _options(chosen: dict[str, Any]) -> Options:

@@ -148,7 +148,7 @@ def down(home: Home = None, as_json: Json = False) -> None:
 
     with saying("stopping the cluster"):
         stopped = client(home).down()
-    said = "the cluster is down" if stopped else "no cluster ran"
+    said = "the cluster is down" if stopped else "no cluster runs"
     tell({"stopped": stopped}, as_json, lambda _: said)
 
 

@@ -1,0 +1,214 @@
+"""The command line over the real coordinator in this process: what is printed, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.client import Client
+from jobs import cli
+from tests.instant import Guess, InProcess, Instant, made_home
+
+Tacl = Callable[..., Result]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Instant:
+    return Instant(made_home(tmp_path / "home"))
+
+
+@pytest.fixture
+def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> Tacl:
+    """Runs `tacl ARGUMENTS` in the folder of the data."""
+    client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
+    monkeypatch.setattr(cli, "client", lambda home: client)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    return lambda *arguments: CliRunner().invoke(cli.app, [str(a) for a in arguments])
+
+
+def ok(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def as_json(result: Result) -> Any:
+    return json.loads(ok(result))
+
+
+def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
+    told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann"))
+    assert "texts from column 'text'; 2 classes from 'label': a, b" in told
+    assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
+    assert "faces is queued" in told
+    ok(tacl("submit", "digits", "--data", "data.csv", "--watch", "--penalty", "none"))
+    ok(tacl("wait"))
+    table = ok(tacl("status"))
+    assert "2 of 2 CPUs free on 1 node" in table
+    assert next(line for line in table.splitlines() if "faces" in line).split() == [
+        *("faces", "ready", "v1", "25.0", "87.5", "ann")
+    ]
+    assert "training" in ok(tacl("logs", "faces")) or "submitted" in ok(tacl("logs", "faces"))
+    assert "faces@v1" in ok(tacl("vectors"))
+    assert "digits" not in ok(tacl("vectors", "faces"))
+    assert "nothing had failed" in ok(tacl("retry", "faces"))
+    assert "the old version stays: nothing to gain" in ok(tacl("refresh", "faces"))
+    model = ok(tacl("compose", "alice", "+faces", "-digits"))
+    assert "+1  faces@v1" in model
+    assert "-1  digits@v1" in model
+    report = ok(tacl("evaluate", "alice"))
+    assert [line.split()[-4:] for line in report.splitlines() if line.startswith("faces")] == [
+        ["20", "25.0", "90.0", "81.0"]
+    ]
+    assert "normalized" in report
+    answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
+    assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
+
+
+def test_json(tacl: Tacl) -> None:
+    submitted = as_json(tacl("submit", "faces", "--data", "data.csv", "--json"))
+    assert (submitted["task"], submitted["state"]) == ("faces", "queued")
+    waited = as_json(tacl("wait", "faces", "--json"))
+    assert waited["tasks"][0]["state"] == "ready"
+    assert as_json(tacl("status", "--json"))["users"] == []
+    assert as_json(tacl("vectors", "--json"))[0]["task"] == "faces"
+    assert as_json(tacl("logs", "faces", "--json"))
+    composed = as_json(tacl("compose", "alice", "+faces", "--json"))
+    evaluated = as_json(tacl("evaluate", "alice", "--json"))
+    assert set(evaluated) >= {"per_task", "absolute", "normalized", "class_incremental"}
+    assert set(evaluated["per_task"]["faces"]) >= {"zero_shot", "individual", "composed"}
+    asked = as_json(tacl("query", "alice", "x", "--json"))
+    assert asked["digest"] == composed["digest"]
+    assert asked["answers"][0]["faces"][0] == ["a", 0.75]
+
+
+def test_terms_that_look_like_options(tacl: Tacl) -> None:
+    for name in ("faces", "home", "json"):
+        ok(tacl("submit", name, "--data", "data.csv"))
+    ok(tacl("wait"))
+    terms = ["-faces", "-0.5*home", "-json@v1"]
+    model = as_json(tacl("compose", "alice", *terms, "--json"))
+    assert [(t["coefficient"], t["vector"]["task"]) for t in model["terms"]] == [
+        (-1.0, "faces"),
+        (-0.5, "home"),
+        (-1.0, "json"),
+    ]
+
+
+def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv"))
+    ok(tacl("wait"))
+    table = ok(tacl("interference", "--picture", "out/matrix.png"))
+    rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
+    assert rows == [
+        ["faces@v1", "-", "1.00", "0.25"],  # on generic, faces, digits
+        ["faces@v1", "0.500", "2.000", "0.500"],
+    ]
+    assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
+    found = as_json(tacl("interference", "--json"))
+    assert found["picture"] == str(tmp_path / "home/interference.png")
+
+
+def test_a_store_grows(tacl: Tacl, tmp_path: Path) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    (tmp_path / "more.txt").write_text("\n".join(f"more {i}" for i in range(20)))
+    told = ok(tacl("submit", "faces", "--add-samples", "more.txt"))
+    assert told.strip() == "faces: 20 new samples, 52 in all"
+
+
+ERRORS = {
+    "no data": (["submit", "x"], 43, "--data"),
+    "both": (["submit", "x", "--data", "data.csv", "--add-samples", "data.csv"], 43, "--data"),
+    "no path": (["submit", "x", "--data", "./none.csv"], 20, "none.csv"),
+    "bad name": (["submit", "x/y", "--data", "data.csv"], 30, "letters"),
+    "taken": (["submit", "old", "--data", "data.csv"], 31, "old"),
+    "bad column": (["submit", "x", "--data", "data.csv", "--label-column", "z"], 21, "text"),
+    "not listed": (["submit", "x", "--data", "data.csv", "--classes", "a,c"], 25, "'b'"),
+    "no workers": (["submit", "x", "--data", "data.csv", "--workers", "0"], 43, "workers"),
+    "no room": (["submit", "x", "--data", "data.csv", "--workers", "9"], 41, "CPU"),
+    "no task": (["logs", "none"], 32, "none"),
+    "no vector": (["compose", "alice", "+old@v9"], 33, "v"),
+    "no term": (["compose", "alice", "+old", "--jsn"], 34, "term"),
+    "no model": (["query", "alice", "x"], 36, "tacl compose alice"),
+    "usage": (["submit", "x", "--data", "data.csv", "--penalty", "odd"], 2, "cyclical"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(tacl: Tacl, case: str) -> None:
+    arguments, code, words = ERRORS[case]
+    ok(tacl("submit", "old", "--data", "data.csv", "--watch"))
+    result = tacl(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert len(as_json(tacl("status", "--json"))["tasks"]) == 1
+    if code != 2:
+        assert len(result.stderr.splitlines()) == 1
+        body = json.loads(tacl(*arguments, "--json").stderr)
+        assert body["exit_code"] == code
+        assert body["message"] in result.stderr
+
+
+def test_a_failed_run(tacl: Tacl, launcher: Instant) -> None:
+    launcher.broken = {"faces"}
+    result = tacl("submit", "faces", "--data", "data.csv", "--watch")
+    assert result.exit_code == 40
+    assert "not a number at step 3" in result.stderr.splitlines()[-1]
+    assert "not a number at step 3" in ok(tacl("status"))
+    launcher.broken = set()
+    assert "1 failed run queued again" in ok(tacl("retry", "faces"))
+    ok(tacl("wait", "faces"))
+
+
+def test_doctor(tacl: Tacl) -> None:
+    found = as_json(tacl("doctor", "--json"))
+    assert {one["check"] for one in found} >= {"Python", "packages", "torch", "memory", "home"}
+    assert "running: " in next(one["found"] for one in found if one["check"] == "cluster")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_command_line_is_light() -> None:
+    heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'pydantic', 'sqlalchemy')"
+    done = run("-c", f"import sys, jobs.cli; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_help_answers_at_once() -> None:
+    run("-m", "jobs.cli", "--help")  # compiles
+    best = 9.0
+    for _ in range(3):
+        started = time.perf_counter()
+        done = run("-m", "jobs.cli", "--help")
+        best = min(best, time.perf_counter() - started)
+    assert done.returncode == 0
+    assert "submit" in done.stdout
+    assert best < 1.0  # about 0.2 s; the machine may be busy
+
+
+def test_without_a_cluster(tmp_path: Path) -> None:
+    done = run("-m", "jobs.cli", "status", TACL_HOME=str(tmp_path / "home"))
+    assert done.returncode == 50
+    assert done.stderr == (
+        f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
+    )
+    assert run("-m", "jobs.cli", "down", "--home", str(tmp_path / "home")).returncode == 0
