@@ -1,0 +1,85 @@
+"""The embedded encoder: a small open_clip model with both towers, built by open_clip's own code.
+
+encoder.json is its open_clip configuration, merges.txt.gz the first 2048 merges of open_clip's
+byte-pair vocabulary (a whole one would be larger than the encoder), encoder.safetensors its float16
+weights and encoder.record.json how they were trained (`python -m jobs.pretrain`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from open_clip.model import CLIP, set_model_preprocess_cfg
+from open_clip.tokenizer import SimpleTokenizer
+from open_clip.transform import PreprocessCfg
+from safetensors.torch import load_file, save_file
+
+HERE = Path(__file__).parent
+CONFIG, MERGES = HERE / "encoder.json", HERE / "merges.txt.gz"
+WEIGHTS, RECORD = HERE / "encoder.safetensors", HERE / "encoder.record.json"
+
+MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
+TEMPLATES = ("a photo of a {}.",)
+
+
+def config() -> dict[str, Any]:
+    """The open_clip model configuration: embed_dim, vision_cfg, text_cfg."""
+    return json.loads(CONFIG.read_text())
+
+
+def record() -> dict[str, Any]:
+    """How the shipped weights were trained: seed, steps, losses, zero-shot accuracies, digest."""
+    return json.loads(RECORD.read_text())
+
+
+def tokenizer() -> SimpleTokenizer:
+    """open_clip's tokenizer over the small vocabulary: texts -> int64 [N, context_length]."""
+    return SimpleTokenizer(str(MERGES), context_length=config()["text_cfg"]["context_length"])
+
+
+def build() -> CLIP:
+    """The model with fresh random weights (from torch's global generator), float32, in train mode."""
+    model = CLIP(**config())
+    size = config()["vision_cfg"]["image_size"]
+    set_model_preprocess_cfg(model, vars(PreprocessCfg(size=size, mean=MEAN, std=STD)))
+    return model
+
+
+def load(weights: Path = WEIGHTS) -> tuple[CLIP, SimpleTokenizer]:
+    """The pre-trained model, float32 and in eval mode, and its tokenizer."""
+    model = build()
+    model.load_state_dict(load_file(weights))
+    return model.float().eval(), tokenizer()
+
+
+def save(model: CLIP, weights: Path) -> None:
+    """Write the weights as float16 safetensors."""
+    halves = {name: value.half().contiguous() for name, value in model.state_dict().items()}
+    save_file(halves, weights)
+
+
+def pixels(images_NHWC: torch.Tensor) -> torch.Tensor:
+    """uint8 [N, H, W, 3] -> normalised float32 [N, 3, H, W]."""
+    unit = images_NHWC.permute(0, 3, 1, 2).float() / 255
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    return (unit - mean) / std
+
+
+@torch.no_grad()
+def zero_shot(
+    model: CLIP,
+    words: SimpleTokenizer,
+    images_NHWC: torch.Tensor,
+    labels_N: torch.Tensor,
+    classes: tuple[str, ...],
+) -> float:
+    """Accuracy of the text-made head on uint8 images; the model is left in the mode it was in."""
+    texts = [
+        model.encode_text(words([t.format(c) for c in classes]), normalize=True) for t in TEMPLATES
+    ]
+    head_CD = torch.nn.functional.normalize(torch.stack(texts).mean(0), dim=-1)
+    features_ND = model.encode_image(pixels(images_NHWC), normalize=True)
+    return ((features_ND @ head_CD.T).argmax(-1) == labels_N).float().mean().item()
