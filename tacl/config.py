@@ -1,0 +1,109 @@
+"""What decides the numbers of a run, hashed into its identity; defaults are rules, not knobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from tacl.errors import BadConfig
+from tacl.penalties import Norm
+
+Penalty = Literal["cyclical", "strict", "none"]
+Precision = Literal["float32", "bfloat16"]
+PENALTY_SHARE = 8  # penalty rows per optimizer step = batch / 8, for every modality
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run of one task vector.
+
+    `batch` rows of the task and `penalty_batch` rows of other tasks make one optimizer step, cut
+    into `accumulation` micro-batches and divided between the workers. `strength` is lambda,
+    dimensionless (see `penalties.relative_tau_jp`). Raises BadConfig for values that cannot work.
+    """
+
+    steps: int
+    learning_rate: float
+    strength: float
+    seed: int
+    trainable: tuple[str, ...]
+    batch: int = 32
+    penalty_batch: int = 4
+    accumulation: int = 1
+    weight_decay: float = 0.1
+    warmup_fraction: float = 0.1
+    clip: float = 1.0
+    precision: Precision = "float32"
+    penalty: Penalty = "cyclical"
+    norm: Norm = "l2_squared"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "learning_rate", "batch", "penalty_batch", "accumulation", "clip"):
+            if not getattr(self, name) > 0:
+                raise BadConfig(f"{name} is {getattr(self, name)}; it must be positive")
+        for name in ("strength", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise BadConfig(f"{name} is {getattr(self, name)}; it must not be negative")
+        if self.accumulation > self.batch:
+            raise BadConfig(f"{self.accumulation} micro-batches of a batch of {self.batch} rows")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def digest(self) -> str:
+        """sha256 of every field."""
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class RefreshConfig:
+    """One label-free refresh (see `refresh`).
+
+    Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
+    `samples` rows per task of which the share `held_out` only stops and accepts: interference
+    must fall to `most_left` of what it was, the own function change by at most `most_change`
+    (mean squares, relative to the size of the vector's own tangents).
+    """
+
+    seed: int
+    steps: int = 80
+    learning_rate: float = 1e-4
+    strength: float = 1.0
+    samples: int = 256
+    batch: int = 16
+    other_batch: int = 8
+    clip: float = 1.0
+    checks: int = 4
+    held_out: float = 0.2
+    most_left: float = 0.8
+    most_change: float = 0.2
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def schedule(peak: float, step: int, steps: int, warmup_fraction: float) -> float:
+    """Learning rate: linear warm-up (at most 500 steps) to `peak`, then a cosine to 0."""
+    warmup = min(500, math.ceil(warmup_fraction * steps))
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: Any) -> TrainConfig:
+    """The rule for a task of `rows` labelled training rows; `given` values win where not None."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    batch = chosen.get("batch", 32)
+    rule = TrainConfig(
+        steps=200,
+        learning_rate=3e-4,
+        strength=1.0,
+        seed=seed,
+        trainable=tuple(trainable),
+        batch=batch,
+        penalty_batch=max(1, batch // PENALTY_SHARE),
+    )
+    return replace(rule, **chosen)

@@ -1,0 +1,40 @@
+"""tauJp: the penalty that keeps a task vector out of the way of every other task.
+
+Interference of tau on an input x of another task is the change J(x) tau of its features there.
+The penalty is the mean size of that change over unlabelled inputs of other tasks.
+Source: Yoshida et al., ICLR 2025 (OpenReview 1VwWi6zbxs), equations 8 (strict) and 9 (cyclical).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+Norm = Literal["l2", "l2_squared"]
+Task = TypeVar("Task")
+
+
+def other_tasks(penalty: str, step: int, known: Sequence[Task]) -> Sequence[Task]:
+    """The tasks whose samples penalise this step: the one place that says which come next.
+
+    Cyclical takes one, step mod number of other tasks, so that a step costs the same however
+    many tasks there are; strict takes all; none, and an empty store, take nothing.
+    """
+    if penalty == "none" or not known:
+        return ()
+    if penalty == "strict":
+        return known
+    return (known[step % len(known)],)
+
+
+def relative_tau_jp(tangent_BD: Tensor, norm: Norm, feature_norm_B: Tensor) -> Tensor:
+    """|J(x) tau| of each row, relative to the typical |f(x; theta0)| of its task: [B].
+
+    Features of one encoder are ten times as large as those of another; relative to them lambda
+    is dimensionless. The un-squared norm is safe at tau = 0: torch gives it gradient zero there.
+    """
+    length_B = torch.linalg.vector_norm(tangent_BD, dim=-1) / feature_norm_B
+    return length_B if norm == "l2" else length_B.square()

@@ -1,0 +1,183 @@
+"""Label-free refresh: take an old vector out of the way of tasks that arrived after it.
+
+tau_s was never penalised on a later task k. Without any label, move it by delta, keeping its
+own function and removing its interference:
+
+    minimise  mean over own rows  |J(x) delta|^2
+            + strength * mean over other rows  |J(x) tau_s + J(x) delta|^2
+
+Both terms are relative to the size |J(x) tau_s| on own rows, so strength is dimensionless. J tau_s
+is computed once per row; a step is one dual pass over rows of both kinds. It is least squares in
+delta with far more unknowns than rows, so rows held out decide when to stop and whether to accept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from tacl import params
+from tacl.backbone import Backbone, Item
+from tacl.config import RefreshConfig, schedule
+from tacl.data import sample_rows
+from tacl.errors import EmptySplit
+from tacl.linearize import LinearizedEncoder
+from tacl.params import Params
+from tacl.splits import batch_rows
+from tacl.tangents import cached_tangents
+from tacl.train import Store, dual_pass
+
+
+class Change(NamedTuple):
+    """Mean squares relative to the own size on some rows: what is lost and what is left."""
+
+    own: float  # |J delta|^2 on own rows
+    interference: float  # |J (tau_s + delta)|^2 on rows of other tasks
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What came of it; `tau` is the refreshed vector also where it was not accepted."""
+
+    tau: Params
+    accepted: bool
+    reason: str
+    before: Change  # on held-out rows
+    after: Change
+    curve: list[float]  # the objective per step
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one task with the tangents J tau_s that the old vector has there, [N, D]."""
+
+    items: list[Item]
+    tangents_ND: Tensor
+
+    def cut(self, start: int, end: int) -> Rows:
+        return Rows(self.items[start:end], self.tangents_ND[start:end])
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def refresh(
+    module: LinearizedEncoder,
+    backbone: Backbone,
+    tau: Params,
+    own: Store,
+    others: Sequence[Store],
+    config: RefreshConfig,
+    on_step: Callable[[int, float], None] | None = None,
+) -> Refresh:
+    """Refreshes `tau` against the stores of all other tasks; the module's tau is used as delta.
+
+    Raises EmptySplit when there is no other store or a store is too small to hold rows out.
+    """
+    if not others:
+        raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
+    own_rows = _rows(module, backbone, tau, own, config)
+    other_rows = [_rows(module, backbone, tau, store, config) for store in others]
+    size = own_rows.tangents_ND.square().sum(-1).mean().clamp_min(1e-12)
+    fit = _Fit(module, backbone, size, config)
+    kept = [_held_out(rows, config) for rows in (own_rows, *other_rows)]
+    learn, held_out = [k[0] for k in kept], [k[1] for k in kept]
+
+    module.load_tau({})
+    before = fit.measure(held_out)
+    best, best_delta, curve = before, module.tau_dict(), []
+    for step in range(config.steps):
+        curve.append(fit.step(step, learn))
+        if on_step is not None:
+            on_step(step, curve[-1])
+        if (step + 1) % max(1, config.steps // config.checks) == 0:
+            now = fit.measure(held_out)
+            if _objective(now, config) < _objective(best, config):
+                best, best_delta = now, module.tau_dict()
+    accepted, reason = judge(before, best, config)
+    return Refresh(params.add(tau, best_delta), accepted, reason, before, best, curve)
+
+
+def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
+    """Accept when held-out interference falls and the own function stays."""
+    left = after.interference / max(before.interference, 1e-12)
+    figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
+    if left > config.most_left:
+        return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
+    if after.own > config.most_change:
+        return False, f"{figures}: more than {config.most_change:.0%} would be lost"
+    return True, figures
+
+
+def _objective(change: Change, config: RefreshConfig) -> float:
+    return change.own + config.strength * change.interference
+
+
+def _rows(
+    module: LinearizedEncoder, backbone: Backbone, tau: Params, store: Store, config: RefreshConfig
+) -> Rows:
+    chosen = sample_rows(range(len(store.items)), config.samples, config.seed)
+    if len(chosen) < 2:
+        raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+    items = [store.items[row] for row in chosen]
+    return Rows(items, cached_tangents(module, backbone, items, {"tau": tau}).tangents["tau"])
+
+
+def _held_out(rows: Rows, config: RefreshConfig) -> tuple[Rows, Rows]:
+    cut = len(rows) - max(1, round(config.held_out * len(rows)))
+    return rows.cut(0, cut), rows.cut(cut, len(rows))
+
+
+class _Fit:
+    """The optimizer of delta, which lives in the module's tau."""
+
+    def __init__(
+        self, module: LinearizedEncoder, backbone: Backbone, size: Tensor, config: RefreshConfig
+    ) -> None:
+        self.module, self.backbone, self.size, self.config = module, backbone, size, config
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=config.learning_rate)
+
+    def step(self, step: int, rows: Sequence[Rows]) -> float:
+        """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
+        own, *others = rows
+        config = self.config
+        own_batch = batch_rows(len(own), config.batch, config.seed, step)
+        mixed = [(t, r) for t, store in enumerate(others) for r in range(len(store))]
+        other_batch = [
+            mixed[i] for i in batch_rows(len(mixed), config.other_batch, config.seed, step)
+        ]
+        (_, delta_own), delta_other = dual_pass(
+            self.module,
+            self.backbone,
+            [own.items[r] for r in own_batch],
+            [others[t].items[r] for t, r in other_batch],
+        )
+        old = torch.stack([others[t].tangents_ND[r] for t, r in other_batch]).to(delta_other.device)
+        kept = delta_own.square().sum(-1).mean()
+        removed = (old + delta_other).square().sum(-1).mean()
+        loss = (kept + config.strength * removed) / self.size.to(kept.device)
+        loss.backward()
+        clip_grad_norm_(self.module.parameters(), config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule(config.learning_rate, step, config.steps, warmup_fraction=0.1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss.detach())
+
+    def measure(self, held_out: Sequence[Rows]) -> Change:
+        """Both terms on held-out rows, every other task counting the same."""
+        own, *others = held_out
+        means = [self._mean_square(own, torch.zeros_like(own.tangents_ND))]
+        means += [self._mean_square(rows, rows.tangents_ND) for rows in others]
+        return Change(means[0], sum(means[1:]) / len(others))
+
+    def _mean_square(self, rows: Rows, old_ND: Tensor) -> float:
+        delta = self.module.tau_dict()
+        cached = cached_tangents(self.module, self.backbone, rows.items, {"delta": delta})
+        change_ND = cached.tangents["delta"] + old_ND
+        return float(change_ND.square().sum(-1).mean() / self.size)

@@ -1,0 +1,221 @@
+"""Training one task vector: loss = task + strength * penalty, by one dual pass per step.
+
+The loop knows nothing of what runs it. An `Engine` owns the optimizer and the ranks; `known`
+says at every step which other tasks the store holds, so that a task which arrives during
+training joins the cycle at the next step boundary. Rows are pure functions of (seed, step):
+a resumed run goes on with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
+
+from tacl.backbone import Backbone, Batch, Item
+from tacl.config import TrainConfig, schedule
+from tacl.data import Labelled, batch_rows, lengths, share_a_pass
+from tacl.errors import BadConfig
+from tacl.heads import Head
+from tacl.linearize import LinearizedEncoder
+from tacl.penalties import other_tasks, relative_tau_jp
+
+Row = TypeVar("Row")
+
+
+class Engine(Protocol):
+    """Who holds the optimizer: plain torch in one process, or DeepSpeed on many ranks."""
+
+    module: LinearizedEncoder
+    device: torch.device
+    rank: int
+    world_size: int
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features, tangent), each [B, D]."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradient of this micro-batch; ranks are averaged."""
+        ...
+
+    def step(self, learning_rate: float) -> float:
+        """Clips, updates tau, clears the gradients; returns the gradient's norm."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Store:
+    """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them."""
+
+    name: str
+    items: list[Item]
+    feature_norm: float
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one optimizer step saw on this rank; `penalty` is None where there was none."""
+
+    step: int
+    loss: float
+    penalty: float | None
+    gradient_norm: float
+    learning_rate: float
+
+
+class PlainEngine:
+    """The reference engine: torch's AdamW in this process."""
+
+    rank = 0
+    world_size = 1
+
+    def __init__(self, module: LinearizedEncoder, config: TrainConfig) -> None:
+        self.module = module
+        self.device = next(module.parameters()).device
+        self.clip = config.clip
+        self.optimizer = torch.optim.AdamW(
+            module.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self.module(batch)
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, learning_rate: float) -> float:
+        norm = clip_grad_norm_(self.module.parameters(), self.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(norm)
+
+    def save(self, folder: Path) -> None:
+        """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"tau/{name}": p.detach() for name, p in self.module.named_parameters()}
+        for name, parameter in self.module.named_parameters():
+            for key, value in self.optimizer.state[parameter].items():
+                tensors[f"{key}/{name}"] = value
+        save_file(tensors, folder / "plain.safetensors")
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        tensors = load_file(folder / "plain.safetensors")
+        for name, parameter in self.module.named_parameters():
+            parameter.copy_(tensors[f"tau/{name}"])
+            keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
+            self.optimizer.state[parameter] = {key: tensors[f"{key}/{name}"] for key in keys}
+
+
+def train(
+    engine: Engine,
+    backbone: Backbone,
+    head: Head,
+    data: Labelled,
+    known: Callable[[int], Sequence[Store]],
+    config: TrainConfig,
+    *,
+    start_step: int = 0,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> None:
+    """Trains the engine's tau in place, from `start_step` to `config.steps`.
+
+    `known(step)` gives the stores of the OTHER tasks, the generic one included, in the order of
+    their arrival; it is asked once before every optimizer step. `on_step` is called after it.
+    """
+    head = head.to(engine.device)
+    parts = config.accumulation * engine.world_size
+    if min(len(data), config.batch) < parts:
+        raise BadConfig(
+            f"a batch of {min(len(data), config.batch)} rows cannot be cut into {parts} parts "
+            f"({config.accumulation} micro-batches on {engine.world_size} workers)"
+        )
+    for step in range(start_step, config.steps):
+        stores = other_tasks(config.penalty, step, known(step))
+        loss_sum, penalty_sum = 0.0, 0.0
+        for micro in range(config.accumulation):
+            share = Share(micro * engine.world_size + engine.rank, parts)
+            task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
+            loss = task + config.strength * penalty
+            # Shares add up to the loss of the step, and engines average over ranks.
+            engine.backward(loss * engine.world_size)
+            loss_sum += float(task.detach()) * engine.world_size
+            penalty_sum += float(penalty.detach()) * engine.world_size
+        rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
+        norm = engine.step(rate)
+        if on_step is not None:
+            seen = penalty_sum if stores else None
+            on_step(StepRecord(step, loss_sum, seen, norm, rate))
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part `part` of `parts` of a step's rows: one micro-batch of one rank."""
+
+    part: int
+    parts: int
+
+    def of(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows[self.part :: self.parts]
+
+
+def losses(
+    engine: Engine,
+    backbone: Backbone,
+    head: Head,
+    data: Labelled,
+    stores: Sequence[Store],
+    config: TrainConfig,
+    step: int,
+    share: Share,
+) -> tuple[Tensor, Tensor]:
+    """This share of the step's task loss and of its penalty; over all shares they sum to means."""
+    rows = batch_rows(len(data), config.batch, config.seed, step)
+    others = [
+        (store, row)
+        for store in stores
+        for row in batch_rows(len(store.items), config.penalty_batch, config.seed, step)
+    ]
+    my_rows, my_others = share.of(rows), share.of(others)
+    (features_BD, tangent_BD), other_tangent_PD = dual_pass(
+        engine,
+        backbone,
+        [data.items[row] for row in my_rows],
+        [store.items[row] for store, row in my_others],
+    )
+    labels_B = data.labels[list(my_rows)].to(engine.device)
+    logits_BC = head.logits(features_BD + tangent_BD)
+    task = cross_entropy(logits_BC, labels_B, reduction="sum") / len(rows)
+    feature_norm_P = torch.tensor([store.feature_norm for store, _ in my_others])
+    sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
+    return task, sizes_P.sum() / max(1, len(others))
+
+
+def dual_pass(
+    engine: Callable[[Batch], tuple[Tensor, Tensor]],
+    backbone: Backbone,
+    own: Sequence[Item],
+    others: Sequence[Item],
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """(features, tangent) of the own rows and the tangent of the others.
+
+    ONE pass over both batches, unless padding them to one length would cost more than a second.
+    """
+    if not others or share_a_pass(lengths(own), lengths(others)):
+        features, tangent = engine(backbone.collate([*own, *others]))
+        n = len(own)
+        return (features[:n], tangent[:n]), tangent[n:]
+    return engine(backbone.collate(own)), engine(backbone.collate(others))[1]
