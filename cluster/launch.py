@@ -20,6 +20,7 @@ from cluster.errors import TABLE
 from cluster.home import Home
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
 
+HEAD = (sys.executable, "-m", "cluster.head")
 START_SECONDS = 180.0  # a first start loads the encoder and reads the generic data
 STOP_SECONDS = 60.0
 
@@ -41,14 +42,19 @@ def start(
     home.logs.mkdir(parents=True, exist_ok=True)
     log = home.logs / "head.log"
     options = {"--base": base, "--generic": generic, "--cpus": cpus}
-    command = [sys.executable, "-m", "cluster.head", "--home", str(home.path)]
+    command = [*HEAD, "--home", str(home.path)]
     for name, value in options.items():
         command += [] if value is None else [name, str(value)]
     with log.open("w") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
-    _await(home, process, log, say)
+    try:
+        _await(home, process, log, say)
+    except BaseException:  # whoever does not wait for the cluster does not want it
+        process.terminate()
+        process.wait()
+        raise
     return described(home) | {"started": True}
 
 
@@ -125,15 +131,13 @@ def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) ->
         if (code := process.poll()) is not None:
             raise _death(code, log)
         if time.monotonic() > deadline:
-            process.terminate()
-            process.wait()
             raise ClusterNotRunning(f"no cluster after {START_SECONDS:.0f} s; see {log}")
         time.sleep(0.1)
 
 
 def _death(code: int, log: Path) -> TaclError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    message = lines[-1] if lines else "it said nothing"
+    message = lines[-1].removeprefix("error: ") if lines else "it said nothing"
     for cls, (exit_code, _) in TABLE.items():
         if exit_code == code:
             return cls(message)

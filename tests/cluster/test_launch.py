@@ -1,0 +1,80 @@
+"""Starting and stopping the process behind a home, with a stand-in that has no Ray."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster import launch
+from cluster.client import Client
+from cluster.home import Home
+from tacl.errors import BaseNotFound, ClusterNotRunning, HomeInUse
+from tests.instant import made_home
+
+LIVES = """
+import os, signal, sys
+from pathlib import Path
+from cluster.home import Home, Running, write
+home = Home(Path(sys.argv[sys.argv.index("--home") + 1]))
+print("loading the encoder", flush=True)
+with home.lock():
+    running = Running(pid=os.getpid(), address="127.0.0.1:1", token="t")
+    write(home.running_file, running)
+    signal.sigwait({signal.SIGTERM})
+"""
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(launch, "HEAD", (sys.executable, "-c", code))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, LIVES)
+    client = Client(made_home(tmp_path / "home").path)
+    said: list[str] = []
+    found = client.up(progress=said.append)
+    try:
+        assert (found["started"], found["base"]) == (True, "embedded")
+        assert said in ([], ["loading the encoder"])
+        assert alive(found["pid"])
+        again = client.up("embedded")
+        assert (again["started"], again["pid"]) == (False, found["pid"])
+        with pytest.raises(HomeInUse, match="embedded"):
+            client.up("hf:other")
+    finally:
+        assert client.down() is True
+    assert not alive(found["pid"])
+    assert client.down() is False
+
+
+def test_the_error_of_a_start_is_raised_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    death = "import sys; print('some noise'); sys.exit(print('error: no weights at x') or 10)"
+    stand_in(monkeypatch, death)
+    with pytest.raises(BaseNotFound, match=r"^no weights at x$"):
+        Client(tmp_path / "home").up("hf:x")
+    stand_in(monkeypatch, "1 / 0")
+    with pytest.raises(ClusterNotRunning, match=r"exit 1.*ZeroDivisionError.*head\.log"):
+        Client(tmp_path / "home").up("hf:x")
+
+
+def test_a_start_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(launch, "START_SECONDS", 0.3)
+    with pytest.raises(ClusterNotRunning, match=r"0 s.*head\.log"):
+        Client(tmp_path / "home").up("hf:x")
+    assert Home(tmp_path / "home").running() is None
