@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
+Positive = Annotated[int, Field(ge=1)]
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 CHAMPION = "champion"  # the alias a task's published versions move
 
@@ -47,16 +48,16 @@ class Options(Message):
 
     penalty: Literal["cyclical", "strict", "none"] = "cyclical"
     norm: Literal["l2", "l2_squared"] | None = None
-    strength: float | None = None  # lambda, dimensionless
-    steps: int | None = None
-    learning_rate: float | None = None
-    batch: int | None = None
+    strength: Annotated[float, Field(ge=0)] | None = None  # lambda, dimensionless
+    steps: Positive | None = None
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    batch: Positive | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     engine: Literal["deepspeed", "plain"] = "deepspeed"
     zero_stage: Literal[0, 1, 2] | None = None  # None: 0 on one worker, 2 on several
-    workers: int = 1
-    cpus_per_worker: int = 1
-    gpus_per_worker: int = 0
+    workers: Positive = 1
+    cpus_per_worker: Positive = 1
+    gpus_per_worker: Annotated[int, Field(ge=0)] = 0
     refresh: Literal["never", "on_arrival"] = "never"
     seed: int = 0
 

@@ -93,11 +93,8 @@ def _publish(state: State, event: Published) -> None:
     if event.champion:
         task = event.task
         state.champions[task] = event.vector
-        row = {
-            t: event.row[known.shard]
-            for t, known in state.tasks.items()
-            if known.shard in event.row
-        }
+        current = {name: (name, known.shard) for name, known in state.tasks.items()}
+        row = {name: event.row[key] for name, key in current.items() if key in event.row}
         state.rows[task], state.missing[task] = row, state.tasks.keys() - row.keys()
     _end(state, event.run_id)
 
@@ -212,11 +209,11 @@ def refresh_of(state: State, task: str) -> Refresh:
     """The refresh of a task's champion against all shards of now; the same inputs, the same id."""
     vector, known = state.champions[task], state.tasks
     names = sorted(known.keys() - {task}, key=lambda name: known[name].ordinal)
-    others = tuple((name, known[name].shard) for name in names)
+    own, others = known[task].shard, tuple((name, known[name].shard) for name in names)
+    options = known[task].options.model_dump()
     parts = {"base": state.base, "task": task, "vector": vector.digest, "parent": vector.version}
-    parts |= {"own": known[task].shard, "others": others}
-    parts |= {"options": known[task].options.model_dump()}
-    return Refresh(identity("refresh", parts), task, vector.digest, others)
+    run_id = identity("refresh", {**parts, "own": own, "others": others, "options": options})
+    return Refresh(run_id, task, vector.digest, own, others)
 
 
 # -- checks

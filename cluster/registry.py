@@ -180,11 +180,13 @@ class Registry:
         return ordinal
 
     def grow(self, shard: Shard, request: Request) -> None:
-        """A further version of a task's shard."""
+        """A further version of a task's shard; one that is there already stays as it is."""
         with self._write() as db:
-            _add_shard(db, shard)
-            text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
-            _log(db, "samples", text, shard.task)
+            same = sa.and_(SHARD.c.task == shard.task, SHARD.c.version == shard.version)
+            if not _exists(db, same):
+                _add_shard(db, shard)
+                text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
+                _log(db, "samples", text, shard.task)
             _remember(db, request)
 
     def task(self, name: str) -> Task:
@@ -343,12 +345,15 @@ class Registry:
         there_is = f"v1 to v{len(versions)}" if versions else "none yet"
         raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
 
-    def vectors(self, task: str | None = None) -> list[Vector]:
-        """By task's name and version."""
+    def vectors(self, task: str | None = None, version: int | None = None) -> list[Vector]:
+        """Of one task or all, of one version or all; by task's name, then by version."""
         query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version)
+        if task is not None:
+            query = query.where(VECTOR.c.task == task)
+        if version is not None:
+            query = query.where(VECTOR.c.version == version)
         with self._read() as db:
-            rows = db.execute(query if task is None else query.where(VECTOR.c.task == task))
-            return [_vector(row) for row in rows]
+            return [_vector(row) for row in db.execute(query)]
 
     def aliases(self, task: str) -> dict[str, int]:
         with self._read() as db:

@@ -84,7 +84,7 @@ def _first(state: State, short: bool) -> Run | None:
 
 def reason(state: State, run: Run) -> str:
     """Why a queued run waits."""
-    asked, room = _resources(run.needs), free(state)
+    asked, room = resources(run.needs), free(state)
     if not placeable(state.nodes, run.needs):
         return f"needs {asked}; {describe(state.nodes)}"
     ahead = _ahead(state, run)
@@ -108,11 +108,11 @@ def _ahead(state: State, run: Run) -> Run | None:
 
 def describe(nodes: Iterable[Node]) -> str:
     """What a cluster has."""
-    each = [_resources(Needs(1, *node)) for node in nodes]
+    each = [resources(Needs(1, *node)) for node in nodes]
     return f"the cluster has {_count(len(each), 'node')}: {'; '.join(each) or 'no room'}"
 
 
-def _resources(needs: Needs) -> str:
+def resources(needs: Needs) -> str:
     each = _count(needs.cpus, "CPU") + (f" and {_count(needs.gpus, 'GPU')}" if needs.gpus else "")
     return each if needs.workers == 1 else f"{needs.workers} workers of {each}"
 

@@ -24,6 +24,35 @@ def known(shards: Iterable[Shard], own: str) -> tuple[Shard, ...]:
     return tuple(sorted((s for s in shards if s.task != own), key=lambda shard: shard.ordinal))
 
 
+class Arrivals:
+    """Which shards a run was told of, and from which step on: recorded once, replayed for ever.
+
+    Args:
+        reached: the highest step that was told, -1 for none.
+        log: (step, shard) in the order in which they were recorded.
+    """
+
+    def __init__(self, reached: int, log: Iterable[tuple[int, Shard]]) -> None:
+        self.reached = reached
+        self._log = list(log)
+
+    def newcomers(self, step: int, current: Iterable[Shard]) -> list[Shard]:
+        """Of the current shards, those that join at `step`; none at a step told before."""
+        if step <= self.reached:
+            return []
+        told = {(shard.task, shard.version) for shard in self.at(step)}
+        return [shard for shard in current if (shard.task, shard.version) not in told]
+
+    def record(self, step: int, newcomers: Iterable[Shard]) -> None:
+        self._log.extend((step, shard) for shard in newcomers)
+        self.reached = max(self.reached, step)
+
+    def at(self, step: int) -> tuple[Shard, ...]:
+        """What `step` was told: of every task the latest version then, by arrival of the task."""
+        latest = {shard.task: shard for joined, shard in self._log if joined <= step}
+        return tuple(sorted(latest.values(), key=lambda shard: shard.ordinal))
+
+
 def store_shard(blobs: Blobs, inputs: Sequence[Raw], probe: Sequence[bool]) -> BlobRef:
     """Write a shard blob; `probe[i]` says whether row i is for measuring only."""
     return _store(blobs, {"input": inputs, "probe": pa.array(probe, pa.bool_())})

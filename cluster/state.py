@@ -125,7 +125,7 @@ class Requested:
 
 @dataclass(frozen=True)
 class Published:
-    """A train or refresh ended with a vector; `row` is what was measured of it: shard -> tau_jp.
+    """A train or refresh ended with a vector; `row` is what was measured of it.
 
     `champion` is False when the alias had been moved elsewhere meanwhile.
     """
@@ -133,7 +133,7 @@ class Published:
     run_id: str
     task: str
     vector: Vector
-    row: Mapping[str, float]  # by digest of the shard
+    row: Mapping[tuple[str, str], float]  # (task, digest of its shard) -> tau_jp
     champion: bool = True
 
 
@@ -193,6 +193,7 @@ class Refresh:
     run_id: str
     task: str
     vector: str
+    own: str  # digest of its own shard
     others: tuple[tuple[str, str], ...]  # (task, digest of its shard)
 
 

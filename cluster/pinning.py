@@ -1,0 +1,66 @@
+"""A recipe as a person writes it, with every vector pinned to the version it means now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from cluster.blobs import Blobs
+from cluster.messages import CHAMPION, Composition, RecipeTerm, VectorRef, identity
+from cluster.registry import Registry, Task
+from tacl.compose.terms import Term
+from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
+
+
+class Pins:
+    """Args: `unready` says how it is with a task that has no vector yet."""
+
+    def __init__(self, registry: Registry, blobs: Blobs, unready: Callable[[Task], str]) -> None:
+        self._registry, self._blobs, self._unready = registry, blobs, unready
+
+    def composed(self, user: str, recipe: Sequence[Term]) -> Composition:
+        """The user's model, its terms by task's name: the order in a recipe means nothing.
+
+        Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
+        """
+        terms = [RecipeTerm(coefficient=t.coefficient, vector=self.pin(t)) for t in recipe]
+        terms.sort(key=lambda term: (term.vector.task, term.vector.version))
+        _require_distinct([term.vector for term in terms])
+        _require_one_regime([term.vector for term in terms])
+        parts = [[term.coefficient, term.vector.digest] for term in terms]
+        digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
+        return Composition(digest=digest, user=user, terms=tuple(terms))
+
+    def pin(self, term: Term) -> VectorRef:
+        """The version that a term means now."""
+        task, aliases = self._registry.task(term.name), self._registry.aliases(term.name)
+        if not aliases:
+            raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
+        version = term.version or aliases.get(term.alias or CHAMPION)
+        if version is None:
+            there_is = ", ".join(sorted(aliases))
+            raise UnknownVector(f"{term.name} has no alias {term.alias}; there is {there_is}")
+        reference = self._registry.vector(term.name, version)
+        for digest in (reference.blob, reference.head_blob):
+            if not self._blobs.exists(digest):
+                raise CorruptBlob(
+                    f"{term.vector} was asked for; its file, blob {digest}, is missing. Restore "
+                    "it from a backup, or name another version."
+                )
+        return reference
+
+
+def _require_distinct(vectors: Sequence[VectorRef]) -> None:
+    for one, other in pairwise(vectors):
+        if (one.task, one.version) == (other.task, other.version):
+            raise BadRecipe(
+                f"{one.task} is named twice, and both are version v{one.version} now; write one "
+                "term with the coefficient"
+            )
+
+
+def _require_one_regime(vectors: Sequence[VectorRef]) -> None:
+    regimes = {vector.regime: vector.task for vector in vectors}
+    if len(regimes) > 1:
+        found = " and ".join(f"{task} is {regime}" for regime, task in regimes.items())
+        raise MixedRegimes(f"{found}: they do not add up; compose vectors of one regime")

@@ -1,0 +1,73 @@
+"""The coordinator's state, read from the registry: what construction makes of what is kept."""
+
+from __future__ import annotations
+
+from cluster.messages import MeasureWork, Options, TrainWork, Work
+from cluster.registry import OWED, Registry
+from cluster.registry import Run as Record
+from cluster.room import needs_of
+from cluster.state import Cell, Run, State, Task, Vector
+
+
+def restored(registry: Registry, base: str) -> State:
+    """Everything accepted, with what ran before queued again. `base` is the base's digest."""
+    state = State(base)
+    options = {task.name: task.submission.options for task in registry.tasks()}
+    for shard in registry.shards():  # a later version replaces the earlier
+        own = options.get(shard.task, Options())
+        state.tasks[shard.task] = Task(shard.ordinal, own, shard.blob.digest)
+    _restore_vectors(state, registry)
+    for record in registry.runs(states=(*OWED, "failed")):
+        run = _run(record)
+        state.runs[run.run_id] = run
+        if run.state == "failed":
+            state.unmeasurable.update(run.cells)
+    refreshes = registry.runs(states=("done",), kinds=("refresh",))
+    state.done.update(record.run_id for record in refreshes)
+    state.numbers = max((run.number for run in state.runs.values()), default=0)
+    state.ask.update(state.champions)
+    return state
+
+
+def _restore_vectors(state: State, registry: Registry) -> None:
+    for entry in registry.champions():
+        ref = entry.reference
+        state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
+        state.rows[ref.task] = {}
+    current = {(name, task.shard) for name, task in state.tasks.items()}
+    for pair in registry.champion_pairs():
+        if (pair.on, pair.shard_digest) in current:
+            state.rows[pair.task][pair.on] = pair.tau_jp
+    for task, row in state.rows.items():
+        state.missing[task] = state.tasks.keys() - row.keys()
+
+
+def _run(record: Record) -> Run:
+    state = "failed" if record.state == "failed" else "queued"
+    return Run(
+        record.run_id,
+        record.kind,
+        record.number,
+        record.task,
+        needs_of(record.kind, options_of(record.work)),
+        state,
+        record.deaths,
+        cells_of(record.work),
+    )
+
+
+def options_of(work: Work) -> Options:
+    """What the submitter chose that bears on this work."""
+    if isinstance(work, TrainWork):
+        return work.submission.options
+    return work.options if work.kind == "refresh" else Options()
+
+
+def cells_of(work: Work) -> tuple[Cell, ...]:
+    """The pairs that a measure measures."""
+    if not isinstance(work, MeasureWork):
+        return ()
+    return tuple(
+        Cell(vector.task, vector.digest, shard.task, shard.blob.digest)
+        for vector, shard in work.pairs
+    )

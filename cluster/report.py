@@ -1,0 +1,225 @@
+"""What the coordinator tells people, as JSON-able dicts, read from the registry and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from cluster.messages import (
+    CHAMPION,
+    MeasureWork,
+    RefreshWork,
+    Shard,
+    TrainWork,
+    VectorRef,
+    Work,
+)
+from cluster.registry import Registry, Run, Task
+from cluster.room import free, reason
+from cluster.state import State
+from tacl.compose.terms import Term
+from tacl.interference import Matrix, TauJp
+from tacl.interference import report as findings
+
+Facts = dict[str, object]
+
+TASK_STATES = {"queued": "queued", "running": "training", "done": "ready", "failed": "failed"}
+
+
+def status(registry: Registry, state: State, damaged: Mapping[str, str]) -> Facts:
+    """Tasks by arrival; work that is no training and is owed or failed; room."""
+    trainings = {record.run_id: record for record in registry.runs(kinds=("train",))}
+    champions = {entry.reference.task: entry.reference for entry in registry.champions()}
+    firsts = {entry.reference.task: entry.reference for entry in registry.vectors(version=1)}
+    refreshes = {
+        record.task: record.state
+        for record in registry.runs(states=("queued", "running", "failed"), kinds=("refresh",))
+    }
+    tasks = []
+    for record in registry.tasks():
+        name = record.name
+        facts = _task(record, trainings[record.run_id], state)
+        facts |= _vector_facts(champions.get(name), firsts.get(name))
+        facts["refresh"] = refreshes.get(name)
+        if name in damaged:
+            facts["reason"] = damaged[name]
+        tasks.append(facts)
+    others = registry.runs(
+        ("queued", "running", "failed"), kinds=("refresh", "measure", "evaluate")
+    )
+    return {"tasks": tasks, "work": [run(record, state) for record in others], "room": room(state)}
+
+
+def _task(record: Task, training: Run, state: State) -> Facts:
+    submission, facts = record.submission, run(training, state)
+    kept = ("run_id", "step", "steps", "loss", "penalty", "attempt", "reason", "started", "ended")
+    return {
+        "name": record.name,
+        "owner": submission.owner,
+        "state": TASK_STATES[training.state],
+        **{name: facts[name] for name in kept},
+        "created": record.created,
+        "ordinal": record.ordinal,
+        "modality": submission.modality,
+        "classes": len(submission.classes),
+        "rows": submission.train.rows,
+        "options": submission.options.model_dump(),
+    }
+
+
+def _vector_facts(champion: VectorRef | None, first: VectorRef | None) -> Facts:
+    trained = first.accepted_metrics if first else {}
+    return {
+        "version": champion.version if champion else None,
+        "accuracy_before": trained.get("validation_zero_shot"),
+        "accuracy_after": trained.get("validation_accuracy"),
+        "metrics": champion.accepted_metrics if champion else {},
+    }
+
+
+def task_state(registry: Registry, state: State, task: Task) -> str:
+    """A task's state in a sentence's end, with why."""
+    training = registry.run(task.run_id)
+    why = run(training, state)["reason"]
+    return TASK_STATES[training.state] + (f" ({why})" if why else "")
+
+
+def whole_task(registry: Registry, state: State, task: Task, damaged: Mapping[str, str]) -> Facts:
+    """As in `status`, with what it was submitted as, its shards and every run that bears on it."""
+    versions = [entry.reference for entry in registry.vectors(task.name)]
+    champion = registry.aliases(task.name).get(CHAMPION)
+    facts = _task(task, registry.run(task.run_id), state)
+    facts |= _vector_facts(
+        next((ref for ref in versions if ref.version == champion), None),
+        versions[0] if versions else None,
+    )
+    if task.name in damaged:
+        facts["reason"] = damaged[task.name]
+    facts["submission"] = task.submission.model_dump(mode="json")
+    facts["shards"] = [shard.model_dump() for shard in registry.shards(task.name)]
+    facts["runs"] = [run(record, state) for record in registry.runs(task=task.name)]
+    return facts
+
+
+def run(record: Run, state: State) -> Facts:
+    """One run; `reason` says why it waits, or why it failed."""
+    progress = record.progress
+    return {
+        "run_id": record.run_id,
+        "kind": record.kind,
+        "task": record.task,
+        "about": about(record.work),
+        "state": record.state,
+        "step": progress.step if progress else None,
+        "steps": progress.steps if progress else None,
+        "loss": progress.loss if progress else None,
+        "penalty": progress.penalty if progress else None,
+        "attempt": record.attempt,
+        "reason": _reason(record, state),
+        "created": record.created,
+        "started": record.started,
+        "ended": record.ended,
+    }
+
+
+def _reason(record: Run, state: State) -> str | None:
+    planned = state.runs.get(record.run_id)
+    if record.state != "queued" or planned is None or planned.state != "queued":
+        return record.cause
+    waits = reason(state, planned)
+    return f"{waits}; started again after: {record.cause}" if record.cause else waits
+
+
+def about(work: Work) -> str:
+    """A piece of work in a few words."""
+    if isinstance(work, TrainWork):
+        return f"training {work.submission.name}"
+    if isinstance(work, RefreshWork):
+        return f"refreshing {work.vector.task}@v{work.vector.version}"
+    if isinstance(work, MeasureWork):
+        count = len(work.pairs)
+        return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
+    return f"evaluating the model of {work.composition.user}"
+
+
+def tasks_of(work: Work) -> set[str]:
+    """The tasks that a piece of work is about."""
+    if isinstance(work, TrainWork):
+        return {work.submission.name}
+    if isinstance(work, RefreshWork):
+        return {work.vector.task}
+    if isinstance(work, MeasureWork):
+        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
+    return {task.name for task in work.tasks}
+
+
+def vectors(registry: Registry, task: str | None) -> list[Facts]:
+    """Every version with what made it."""
+    found = []
+    for entry in registry.vectors(task):
+        ref = entry.reference
+        facts: Facts = ref.model_dump(exclude={"accepted_metrics"})
+        facts |= {"champion": registry.aliases(ref.task).get(CHAMPION) == ref.version}
+        facts |= {"norm": entry.norm, "metrics": ref.accepted_metrics, "config": entry.config}
+        facts |= {"curves": entry.curves, "created": entry.created}
+        facts["arrivals"] = [
+            {"step": step, "task": shard.task, "version": shard.version}
+            for step, shard in registry.arrivals(ref.run_id)
+        ]
+        found.append(facts)
+    return found
+
+
+def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
+    """The matrix of the champions on the current shards, in order of arrival."""
+    arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
+    on = [shard.task for shard in arrival]
+    champions = {entry.reference.task: entry for entry in registry.champions()}
+    names = [name for name in on if name in champions]
+    pairs = {
+        (pair.task, pair.on): TauJp(pair.tau_jp, pair.standard_error, pair.rows)
+        for pair in registry.champion_pairs()
+        if shards[pair.on].blob.digest == pair.shard_digest
+    }
+    matrix = Matrix({(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs})
+    norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
+    relative = [[matrix.relative(s, t) for t in on] for s in names]
+    return {
+        "vectors": [
+            {"task": name, "version": champions[name].reference.version, "norm": norms.get(name)}
+            for name in names
+        ],
+        "on": on,
+        "raw": [[matrix.raw(s, t) for t in on] for s in names],
+        "standard_error": [
+            [pairs[s, t].standard_error if (s, t) in pairs else None for t in on] for s in names
+        ],
+        "relative": [[ratio.value if ratio else None for ratio in row] for row in relative],
+        "missing": len(names) * len(on) - len(matrix.pairs),
+        "findings": [asdict(finding) for finding in findings(matrix, norms)],
+    }
+
+
+def users(registry: Registry) -> list[Facts]:
+    """Every user's model, and which of its tasks have a newer champion."""
+    newest = {entry.reference.task: entry.reference.version for entry in registry.champions()}
+    found = []
+    for model in registry.compositions():
+        pinned = [term.vector for term in model.terms]
+        terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
+        outdated = {ref.task for ref in pinned if newest[ref.task] > ref.version}
+        facts: Facts = {"user": model.user, "digest": model.digest}
+        found.append(facts | {"terms": list(map(str, terms)), "outdated": sorted(outdated)})
+    return found
+
+
+def room(state: State) -> Facts:
+    """What the cluster has, and what no run has reserved."""
+    left = free(state)
+    return {
+        "nodes": [node._asdict() for node in state.nodes],
+        "cpus": sum(node.cpus for node in state.nodes),
+        "free_cpus": max(0, left.cpus),
+        "gpus": sum(node.gpus for node in state.nodes),
+        "free_gpus": max(0, left.gpus),
+    }

@@ -1,0 +1,73 @@
+"""Instructions and requests as pieces of work: everything a learner needs, by digest."""
+
+from __future__ import annotations
+
+from cluster.messages import (
+    Base,
+    Composition,
+    EvaluateWork,
+    MeasureWork,
+    RefreshWork,
+    Shard,
+    Submission,
+    TaskData,
+    TrainWork,
+    VectorRef,
+    identity,
+)
+from cluster.registry import Registry
+from cluster.state import Measure, Refresh
+
+
+def training(base: Base, submission: Submission) -> TrainWork:
+    """The same inputs, the same run: who asked, and how often, does not matter."""
+    parts = submission.model_dump(mode="json", exclude={"request_id", "owner"})
+    run_id = identity("train", {"base": base.digest, "parent": None, **parts})
+    return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
+
+
+def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
+    vectors = {c.task: _vector(registry, c.task, c.vector) for c in measure.cells}
+    shards = {c.on: _shard(registry, c.on, c.shard) for c in measure.cells}
+    pairs = tuple((vectors[cell.task], shards[cell.on]) for cell in measure.cells)
+    return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
+
+
+def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
+    return RefreshWork(
+        run_id=refresh.run_id,
+        base=base,
+        vector=_vector(registry, refresh.task, refresh.vector),
+        own=_shard(registry, refresh.task, refresh.own),
+        others=tuple(_shard(registry, task, digest) for task, digest in refresh.others),
+        options=registry.task(refresh.task).submission.options,
+        attempt=0,
+    )
+
+
+def evaluation(registry: Registry, base: Base, model: Composition) -> EvaluateWork:
+    names = dict.fromkeys(term.vector.task for term in model.terms)
+    tasks = tuple(_task_data(registry, name) for name in names)
+    tests = [[task.name, task.test.digest] for task in tasks]
+    run_id = identity("evaluate", {"base": base.digest, "model": model.digest, "tests": tests})
+    return EvaluateWork(run_id=run_id, base=base, composition=model, tasks=tasks, attempt=0)
+
+
+def _task_data(registry: Registry, name: str) -> TaskData:
+    submission, first = registry.task(name).submission, registry.vector(name, 1)
+    return TaskData(
+        name=name,
+        classes=submission.classes,
+        head_blob=first.head_blob,
+        test=submission.test,
+        individual=first,
+    )
+
+
+def _vector(registry: Registry, task: str, digest: str) -> VectorRef:
+    references = (entry.reference for entry in registry.vectors(task))
+    return next(ref for ref in references if ref.digest == digest)
+
+
+def _shard(registry: Registry, task: str, digest: str) -> Shard:
+    return next(shard for shard in registry.shards(task) if shard.blob.digest == digest)

@@ -1,0 +1,290 @@
+"""Stand-ins for what is slow or remote, small enough to be right by reading.
+
+A `Scene` is a home with a coordinator whose work is done by hand: `finish(task)` ends a run as a
+learner would. `FakeLearner` is the class that real Ray actors run in the tests of the head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.blobs import Blobs
+from cluster.coordinator import Coordinator
+from cluster.home import Home, Settings, write
+from cluster.launcher import Finished, Gone, Outcome, Raised
+from cluster.messages import (
+    Base,
+    BlobRef,
+    Evaluated,
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Options,
+    Pair,
+    Progress,
+    Refreshed,
+    RefreshWork,
+    Result,
+    Shard,
+    Submission,
+    Trained,
+    TrainWork,
+    VectorRef,
+    Work,
+)
+from cluster.samples import store_rows, store_shard
+from cluster.state import Needs, Node
+
+BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
+
+Tau = Callable[[str, str], float]  # (vector's task, probe's task) -> tau_jp
+
+
+def calm(task: str, on: str) -> float:
+    """Vectors that leave each other's inputs alone."""
+    return 1.0 if task == on else 0.01
+
+
+def new_home(path: Path, base: Base = BASE) -> Home:
+    """A home as the first `tacl up` leaves it."""
+    home = Home(path)
+    path.mkdir(parents=True, exist_ok=True)
+    generic = store_shard(Blobs(path / "blobs"), ["a", "b"], [False, True])
+    write(home.settings_file, Settings(base=base, generic=generic, blobs=str(path / "blobs")))
+    return home
+
+
+def shard_blob(home: Home, name: str, rows: int = 4) -> BlobRef:
+    texts = [f"{name} {row}" for row in range(rows)]
+    return store_shard(home.blobs(), texts, [row == 0 for row in range(rows)])
+
+
+def submission(home: Home, name: str, **changes: Any) -> Submission:
+    """A sound one; options by their names, everything else by the submission's."""
+    options = {key: changes.pop(key) for key in list(changes) if key in Options.model_fields}
+    data = store_rows(home.blobs(), [f"{name} one", f"{name} two"], [0, 1])
+    found = Submission(
+        request_id=f"submit {name}",
+        name=name,
+        owner="tester",
+        modality="text",
+        classes=("yes", "no"),
+        train=data,
+        validation=data,
+        test=data,
+        shard=shard_blob(home, name),
+        options=Options(**options),
+    )
+    return found.model_copy(update=changes)
+
+
+@dataclass
+class FakeProcess:
+    work: Work
+    needs: Needs
+    outcome: Outcome | None = None
+    cancelled: bool = False
+
+
+@dataclass
+class FakeLauncher:
+    """Starts nothing; a test says what became of each process."""
+
+    room: tuple[Node, ...] = (Node(2),)
+    processes: list[FakeProcess] = field(default_factory=list)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self.room
+
+    def start(self, work: Work, needs: Needs) -> FakeProcess:
+        process = FakeProcess(work, needs)
+        self.processes.append(process)
+        return process
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        return handle.outcome
+
+    def cancel(self, handle: FakeProcess) -> None:
+        handle.cancelled = True
+
+    def running(self) -> list[FakeProcess]:
+        return [p for p in self.processes if p.outcome is None and not p.cancelled]
+
+
+class Scene:
+    """A home, its coordinator and the work that it gave out."""
+
+    def __init__(self, path: Path, *nodes: Node, tau: Tau = calm) -> None:
+        self.home = new_home(path)
+        self.tau = tau
+        self.launcher = FakeLauncher(nodes or (Node(2),))
+        self.coordinator = Coordinator(path, self.launcher)
+
+    def restart(self) -> None:
+        """As after SIGKILL: nothing is said to anybody, and the processes of learners die too."""
+        for process in self.launcher.running():
+            process.cancelled = True
+        self.coordinator = Coordinator(self.home.path, self.launcher)
+
+    def submit(self, name: str, **changes: Any) -> None:
+        self.coordinator.submit(submission(self.home, name, **changes))
+
+    def running(self) -> list[Work]:
+        return [process.work for process in self.launcher.running()]
+
+    def process(self, kind: str, task: str | None = None) -> FakeProcess:
+        """The one that runs now for this kind of work (and task)."""
+        found = [
+            process
+            for process in self.launcher.running()
+            if process.work.kind == kind and task in (None, task_of(process.work))
+        ]
+        assert len(found) == 1, [(p.work.kind, task_of(p.work)) for p in self.launcher.running()]
+        return found[0]
+
+    def end(self, outcome: Outcome, kind: str, task: str | None = None) -> None:
+        self.process(kind, task).outcome = outcome
+        self.coordinator.tick()
+
+    def finish(self, kind: str, task: str | None = None) -> None:
+        """The work is done well."""
+        process = self.process(kind, task)
+        told = self.coordinator.known(process.work.run_id, 0) if kind == "train" else ()
+        self.end(Finished(result_of(process.work, self.home.blobs(), self.tau, told)), kind, task)
+
+    def settle(self) -> None:
+        """Everything that is owed is done, and what follows from it."""
+        while running := self.launcher.running():
+            self.finish(running[0].work.kind, task_of(running[0].work))
+
+    def die(self, kind: str, task: str | None = None, cause: str = "killed") -> None:
+        self.end(Gone(cause), kind, task)
+
+    def fail(self, kind: str, task: str | None = None, cause: str = "ValueError: no") -> None:
+        self.end(Raised(cause), kind, task)
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Its line of the status."""
+        tasks: Any = self.coordinator.status()["tasks"]
+        return next(task for task in tasks if task["name"] == name)
+
+    def trained(self, *names: str, **options: Any) -> Scene:
+        """These tasks, published and measured one after the other."""
+        for name in names:
+            self.submit(name, **options)
+            self.settle()
+        return self
+
+
+def task_of(work: Work) -> str | None:
+    if isinstance(work, TrainWork):
+        return work.submission.name
+    return work.vector.task if isinstance(work, RefreshWork) else None
+
+
+# -- what a learner answers
+
+
+def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) -> Result:
+    """A result of the right form; its vector's bytes are a function of the work and what it saw."""
+    if isinstance(work, TrainWork):
+        return trained(work, blobs, tau, list(told))
+    if isinstance(work, RefreshWork):
+        return refreshed(work, blobs, tau)
+    if isinstance(work, MeasureWork):
+        return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
+    return evaluated(work)
+
+
+def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:
+    name = work.submission.name
+    own = Shard(task=name, ordinal=0, blob=work.submission.shard)
+    blob = blobs.put(json.dumps([name, [shard.blob.digest for shard in seen]]).encode())
+    ref = VectorRef(task=name, version=0, digest=blob, blob=blob, head_blob="", run_id="")
+    return Trained(
+        vector_digest=blob,
+        vector_blob=blob,
+        head_blob=blobs.put(f"head of {name}".encode()),
+        config={"steps": 3},
+        metrics={"validation_zero_shot": 0.5, "validation_accuracy": 0.9},
+        curves={"loss": [1.0, 0.5]},
+        norm=2.0,
+        pairs=tuple(pair(ref, shard, tau) for shard in [*seen, own]),
+    )
+
+
+def refreshed(work: RefreshWork, blobs: Blobs, tau: Tau, accepted: bool = True) -> Refreshed:
+    blob = blobs.put(f"{work.vector.digest} refreshed by {work.run_id}".encode())
+    ref = work.vector.model_copy(update={"version": 0, "digest": blob, "blob": blob})
+    shards = (work.own, *work.others) if accepted else ()
+    return Refreshed(
+        accepted=accepted,
+        reason="less interference" if accepted else "its own inputs suffered",
+        vector_digest=blob if accepted else None,
+        vector_blob=blob if accepted else None,
+        config={},
+        metrics={"own_change": 0.02},
+        curves={},
+        norm=2.0,
+        pairs=tuple(pair(ref, shard, calm) for shard in shards),
+    )
+
+
+def pair(vector: VectorRef, shard: Shard, tau: Tau) -> Pair:
+    return Pair(
+        task=vector.task,
+        version=vector.version,
+        vector_digest=vector.digest,
+        on=shard.task,
+        shard_digest=shard.blob.digest,
+        tau_jp=tau(vector.task, shard.task),
+        standard_error=0.001,
+        rows=1,
+    )
+
+
+def evaluated(work: EvaluateWork) -> Evaluated:
+    row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.88, "rows": 2.0}
+    return Evaluated(
+        per_task={task.name: row for task in work.tasks},
+        absolute=0.88,
+        normalized=0.97,
+        class_incremental=0.7,
+        seconds=0.1,
+    )
+
+
+class FakeLearner:
+    """Trains for STEPS short steps, asking the coordinator of this Ray cluster before each."""
+
+    STEPS = 30
+    SECONDS = 0.1  # a step
+
+    def __init__(self, home: str) -> None:
+        self._home = Home(Path(home))
+
+    def describe_base(self, spec: str) -> Base:
+        return BASE.model_copy(
+            update={"spec": spec, "digest": hashlib.sha256(spec.encode()).hexdigest()}
+        )
+
+    def work(self, work: Work) -> Result:
+        told = self._train(work) if isinstance(work, TrainWork) else ()
+        return result_of(work, self._home.blobs(), calm, told)
+
+    def _train(self, work: TrainWork) -> Iterable[Shard]:
+        import ray
+
+        coordinator = ray.get_actor("coordinator", namespace="tacl")
+        told: Iterable[Shard] = ()
+        for step in range(self.STEPS):
+            progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
+            told = ray.get(coordinator.known.remote(work.run_id, step, progress, work.attempt))
+            time.sleep(self.SECONDS)
+        return told
