@@ -117,7 +117,12 @@ class PlainEngine:
         for name, parameter in self.module.named_parameters():
             parameter.copy_(tensors[f"tau/{name}"])
             keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
-            self.optimizer.state[parameter] = {key: tensors[f"{key}/{name}"] for key in keys}
+            state = {key: tensors[f"{key}/{name}"] for key in keys}
+            # The step counter stays where AdamW makes it, on the CPU.
+            self.optimizer.state[parameter] = {
+                key: value if key == "step" else value.to(parameter.device)
+                for key, value in state.items()
+            }
 
 
 def train(
@@ -184,24 +189,31 @@ def losses(
 ) -> tuple[Tensor, Tensor]:
     """This share of the step's task loss and of its penalty; over all shares they sum to means."""
     rows = batch_rows(len(data), config.batch, config.seed, step)
-    others = [
-        (store, row)
-        for store in stores
-        for row in batch_rows(len(store.items), config.penalty_batch, config.seed, step)
-    ]
-    my_rows, my_others = share.of(rows), share.of(others)
+    my_rows, my_others = share.of(rows), share.of(other_rows(stores, config, step))
     (features_BD, tangent_BD), other_tangent_PD = dual_pass(
         engine,
         backbone,
         [data.items[row] for row in my_rows],
-        [store.items[row] for store, row in my_others],
+        [store.items[row] for store, row, _ in my_others],
     )
     labels_B = data.labels[list(my_rows)].to(engine.device)
     logits_BC = head.logits(features_BD + tangent_BD)
     task = cross_entropy(logits_BC, labels_B, reduction="sum") / len(rows)
-    feature_norm_P = torch.tensor([store.feature_norm for store, _ in my_others])
+    feature_norm_P = torch.tensor([store.feature_norm for store, _, _ in my_others])
+    weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
     sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
-    return task, sizes_P.sum() / max(1, len(others))
+    return task, (weight_P * sizes_P).sum()
+
+
+def other_rows(
+    stores: Sequence[Store], config: TrainConfig, step: int
+) -> list[tuple[Store, int, float]]:
+    """The rows that penalise a step, each with its weight in the mean over tasks of row means."""
+    weighted = []
+    for store in stores:
+        rows = batch_rows(len(store.items), config.penalty_batch, config.seed, step)
+        weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
+    return weighted
 
 
 def dual_pass(
