@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
 
-# Read by Ray when it is imported or starts; the head of a home uses the same.
-os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # stay on the loopback interface
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# A home's cluster is on the loopback interface; Ray reads this when it is imported.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray
+from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.home import Home, Running
@@ -109,8 +110,12 @@ def connect(home: Home) -> None:
 
 
 def _join(home: Home, running: Running) -> None:
+    _require_listening(home, running)
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_AUTH_TOKEN_PATH"] = running.token
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+    Config.initialize("")  # Ray read its environment when it was imported,
+    AuthenticationTokenLoader.instance().reset_cache()  # and keeps the token of another home
     try:
         ray.init(
             address=running.address,
@@ -122,4 +127,16 @@ def _join(home: Home, running: Running) -> None:
         raise ClusterNotRunning(
             f"the cluster of {home.path} at {running.address} does not answer: {error}. "
             f"See {home.logs}, then `tacl down` and `tacl up`."
+        ) from error
+
+
+def _require_listening(home: Home, running: Running) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = running.address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise ClusterNotRunning(
+            f"the cluster of {home.path} runs as process {running.pid} and does not listen at "
+            f"{running.address}: {error}. See {home.logs}, then `tacl down` and `tacl up`."
         ) from error
