@@ -90,6 +90,8 @@ class Home:
     @contextmanager
     def lock(self, patience: float = 1.0) -> Iterator[None]:
         """Held by the head for its life; gone with its process, however that ends. HomeInUse."""
+        if not self._locked():
+            self.running_file.unlink(missing_ok=True)  # of a head that was killed
         with self.lock_file.open("a") as file:
             until = time.monotonic() + patience  # somebody may just be looking
             while not _try_lock(file.fileno(), fcntl.LOCK_EX):

@@ -5,10 +5,11 @@ A protocol, so that the coordinator is tested without processes; the one on Ray 
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cluster.messages import Result, Work
+from cluster.messages import Base, Result, Work
 from cluster.state import Needs, Node
 
 
@@ -61,3 +62,21 @@ class Launcher(Protocol):
     def cancel(self, handle: Any) -> None:
         """End it, whatever it does; harmless when it has ended."""
         ...
+
+
+class LearnerProcess:
+    """One process for one piece of work. The class is imported here, not where it is named: only
+    this process pays for torch."""
+
+    def __init__(self, home: str, learner: str) -> None:
+        self._home, self._learner = home, learner
+
+    def describe_base(self, spec: str) -> Base:
+        return self._made().describe_base(spec)
+
+    def work(self, work: Work) -> Result:
+        return self._made().work(work)
+
+    def _made(self) -> Any:
+        module, _, name = self._learner.partition(":")
+        return getattr(importlib.import_module(module), name)(self._home)

@@ -1,0 +1,135 @@
+"""The coordinator and its learners as Ray actors.
+
+Learners are not detached: they die with the coordinator's process, and the next coordinator issues
+their work again. A one-worker run reserves its worker's CPUs for the learner itself; a learner that
+starts a group reserves nothing, its workers do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from cluster.coordinator import Coordinator
+from cluster.home import Home
+from cluster.launcher import Finished, Gone, LearnerProcess, Lost, Outcome, Raised
+from cluster.messages import Base, Work
+from cluster.state import Needs, Node
+from tacl.errors import TaclError
+
+NAME = "coordinator"
+NAMESPACE = "tacl"
+LEARNER = "cluster.learner:Learner"
+PERIOD = 0.2  # seconds between two looks at what runs
+
+
+def _remote(cls: type, **options: Any) -> Callable[..., Any]:
+    """Make an actor of a plain class."""
+    remote: Any = ray.remote(cls)
+    return remote.options(**options).remote
+
+
+@dataclass(frozen=True)
+class Process:
+    actor: Any
+    answer: ray.ObjectRef
+
+
+class RayLauncher:
+    """`cluster.launcher.Launcher` on the Ray cluster of this process."""
+
+    def __init__(self, home: str, learner: str) -> None:
+        self._home, self._learner = home, learner
+
+    def nodes(self) -> tuple[Node, ...]:
+        found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return tuple(Node(int(has.get("CPU", 0)), int(has.get("GPU", 0))) for has in found)
+
+    def start(self, work: Work, needs: Needs) -> Process:
+        alone = needs.workers == 1
+        cpus, gpus = (needs.cpus, needs.gpus) if alone else (0, 0)
+        actor = _remote(LearnerProcess, num_cpus=cpus, num_gpus=gpus)(self._home, self._learner)
+        return Process(actor, actor.work.remote(work))
+
+    def poll(self, handle: Process) -> Outcome | None:
+        ready, _ = ray.wait([handle.answer], timeout=0)
+        if not ready:
+            return None
+        outcome = _outcome(handle.answer)
+        self.cancel(handle)
+        return outcome
+
+    def cancel(self, handle: Process) -> None:
+        ray.kill(handle.actor)
+
+
+def _outcome(answer: ray.ObjectRef) -> Outcome:
+    try:
+        return Finished(ray.get(answer))
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, Lost | RayError):
+            return Gone(str(cause).strip())
+        kind = "" if isinstance(cause, TaclError) else f"{type(cause).__name__}: "
+        return Raised(f"{kind}{cause}", trace=str(error))
+    except RayError as error:  # the actor or its node is gone
+        return Gone(f"the learner's process was lost: {_first_lines(error)}")
+
+
+def _first_lines(error: RayError) -> str:
+    """Ray's messages go on with advice for those who write actors."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])
+
+
+class WatchedCoordinator(Coordinator):
+    """The coordinator that is made remote: it looks after its learners by itself."""
+
+    def __init__(self, home: str, learner: str) -> None:
+        _log_to(Home(Path(home)).logs / "coordinator.log")
+        super().__init__(home, RayLauncher(home, learner))
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(PERIOD)
+            self.tick()
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+
+def start_coordinator(home: str, learner: str = LEARNER) -> Any:
+    """The detached, named actor that is restarted for ever; it answers when this returns.
+
+    Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
+    idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
+    """
+    lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
+    make = _remote(WatchedCoordinator, name=NAME, namespace=NAMESPACE, num_cpus=0, **lasting)
+    actor = make(home, learner)
+    ray.get(actor.cluster.remote())
+    return actor
+
+
+def describe_base(home: str, spec: str, learner: str = LEARNER) -> Base:
+    """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
+    actor = _remote(LearnerProcess, num_cpus=0)(home, learner)
+    try:
+        return ray.get(actor.describe_base.remote(spec))
+    except RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+    finally:
+        ray.kill(actor)

@@ -1,0 +1,163 @@
+"""The process behind `tacl up`: `python -m cluster.head --home H`. It is the Ray cluster of a home.
+
+It starts Ray on this machine alone, founds the home the first time, starts the coordinator, writes
+`cluster.json` when all of it answers, and ends everything on SIGTERM. Ray's processes die with it,
+also when it is killed. What it does is said line by line; the last line of a failure is its
+message, and the exit code that of its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from cluster.blobs import Blobs
+from cluster.errors import exit_code
+from cluster.home import Home, Running, Settings, write
+from cluster.messages import Base, BlobRef, Modality
+from tacl.errors import BadConfig, HomeInUse, TaclError
+
+LEARNER = "cluster.learner:Learner"
+EMBEDDED = "embedded"
+GENERIC_ROWS = 1024
+STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cluster.head", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--base", help="the pre-trained encoder; needed the first time")
+    parser.add_argument("--generic", help="data set of the reference shard; likewise")
+    parser.add_argument("--cpus", type=int, help="CPUs to use; default: all of this process")
+    parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        home = Home(chosen.home.expanduser().resolve())
+        home.path.mkdir(parents=True, exist_ok=True)
+        with home.lock():
+            serve(home, chosen.base, chosen.generic, chosen.cpus, chosen.learner)
+    except TaclError as error:
+        print(" ".join(str(error).split()), file=sys.stderr, flush=True)
+        return exit_code(error)
+    return 0
+
+
+def serve(
+    home: Home, base: str | None, generic: str | None, cpus: int | None, learner: str = LEARNER
+) -> None:
+    """Run the cluster of a home, whose lock is held, until SIGTERM."""
+    _require_founder(home, base, generic)
+    _prepare_environment(home)
+    import ray
+
+    from cluster.actors import NAMESPACE, start_coordinator
+
+    _say("starting Ray")
+    try:
+        ray.init(
+            address="local",
+            namespace=NAMESPACE,
+            num_cpus=cpus or len(os.sched_getaffinity(0)),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=STORE_BYTES,
+        )
+        signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
+        if home.settings() is None:
+            write(home.settings_file, _founded(home, base or "", generic, learner))
+        _say("starting the coordinator")
+        start_coordinator(str(home.path), learner)
+        address = ray.get_runtime_context().gcs_address
+        token = str(home.token_file)
+        write(home.running_file, Running(pid=os.getpid(), address=address, token=token))
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        _say("ready")
+        stop.wait()
+        _say("stopping")
+    finally:
+        ray.shutdown()
+        home.running_file.unlink(missing_ok=True)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _require_founder(home: Home, base: str | None, generic: str | None) -> None:
+    """Before anything is started: what a first start needs, or what a later one may not change."""
+    settings = home.settings()
+    if settings is None and base is None:
+        raise BadConfig(f"{home.path} is a new home and needs a base: tacl up --base SPEC")
+    if settings is None and base != EMBEDDED and generic is None:
+        raise BadConfig(
+            f"a new home with the base {base} needs a generic data set, the reference that every "
+            "task is trained against: tacl up --generic DATA"
+        )
+    if settings is not None and base is not None and base != settings.base.spec:
+        raise HomeInUse(
+            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
+            "base for ever: use another --home."
+        )
+
+
+def _prepare_environment(home: Home) -> None:
+    """What Ray reads when it is imported; its workers inherit it.
+
+    A one-machine cluster stays on the loopback interface, and answers to a token that only the
+    owner of the home can read.
+    """
+    if not home.token_file.exists():
+        descriptor = os.open(home.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+
+def _founded(home: Home, spec: str, generic: str | None, learner: str) -> Settings:
+    """The base, loaded once, and the reference shard. Raises what is wrong with either."""
+    from cluster.actors import describe_base
+
+    _say(f"loading the base {spec}")
+    base: Base = describe_base(str(home.path), spec, learner)
+    store = home.path / "blobs"
+    _say(f"reading the generic samples{f' from {generic}' if generic else ''}")
+    shard = generic_shard(Blobs(store), base.modality, generic)
+    return Settings(base=base, generic=shard, blobs=str(store))
+
+
+def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:
+    """The reference shard: samples of a data set, or generated pictures when none is given."""
+    from cluster.ingest import ingest_samples
+
+    if generic is not None:
+        return ingest_samples(generic, blobs, modality)
+    from tacl.embedded import generic as generated
+    from tacl.embedded import write_images
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(generated(GENERIC_ROWS, seed=0), Path(folder))
+        return ingest_samples(folder, blobs, modality)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
