@@ -13,6 +13,8 @@ from tacl.penalties import Norm
 
 Penalty = Literal["cyclical", "strict", "none"]
 Precision = Literal["float32", "bfloat16"]
+BATCH = 16
+LEAST_STEPS, MOST_STEPS = 100, 2000
 PENALTY_SHARE = 8  # penalty rows per optimizer step = batch / 8, for every modality
 
 
@@ -30,8 +32,8 @@ class TrainConfig:
     strength: float
     seed: int
     trainable: tuple[str, ...]
-    batch: int = 32
-    penalty_batch: int = 4
+    batch: int = BATCH
+    penalty_batch: int = BATCH // PENALTY_SHARE
     accumulation: int = 1
     weight_decay: float = 0.1
     warmup_fraction: float = 0.1
@@ -45,7 +47,7 @@ class TrainConfig:
             if not getattr(self, name) > 0:
                 raise BadConfig(f"{name} is {getattr(self, name)}; it must be positive")
         for name in ("strength", "weight_decay"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:  # a NaN too
                 raise BadConfig(f"{name} is {getattr(self, name)}; it must not be negative")
         if self.accumulation > self.batch:
             raise BadConfig(f"{self.accumulation} micro-batches of a batch of {self.batch} rows")
@@ -62,17 +64,18 @@ class TrainConfig:
 class RefreshConfig:
     """One label-free refresh (see `refresh`).
 
+    `learning_rate` is relative to the root mean square of the vector's entries.
     Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
-    `samples` rows per task of which the share `held_out` only stops and accepts: interference
-    must fall to `most_left` of what it was, the own function change by at most `most_change`
-    (mean squares, relative to the size of the vector's own tangents).
+    `samples` own rows and `samples` rows of the other tasks together. Of both the share `held_out`
+    only stops and accepts: interference must fall to `most_left` of what it was, the own function
+    change by at most `most_change` (mean squares, relative to the vector's own tangents).
     """
 
     seed: int
-    steps: int = 80
-    learning_rate: float = 1e-4
+    steps: int = 24
+    learning_rate: float = 0.1
     strength: float = 1.0
-    samples: int = 256
+    samples: int = 240
     batch: int = 16
     other_batch: int = 8
     clip: float = 1.0
@@ -94,13 +97,17 @@ def schedule(peak: float, step: int, steps: int, warmup_fraction: float) -> floa
 
 
 def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: Any) -> TrainConfig:
-    """The rule for a task of `rows` labelled training rows; `given` values win where not None."""
+    """The rule for a task of `rows` labelled training rows; `given` values win where not None.
+
+    Half a pass over the data at 16 rows a step, at least 100 steps for small sets and at most
+    2000 for large ones. Learning rate and lambda were chosen on validation rows only.
+    """
     chosen = {name: value for name, value in given.items() if value is not None}
-    batch = chosen.get("batch", 32)
+    batch = chosen.get("batch", BATCH)
     rule = TrainConfig(
-        steps=200,
-        learning_rate=3e-4,
-        strength=1.0,
+        steps=min(MOST_STEPS, max(LEAST_STEPS, rows // (2 * batch))),
+        learning_rate=1e-4,
+        strength=3.0,
         seed=seed,
         trainable=tuple(trainable),
         batch=batch,

@@ -13,6 +13,7 @@ delta with far more unknowns than rows, so rows held out decide when to stop and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -59,9 +60,6 @@ class Rows:
     items: list[Item]
     tangents_ND: Tensor
 
-    def cut(self, start: int, end: int) -> Rows:
-        return Rows(self.items[start:end], self.tangents_ND[start:end])
-
     def __len__(self) -> int:
         return len(self.items)
 
@@ -81,12 +79,9 @@ def refresh(
     """
     if not others:
         raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
-    own_rows = _rows(module, backbone, tau, own, config)
-    other_rows = [_rows(module, backbone, tau, store, config) for store in others]
-    size = own_rows.tangents_ND.square().sum(-1).mean().clamp_min(1e-12)
-    fit = _Fit(module, backbone, size, config)
-    kept = [_held_out(rows, config) for rows in (own_rows, *other_rows)]
-    learn, held_out = [k[0] for k in kept], [k[1] for k in kept]
+    learn, held_out = _cut(module, backbone, tau, [own, *others], config)
+    size = held_out[0].tangents_ND.square().sum(-1).mean().clamp_min(1e-12)
+    fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
 
     module.load_tau({})
     before = fit.measure(held_out)
@@ -118,29 +113,59 @@ def _objective(change: Change, config: RefreshConfig) -> float:
     return change.own + config.strength * change.interference
 
 
-def _rows(
-    module: LinearizedEncoder, backbone: Backbone, tau: Params, store: Store, config: RefreshConfig
+def _cut(
+    module: LinearizedEncoder,
+    backbone: Backbone,
+    tau: Params,
+    stores: Sequence[Store],
+    config: RefreshConfig,
+) -> tuple[list[Rows], list[Rows]]:
+    """Rows to learn from and rows held out, own ones first: `samples` own rows, and as many of all
+    other tasks together. Own rows to learn from need no J tau_s: only J delta counts there."""
+    learn, held_out = [], []
+    for store in stores:
+        count = config.samples if store is stores[0] else config.samples // (len(stores) - 1)
+        chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
+        if len(chosen) < 2:
+            raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+        cut = len(chosen) - max(1, round(config.held_out * len(chosen)))
+        learn_items, held_items = (
+            [store.items[row] for row in part] for part in (chosen[:cut], chosen[cut:])
+        )
+        if store is stores[0]:
+            rows = Rows(learn_items, torch.empty(0))
+        else:
+            rows = _with_tangents(module, backbone, tau, learn_items)
+        learn.append(rows)
+        held_out.append(_with_tangents(module, backbone, tau, held_items))
+    return learn, held_out
+
+
+def _with_tangents(
+    module: LinearizedEncoder, backbone: Backbone, tau: Params, items: list[Item]
 ) -> Rows:
-    chosen = sample_rows(range(len(store.items)), config.samples, config.seed)
-    if len(chosen) < 2:
-        raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
-    items = [store.items[row] for row in chosen]
     return Rows(items, cached_tangents(module, backbone, items, {"tau": tau}).tangents["tau"])
 
 
-def _held_out(rows: Rows, config: RefreshConfig) -> tuple[Rows, Rows]:
-    cut = len(rows) - max(1, round(config.held_out * len(rows)))
-    return rows.cut(0, cut), rows.cut(cut, len(rows))
+def _root_mean_square(tau: Params) -> float:
+    """Of all entries: the scale on which a step of Adam moves them."""
+    return params.norm(tau) / math.sqrt(max(1, sum(block.numel() for block in tau.values())))
 
 
 class _Fit:
     """The optimizer of delta, which lives in the module's tau."""
 
     def __init__(
-        self, module: LinearizedEncoder, backbone: Backbone, size: Tensor, config: RefreshConfig
+        self,
+        module: LinearizedEncoder,
+        backbone: Backbone,
+        size: Tensor,
+        peak: float,
+        config: RefreshConfig,
     ) -> None:
         self.module, self.backbone, self.size, self.config = module, backbone, size, config
-        self.optimizer = torch.optim.Adam(module.parameters(), lr=config.learning_rate)
+        self.peak = peak
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=peak)
 
     def step(self, step: int, rows: Sequence[Rows]) -> float:
         """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
@@ -164,7 +189,7 @@ class _Fit:
         loss.backward()
         clip_grad_norm_(self.module.parameters(), config.clip)
         for group in self.optimizer.param_groups:
-            group["lr"] = schedule(config.learning_rate, step, config.steps, warmup_fraction=0.1)
+            group["lr"] = schedule(self.peak, step, config.steps, warmup_fraction=0.1)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(loss.detach())
