@@ -8,14 +8,16 @@ worker trains in that process. A run on several starts a Ray Train group, whose 
 from __future__ import annotations
 
 import os
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from cluster.home import Home
+from cluster.launcher import Lost
 from cluster.messages import (
     Base,
     EvaluateWork,
@@ -32,6 +34,11 @@ from cluster.messages import (
 from cluster.training import Known, train_task
 from tacl.errors import RunFailed, TaclError
 
+GROUP_ENVIRONMENT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
+}
 PATIENCE = 60.0  # seconds that a run waits for a coordinator that is being restarted
 
 
@@ -110,7 +117,7 @@ class Coordinators:
             except (RayActorError, ActorUnavailableError, ValueError) as error:
                 self._handle = None
                 if time.monotonic() > until:
-                    raise RunFailed(f"no coordinator answered for {PATIENCE:g} s") from error
+                    raise Lost(f"no coordinator answered for {PATIENCE:g} s") from error
                 time.sleep(0.5)
 
     def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
@@ -118,22 +125,32 @@ class Coordinators:
 
 
 def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
-    """A Ray Train group of `options.workers` ranks, spread over the nodes; needs a Ray cluster.
+    """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
+    config = {"home": str(home.path), "work": work, "known": known}
+    name = f"{work.run_id[:16]}-{work.attempt}"
+    return Trained.model_validate(on_group(_rank, config, work.submission.options, home, name))
 
-    The home must lie on storage that all nodes see. Raises what rank 0, else any rank, raised.
+
+def on_group(
+    function: Callable[[dict[str, Any]], Any],
+    config: dict[str, Any],
+    options: Options,
+    home: Home,
+    name: str,
+) -> Any:
+    """Runs `function` on every rank of a Ray Train group, spread over the nodes; rank 0's value.
+
+    Needs a Ray cluster, and the home on storage that all its nodes see. Nothing is restarted here.
     """
-    os.environ.setdefault(
-        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2"
-    )  # else 2 s are lost at the end
-    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
-    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    for variable, value in GROUP_ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import WorkerGroupError
 
-    options = work.submission.options
     trainer = TorchTrainer(
-        _rank,
-        train_loop_config={"home": str(home.path), "work": work, "known": known},
+        function,
+        train_loop_config=config,
         scaling_config=ScalingConfig(
             num_workers=options.workers,
             use_gpu=options.gpus_per_worker > 0,
@@ -142,7 +159,7 @@ def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
         ),
         torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
         run_config=RunConfig(
-            name=f"{work.run_id[:16]}-{work.attempt}",
+            name=name,
             storage_path=str(home.path / "groups"),
             failure_config=FailureConfig(
                 max_failures=0, controller_failure_limit=0, max_preemption_failures=0
@@ -150,9 +167,13 @@ def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
         ),
     )
     try:
-        return Trained.model_validate(trainer.fit().return_value)
+        return trainer.fit().return_value
     except WorkerGroupError as error:
-        raise _cause(error.worker_failures) from error
+        raise cause(error.worker_failures) from error
+    except TrainingFailedError as error:  # the group's controller, or a node that was taken away
+        raise Lost(f"the group of {options.workers} workers was lost: {error}") from error
+    finally:
+        shutil.rmtree(home.path / "groups" / name, ignore_errors=True)
 
 
 def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -172,16 +193,25 @@ def _resources(options: Options) -> dict[str, float]:
     return {**cpus, "GPU": float(options.gpus_per_worker)} if options.gpus_per_worker else cpus
 
 
-def _cause(failures: dict[int, Exception]) -> Exception:
-    """The first failure that says something; other ranks only lost their partner."""
-    chain: list[BaseException] = []
-    for rank in sorted(failures):
-        error: BaseException | None = failures[rank]
-        while error is not None:
-            chain.append(error)
-            error = getattr(error, "cause", None) or error.__cause__
-    answers = [error for error in chain if isinstance(error, TaclError)]
-    if answers and isinstance(answers[0], Exception):
-        return answers[0]
-    first = failures[min(failures)]
-    return RunFailed(f"worker {min(failures)} of {len(failures)} failed: {first}")
+def cause(failures: Mapping[int, BaseException]) -> Exception:
+    """Of all that the ranks met: an answer, else a loss, else the first error in one line."""
+    met = [link for rank in sorted(failures) for link in _links(failures[rank])]
+    for error in met:
+        if isinstance(error, (TaclError, Lost)):
+            return error
+    if any(_is_loss(error) for error in met):
+        names = ", ".join(dict.fromkeys(type(error).__name__ for error in met))
+        return Lost(f"a worker of the group was lost ({names})")
+    rank = min(failures)
+    return RunFailed(f"worker {rank}: {type(failures[rank]).__name__}: {failures[rank]}")
+
+
+def _links(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = getattr(error, "health_check_failure", None) or error.__cause__
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Ray's own errors are of processes, and a rank whose partner is gone hears it from gloo."""
+    return type(error).__module__.startswith("ray.") or "gloo/transport" in str(error)

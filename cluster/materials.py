@@ -13,12 +13,13 @@ from torch import Tensor
 
 from cluster import samples
 from cluster.home import Home
-from cluster.messages import Base, BlobRef, VectorRef
+from cluster.messages import Base, BlobRef, Shard, VectorRef
 from tacl.backbone import Item, load_backbone
 from tacl.data import Labelled, evaluation_batches
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads import Head
 from tacl.linearize import LinearizedEncoder
+from tacl.train import Store
 from tacl.vectors import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
@@ -64,9 +65,14 @@ class Materials:
         place = torch.tensor([row for rows in batches for row in rows]).argsort()
         return torch.cat(chunks)[place]
 
-    def feature_norm(self, items: Sequence[Item]) -> float:
-        """Mean |f(x; theta0)|_2."""
-        return self.features(items).norm(dim=-1).mean().item()
+    def feature_norm(self, shard: BlobRef) -> float:
+        """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
+        return self.features(self.probe_items(shard)).norm(dim=-1).mean().item()
+
+    def store(self, shard: Shard, feature_norm: float | None = None) -> Store:
+        """What steps may see of a shard; its feature norm is computed unless given."""
+        norm = self.feature_norm(shard.blob) if feature_norm is None else feature_norm
+        return Store(shard.task, self.shard_items(shard.blob), norm)
 
     def vector(self, ref: VectorRef) -> TaskVector:
         """CorruptBlob when the file is damaged, BaseMismatch when it is of another encoder."""

@@ -191,14 +191,9 @@ class Run:
         """Prepared once; a later version of a task's shard is another blob."""
         digest = shard.blob.digest
         if digest not in self._stores:
-            items = self.materials.shard_items(shard.blob)
-            norm = self.ranks.first(lambda: self._feature_norm(shard))
-            self._stores[digest] = Store(shard.task, items, norm)
+            norm = self.ranks.first(lambda: self.materials.feature_norm(shard.blob))
+            self._stores[digest] = self.materials.store(shard, norm)
         return self._stores[digest]
-
-    def _feature_norm(self, shard: Shard) -> float:
-        """Estimated on the probe: 64 rows say it to a few percent."""
-        return self.materials.feature_norm(self.materials.probe_items(shard.blob))
 
     def _checkpoint(self, step: int) -> None:
         folder = self.ranks.first(lambda: self.checkpoints.beside(step))
@@ -229,6 +224,7 @@ def _result(
         metrics={
             **validated(materials, module, tau, head, validation),
             **seconds,
+            "workers": run.ranks.size,
             "seconds": time.monotonic() - started,
         },
         curves=run.curves,

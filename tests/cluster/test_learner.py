@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from ray.exceptions import ActorDiedError
 
-from cluster import training
+from cluster import refreshing, training
 from cluster.checkpoints import Checkpoints
 from cluster.evaluation import Kept
 from cluster.home import Home
-from cluster.learner import Learner
+from cluster.launcher import Lost
+from cluster.learner import Learner, cause
 from cluster.materials import Materials
 from cluster.messages import (
     BlobRef,
@@ -21,6 +24,9 @@ from cluster.messages import (
     EvaluateWork,
     Measured,
     MeasureWork,
+    Options,
+    Refreshed,
+    RefreshWork,
     Shard,
     Submission,
     TaskData,
@@ -28,8 +34,10 @@ from cluster.messages import (
     VectorRef,
 )
 from tacl.compose.arithmetic import composed
-from tacl.errors import BadConfig, BaseMismatch, MixedRegimes
+from tacl.config import RefreshConfig
+from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
 from tacl.metrics import accuracy
+from tacl.vectors import TaskVector
 from tests import tiny
 
 STEPS = 30
@@ -188,6 +196,50 @@ def test_measuring_gives_what_training_measured(scene: Scene) -> None:
         assert pair.tau_jp == pytest.approx(expected.tau_jp, rel=1e-5)
 
 
+def refresh_work(scene: Scene, *others: Shard) -> RefreshWork:
+    """Of the first task's vector, which was never penalised on the second."""
+    return RefreshWork(
+        run_id="refresh",
+        base=tiny.train_work(scene.home, scene.tasks[0]).base,
+        vector=scene.refs[0],
+        own=tiny.shard_of(scene.tasks[0]),
+        others=others,
+        options=Options(),
+        attempt=1,
+    )
+
+
+def test_a_refresh_takes_a_vector_out_of_the_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing, "RefreshConfig", partial(RefreshConfig, steps=40, samples=60))
+    second = tiny.shard_of(scene.tasks[1], ordinal=2)
+    found = Learner(str(scene.home.path), tiny.no_others).work(refresh_work(scene, second))
+    assert isinstance(found, Refreshed)
+    assert found.accepted, found.reason
+    assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
+    assert found.metrics["own_change"] < 0.2
+    assert [pair.on for pair in found.pairs] == ["task2", "task1"]
+    assert found.vector_digest not in (None, scene.refs[0].digest)
+    assert found.vector_blob is not None
+    vector = TaskVector.load(scene.home.blobs().local_path(found.vector_blob))
+    assert (vector.task, vector.digest) == ("task1", found.vector_digest)
+
+
+def test_a_refresh_that_costs_too_much_keeps_the_old_vector(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0, most_left=1.0)
+    monkeypatch.setattr(refreshing, "RefreshConfig", strict)
+    second = tiny.shard_of(scene.tasks[1], ordinal=2)
+    found = Learner(str(scene.home.path), tiny.no_others).work(refresh_work(scene, second))
+    assert isinstance(found, Refreshed)
+    assert not found.accepted
+    assert "more than 0% would be lost" in found.reason
+    assert found.vector_digest is found.vector_blob is None
+    assert found.pairs == ()
+
+
 def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
     data = [
         TaskData(
@@ -274,3 +326,13 @@ def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
     after = train(scene.home, task, tiny.Teller(grown))
     assert before.curves["penalty"] != after.curves["penalty"]
     assert after.pairs[0].shard_digest == other.shard.digest
+
+
+def test_the_cause_of_a_groups_failure_is_the_answer_before_the_loss() -> None:
+    refused, broken = BadConfig("no such stage"), RuntimeError("[gloo/transport/tcp] reset by peer")
+    assert cause({0: broken, 1: refused}) is refused
+    assert isinstance(cause({0: broken}), Lost)
+    assert isinstance(cause({1: ActorDiedError()}), Lost)
+    defect = cause({1: ZeroDivisionError("division by zero")})
+    assert isinstance(defect, RunFailed)
+    assert str(defect) == "worker 1: ZeroDivisionError: division by zero"

@@ -1,0 +1,57 @@
+"""One label-free refresh, from digests to a new version of a vector or the reason against it."""
+
+from __future__ import annotations
+
+import time
+
+from cluster.home import Home
+from cluster.materials import Materials
+from cluster.measuring import Named, measured_pairs
+from cluster.messages import Pair, Refreshed, RefreshWork
+from tacl import params
+from tacl.config import RefreshConfig
+from tacl.refresh import Refresh
+from tacl.refresh import refresh as refreshed
+from tacl.vectors import TaskVector
+
+
+def refresh(work: RefreshWork, home: Home) -> Refreshed:
+    """Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
+    started = time.monotonic()
+    device = "cuda" if work.options.gpus_per_worker else "cpu"
+    materials = Materials(home, work.base, device)
+    module, old = materials.linearized(), materials.vector(work.vector)
+    config = RefreshConfig(seed=work.options.seed)
+    own, *others = [materials.store(shard) for shard in (work.own, *work.others)]
+    found = refreshed(module, materials.backbone, old.to_params(), own, others, config)
+    facts = {
+        "accepted": found.accepted,
+        "reason": found.reason,
+        "config": config.as_dict(),
+        "metrics": {
+            "own_change": found.after.own,
+            "interference_before": found.before.interference,
+            "interference_after": found.after.interference,
+        },
+        "curves": {"step": list(range(len(found.curve))), "loss": found.curve},
+    }
+    if found.accepted:
+        facts |= _kept(work, materials, found)
+    facts["metrics"]["seconds"] = time.monotonic() - started
+    return Refreshed(**facts)
+
+
+def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, object]:
+    """Stores and measures the new vector."""
+    task = work.vector.task
+    vector = TaskVector.of_params(task, work.base.digest, "linearized", found.tau)
+    named, module = {Named(task, vector.digest): found.tau}, materials.linearized()
+    pairs: list[Pair] = []
+    for shard in (*work.others, work.own):
+        pairs += measured_pairs(materials, module, named, shard)
+    return {
+        "vector_digest": vector.digest,
+        "vector_blob": materials.put_vector(vector),
+        "norm": params.norm(found.tau),
+        "pairs": tuple(pairs),
+    }
