@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -91,6 +92,10 @@ class Client:
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""
         from cluster.launch import stop
 
+        if "cluster.remote" in sys.modules:  # else this process cannot be connected
+            from cluster.remote import leave
+
+            leave(self.home)
         return stop(self.home)
 
     def doctor(self) -> Iterator[Check]:
@@ -256,6 +261,10 @@ class Client:
         """The user's model. Raises NoComposition."""
         return self._ask("composition", user)
 
+    def evaluating(self, user: str) -> str:
+        """Have the user's model evaluated; the run's id, for `result`. Raises NoComposition."""
+        return self._ask("evaluate", user)
+
     def evaluate(
         self, user: str, progress: Callable[[dict[str, Any]], None] | None = None
     ) -> dict[str, Any]:
@@ -263,7 +272,7 @@ class Client:
 
         The fields of `cluster.messages.Evaluated`. Raises NoComposition, RunFailed.
         """
-        return self.result(self._ask("evaluate", user), progress)
+        return self.result(self.evaluating(user), progress)
 
     def result(
         self,

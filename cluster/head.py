@@ -9,6 +9,7 @@ message, and the exit code that of its error.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import secrets
@@ -19,6 +20,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 from cluster.blobs import Blobs
 from cluster.errors import exit_code
@@ -87,8 +90,19 @@ def serve(
         stop.wait()
         _say("stopping")
     finally:
+        family = psutil.Process().children(recursive=True)
         ray.shutdown()
+        _end(family)
         home.running_file.unlink(missing_ok=True)
+
+
+def _end(family: list[psutil.Process]) -> None:
+    """Ray's agents look only now and then whether their cluster is gone."""
+    _, alive = psutil.wait_procs(family, timeout=2)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

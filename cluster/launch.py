@@ -21,7 +21,7 @@ from cluster.home import Home
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
 
 HEAD = (sys.executable, "-m", "cluster.head")
-START_SECONDS = 180.0  # a first start loads the encoder and reads the generic data
+START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
 STOP_SECONDS = 60.0
 
 Say = Callable[[str], None]
@@ -52,8 +52,7 @@ def start(
     try:
         _await(home, process, log, say)
     except BaseException:  # whoever does not wait for the cluster does not want it
-        process.terminate()
-        process.wait()
+        _end(process)
         raise
     return described(home) | {"started": True}
 
@@ -73,6 +72,16 @@ def stop(home: Home) -> bool:
             )
         time.sleep(0.1)
     return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The head ends all that it started; when it cannot, Ray's processes notice its death."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def described(home: Home) -> dict[str, Any]:

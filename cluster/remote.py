@@ -109,6 +109,15 @@ def connect(home: Home) -> None:
     _join(home, running)
 
 
+def leave(home: Home) -> None:
+    """Disconnect from the home's cluster before it ends: Ray ends processes that lost theirs."""
+    running = home.running()
+    if running is None or not ray.is_initialized():
+        return
+    if ray.get_runtime_context().gcs_address == running.address:
+        ray.shutdown()
+
+
 def _join(home: Home, running: Running) -> None:
     _require_listening(home, running)
     os.environ["RAY_AUTH_MODE"] = "token"

@@ -83,14 +83,16 @@ def client(home: Path | None) -> Client:
 
 
 def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
-    """The answer on stdout: JSON, or a table for a person."""
+    """The answer on stdout: JSON, or a table or words for a person."""
     from jobs import show
 
     if as_json:
         plain = found.model_dump(mode="json") if hasattr(found, "model_dump") else found
         print(json.dumps(plain, indent=2))
+    elif isinstance(said := table(found), str):
+        print(said)
     else:
-        show.console().print(table(found))
+        show.console().print(said)
 
 
 # -- the cluster
@@ -493,14 +495,30 @@ def query(
 
 
 @verb("embedded encoder")
-def demo(home: Home = None, as_json: Json = False) -> None:
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep",
+            "--home",
+            metavar="DIR",
+            show_default="a temporary one",
+            help="The demo's home, a new directory, to look around in afterwards.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """The whole story on generated pictures.
 
     No data, no network, no GPU; at most 8 minutes on 2 CPUs, and nothing is left running.
     """
     from jobs.demo import run
 
-    run(home=home, as_json=as_json)
+    try:
+        run(keep, as_json)
+    except KeyboardInterrupt:
+        print("stopped; nothing is left running", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 @verb("embedded encoder")

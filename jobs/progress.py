@@ -42,14 +42,17 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def watching() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Tell it the coordinator's status, again and again."""
-    console = stderr()
+def watching(tables: Console | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Tell it the coordinator's status, again and again.
+
+    With `tables`, a console that is printed on meanwhile, only what is at work has a bar, below.
+    """
+    console = tables or stderr()
     if not console.is_terminal:
-        yield _plain_watch(console)
+        yield _plain_watch(stderr())
         return
-    with Progress(*_columns(), console=console) as progress:
-        yield _bars(progress)
+    with Progress(*_columns(), console=console, transient=tables is not None) as progress:
+        yield _bars(progress, keep=tables is None)
 
 
 def _columns() -> tuple[Any, ...]:
@@ -93,12 +96,14 @@ def _plain_watch(console: Console) -> Callable[[dict[str, Any]], None]:
     return watch
 
 
-def _bars(progress: Progress) -> Callable[[dict[str, Any]], None]:
-    """A bar for everything that was seen at work."""
+def _bars(progress: Progress, keep: bool = True) -> Callable[[dict[str, Any]], None]:
+    """A bar for everything that was seen at work; or, without `keep`, that is."""
     bars: dict[str, Any] = {}
 
     def watch(status: dict[str, Any]) -> None:
         now = works(status)
+        if not keep:
+            now = {key: one for key, one in now.items() if one["state"] in OWED}
         for key, one in now.items():
             if key not in bars and one["state"] in OWED:
                 bars[key] = progress.add_task(label(one), total=None, note="")
@@ -107,7 +112,8 @@ def _bars(progress: Progress) -> Callable[[dict[str, Any]], None]:
                 done = one.get("step") or 0 if one["state"] in OWED else steps
                 progress.update(bars[key], completed=done, total=steps, note=said(one))
         for key in bars.keys() - now.keys():  # done work is no longer listed
-            progress.update(bars.pop(key), completed=1, total=1, note="done")
+            ended = bars.pop(key)
+            progress.update(ended, completed=1, total=1, note="done", visible=keep)
 
     return watch
 
