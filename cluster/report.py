@@ -110,7 +110,7 @@ def run(record: Run, state: State) -> Facts:
         "task": record.task,
         "about": about(record.work),
         "state": record.state,
-        "step": progress.step if progress else None,
+        "step": _step(record),
         "steps": progress.steps if progress else None,
         "loss": progress.loss if progress else None,
         "penalty": progress.penalty if progress else None,
@@ -120,6 +120,13 @@ def run(record: Run, state: State) -> Facts:
         "started": record.started,
         "ended": record.ended,
     }
+
+
+def _step(record: Run) -> int | None:
+    """Steps done; rank 0 tells of them before each step, and so of the last one never."""
+    if record.progress is None:
+        return None
+    return record.progress.steps if record.state == "done" else record.progress.step
 
 
 def _reason(record: Run, state: State) -> str | None:
