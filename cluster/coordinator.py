@@ -192,11 +192,17 @@ class Coordinator:
             return told.arrivals.at(step)
 
     def retry(self, task: str) -> dict[str, object]:
-        """Queue what failed of this task again, with a fresh budget. {task, retried: [run ids]}."""
+        """Queue what failed of this task again, with a fresh budget. {task, retried: [run ids]}.
+        A refresh that newer samples or vectors made pointless is left. Raises UnknownTask."""
         with self._lock:
             self._registry.task(task)
             failed = self._registry.runs(states=("failed",))
-            chosen = [run.run_id for run in failed if task in report.tasks_of(run.work)]
+            chosen = [
+                run.run_id
+                for run in failed
+                if task in report.tasks_of(run.work)
+                and plan.is_current(self._state, self._state.runs[run.run_id])
+            ]
             for run_id in chosen:
                 self._request(run_id)
         return {"task": task, "retried": chosen}

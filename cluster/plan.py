@@ -216,6 +216,15 @@ def refresh_of(state: State, task: str) -> Refresh:
     return Refresh(run_id, task, vector.digest, own, others)
 
 
+def is_current(state: State, run: Run) -> bool:
+    """Whether a failed run is worth another try: a refresh is not when there is another one, or
+    when the vector or the samples are no longer those of then."""
+    if run.kind != "refresh" or run.task is None:
+        return True
+    same = refresh_of(state, run.task).run_id == run.run_id
+    return same and not _active(state, "refresh", run.task)
+
+
 # -- checks
 
 
@@ -234,8 +243,9 @@ def _violations(state: State) -> Iterator[str]:
         if row.keys() | state.missing[task] != names or row.keys() & state.missing[task]:
             yield f"the row of {task} and what is missing of it are not all tasks, each once"
     active = [run for run in state.runs.values() if run.state != "failed"]
-    if sum(run.kind == "measure" for run in active) > 1:
-        yield "more than one measure is owed"
+    cells = [cell for run in active for cell in run.cells]
+    if len(cells) != len(set(cells)):
+        yield "a pair is measured twice at once"
     refreshed = [(run.kind, run.task) for run in active if run.kind in ("train", "refresh")]
     if len(refreshed) != len(set(refreshed)):
         yield "a task is trained or refreshed twice at once"

@@ -384,6 +384,25 @@ def test_a_refresh_can_be_forced(scene: Scene) -> None:
     assert scene.coordinator.refresh("digits", "once more") != run  # version 2 is another vector
 
 
+def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", refresh="on_arrival")
+    scene.submit("shapes")
+    scene.finish("measure")
+    scene.fail("refresh")
+    (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
+    assert (left["kind"], left["state"], left["reason"]) == ("refresh", "failed", "ValueError: no")
+    assert scene.task("digits")["refresh"] == "failed"
+    assert scene.coordinator.retry("digits")["retried"] == [left["run_id"]]
+    scene.fail("refresh")
+    scene.submit("signs")
+    scene.finish("measure")  # another store, another refresh
+    assert scene.process("refresh").work.run_id != left["run_id"]
+    assert scene.coordinator.retry("digits")["retried"] == []
+    scene.settle()
+    assert scene.task("digits")["version"] == 2
+    assert scene.coordinator.status()["work"] == []
+
+
 # -- composing
 
 
