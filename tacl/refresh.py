@@ -95,12 +95,13 @@ def refresh(
             if _objective(now, config) < _objective(best, config):
                 best, best_delta = now, module.tau_dict()
     accepted, reason = judge(before, best, config)
+    best_delta = {name: value.to(tau[name].device) for name, value in best_delta.items()}
     return Refresh(params.add(tau, best_delta), accepted, reason, before, best, curve)
 
 
 def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
     """Accept when held-out interference falls and the own function stays."""
-    left = after.interference / max(before.interference, 1e-12)
+    left = after.interference / before.interference if before.interference > 0 else 1.0
     figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
     if left > config.most_left:
         return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
@@ -128,10 +129,10 @@ def _cut(
         chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
         if len(chosen) < 2:
             raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
-        cut = len(chosen) - max(1, round(config.held_out * len(chosen)))
-        learn_items, held_items = (
-            [store.items[row] for row in part] for part in (chosen[:cut], chosen[cut:])
-        )
+        # By seed and not the last ones: a store may be in the order of its classes.
+        aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
+        learn_items = [store.items[row] for row in chosen if row not in aside]
+        held_items = [store.items[row] for row in chosen if row in aside]
         if store is stores[0]:
             rows = Rows(learn_items, torch.empty(0))
         else:
