@@ -131,10 +131,10 @@ def label(one: dict[str, Any]) -> str:
 def said(one: dict[str, Any]) -> str:
     """Where it is, in a few words."""
     parts = [one["state"]]
-    if one.get("step") and one.get("steps"):
-        parts.append(f"step {one['step']} of {one['steps']}")
-    if one.get("loss") is not None:
-        parts.append(f"loss {one['loss']:.3f}")
+    if one["state"] in OWED and one.get("steps"):
+        parts += [f"step {one['step']} of {one['steps']}", f"loss {one['loss']:.3f}"]
+    if one.get("accuracy_after") is not None:
+        parts.append(f"accuracy {100 * one['accuracy_after']:.1f} %")
     if one["state"] in ("queued", "failed") and one.get("reason"):
         parts.append(str(one["reason"]))
     return ", ".join(parts)

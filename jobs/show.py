@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jobs.progress import label, said
+from jobs.progress import label
 
 COLOURS = {
     "ready": "green",
@@ -26,12 +26,12 @@ def console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
 
-def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-    """Left-aligned words, right-aligned numbers."""
-    made = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """Left-aligned words, right-aligned numbers, one line a row."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
     numbers = set(right)
     for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
     return made
 
 
@@ -45,6 +45,14 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def state(value: str) -> Text:
     return Text(value, style=COLOURS.get(value, ""))
+
+
+def steps(one: dict[str, Any]) -> str:
+    """`12/300`, or nothing before the first"""
+    if not one.get("steps"):
+        return ""
+    done = one["steps"] if one["state"] == "ready" else one.get("step") or 0
+    return f"{done}/{one['steps']}"
 
 
 def when(seconds: float | None) -> str:
@@ -65,6 +73,7 @@ def status(found: dict[str, Any]) -> RenderableType:
     lines.append(_tasks(found["tasks"]) if found["tasks"] else Text("no task yet: tacl submit"))
     if found["work"]:
         lines += [Text(), _work(found["work"])]
+    lines += [Text(note, style="yellow") for note in _notes(found)]
     outdated = [user for user in found.get("users", ()) if user["outdated"]]
     for user in outdated:
         newer = joined(user["outdated"])
@@ -93,28 +102,33 @@ def _tasks(tasks: list[dict[str, Any]]) -> Table:
         "zero-shot %",
         "trained %",
         "owner",
-        "note",
         right=("steps", "loss", "version", "zero-shot %", "trained %"),
     )
     for one in tasks:
         made.add_row(
             one["name"],
             state(one["state"]),
-            f"{one.get('step') or 0}/{one['steps']}" if one.get("steps") else "",
+            steps(one),
             number(one.get("loss")),
             "" if one.get("version") is None else f"v{one['version']}",
             percent(one.get("accuracy_before")),
             percent(one.get("accuracy_after")),
             one["owner"],
-            Text(str(one.get("reason") or "")),
         )
     return made
 
 
+def _notes(found: dict[str, Any]) -> list[str]:
+    """Why what waits waits, and why what failed failed."""
+    told = [one for one in [*found["tasks"], *found["work"]] if one.get("reason")]
+    notes = [f"{label(one)} is {one['state']}: {one['reason']}" for one in told]
+    return ["", *notes] if notes else []
+
+
 def _work(work: list[dict[str, Any]]) -> Table:
-    made = table("work", "state", "note")
+    made = table("work", "state", "steps", right=("steps",))
     for one in work:
-        made.add_row(label(one), state(one["state"]), Text(said(one).partition(", ")[2]))
+        made.add_row(label(one), state(one["state"]), steps(one))
     return made
 
 
@@ -122,7 +136,7 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return Text("no vector yet")
     made = table(
-        "vector", "", "norm", "zero-shot %", "trained %", "from", "made", "digest",
+        "vector", "", "norm", "zero-shot %", "trained %", "from", "made",
         right=("norm", "zero-shot %", "trained %"),
     )  # fmt: skip
     for one in found:
@@ -134,8 +148,7 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
             percent(metrics.get("validation_zero_shot")),
             percent(metrics.get("validation_accuracy")),
             f"refresh of v{one['parent']}" if one.get("parent") else "training",
-            when(one.get("created")),
-            one["digest"][:12],
+            when(one.get("created"))[5:16],
         )
     return made
 
@@ -151,10 +164,12 @@ def interference(found: dict[str, Any]) -> RenderableType:
     """Relative and raw tau_jp: a row per vector, a column per probe."""
     if not found["vectors"]:
         return Text("no vector yet")
+    tasks = [vector["task"] for vector in found["vectors"]]
     lines: list[RenderableType] = [
-        _matrix("relative: 1 is what the task's own vector does there", found, "relative", 2),
-        Text(),
-        _matrix("raw: mean |J(x) tau| on the probe of each task", found, "raw", 3),
+        Text("relative: 1 is what the task's own vector does there", style="italic"),
+        _matrix(found, "relative", 2, tasks),
+        Text("\nraw: mean |J(x) tau| on the probe of each task", style="italic"),
+        _matrix(found, "raw", 3, found["on"]),
     ]
     if found.get("missing"):
         lines.append(Text(f"\n{found['missing']} pairs are still to be measured"))
@@ -163,11 +178,12 @@ def interference(found: dict[str, Any]) -> RenderableType:
     return Group(*lines)
 
 
-def _matrix(title: str, found: dict[str, Any], kind: str, digits: int) -> Table:
-    on = found["on"]
-    made = table("vector", *on, right=on, title=title)
+def _matrix(found: dict[str, Any], kind: str, digits: int, on: list[str]) -> Table:
+    """The columns `on` of one matrix; what is not measured is a dash."""
+    made = table("vector", *on, right=on)
     for vector, row in zip(found["vectors"], found[kind], strict=True):
-        cells = ["-" if value is None else number(value, digits) for value in row]
+        values = dict(zip(found["on"], row, strict=True))
+        cells = ["-" if values[name] is None else number(values[name], digits) for name in on]
         made.add_row(f"{vector['task']}@v{vector['version']}", *cells)
     return made
 
@@ -188,8 +204,7 @@ def evaluation(found: dict[str, Any]) -> RenderableType:
         rows = f"{one['rows']:.0f}" if "rows" in one else ""
         accuracies = (percent(one[name]) for name in ("zero_shot", "individual", "composed"))
         made.add_row(task, rows, *accuracies)
-    summary = table("", "", right=("",))
-    summary.show_header = False
+    summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found["absolute"]))
     summary.add_row("normalized (mean of composed / individual)", percent(found["normalized"]))
     summary.add_row("class-incremental (task unknown)", percent(found["class_incremental"]))
@@ -200,11 +215,11 @@ def answers(inputs: Sequence[str], found: dict[str, Any], most: int) -> Renderab
     """Per input and task the likeliest classes."""
     parts: list[RenderableType] = []
     for asked, answer in zip(inputs, found["answers"], strict=True):
-        made = table("task", "class", "probability", right=("probability",), title=asked[:90])
+        made = table("task", "class", "probability", right=("probability",))
         for task, ranked in answer.items():
             for i, (name, share) in enumerate(ranked[:most]):
                 made.add_row(task if i == 0 else "", name, f"{share:.3f}")
-        parts += [made, Text()]
+        parts += [Text(asked[:90], style="italic"), made, Text()]
     return Group(*parts[:-1])
 
 
