@@ -34,8 +34,7 @@ def arrival(told: Arrival) -> RenderableType:
     title = f"{told.task} has arrived: the sum of {len(told.sum['per_task'])} vectors, in %"
     parts: list[RenderableType] = [_accuracies(told)]
     if told.refreshes:
-        parts += [Text("\nrefreshed, without labels:")]
-        parts += [Text(f"  {_said(one)}") for one in told.refreshes]
+        parts += [Text(), _refreshes(told.refreshes)]
     return headed(title, *parts)
 
 
@@ -59,10 +58,17 @@ def _mean(found: Evaluated, kind: str) -> float:
     return sum(row[kind] for row in rows) / len(rows)
 
 
-def _said(one: Refreshing) -> str:
-    if one.version is None:
-        return f"{one.vector} stays: {one.reason}"
-    return f"{one.vector} -> v{one.version}: {one.reason}"
+def _refreshes(refreshes: Sequence[Refreshing]) -> Table:
+    figures = ("interference left", "own function changed")
+    made = table("refreshed without labels", "", *figures, right=figures)
+    for one in refreshes:
+        verdict = "stays" if one.version is None else f"-> v{one.version}"
+        if one.own_change is None:
+            made.add_row(one.vector, verdict, one.reason)
+        else:
+            left = (one.interference_after or 0) / max(one.interference_before or 0, 1e-12)
+            made.add_row(one.vector, verdict, f"{left:.0%}", f"{one.own_change:.0%}")
+    return made
 
 
 def users(told: Users) -> RenderableType:

@@ -84,7 +84,7 @@ Chapter = Arrival | Users | Subtraction
 
 def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Chapter]:
     """Tell it; while a chapter is read, the cluster works on the next. RunFailed ends it."""
-    teller = _Teller(client, plan, watch)
+    teller = _Teller(client, plan)
     told: _Owed | None = None
     for name in plan.tasks:
         teller.submit(name, folder / name)
@@ -97,30 +97,33 @@ def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Ch
     last = told.arrival(client, watch)
     yield last
     yield teller.users()
-    yield Subtraction(plan.tasks[-1], last.sum, _result(client, subtraction, watch))
+    yield Subtraction(plan.tasks[-1], last.sum, _evaluated(client, subtraction, watch))
 
 
 @dataclass(frozen=True)
 class _Owed:
     """An arrival whose evaluations run."""
 
-    task: str
+    tasks: tuple[str, ...]  # so far, by arrival
     sum_run: str
     unrefreshed_run: str | None
     refreshes: tuple[Refreshing, ...]
 
     def arrival(self, client: Client, watch: Watch) -> Arrival:
-        total = _result(client, self.sum_run, watch)
+        def evaluated(run_id: str) -> Evaluated:
+            found = _evaluated(client, run_id, watch)
+            return found | {"per_task": {task: found["per_task"][task] for task in self.tasks}}
+
         without = self.unrefreshed_run
-        unrefreshed = None if without is None else _result(client, without, watch)
-        return Arrival(self.task, total, unrefreshed, self.refreshes)
+        unrefreshed = None if without is None else evaluated(without)
+        return Arrival(self.tasks[-1], evaluated(self.sum_run), unrefreshed, self.refreshes)
 
 
 class _Teller:
     """What the story remembers between chapters."""
 
-    def __init__(self, client: Client, plan: Plan, watch: Watch) -> None:
-        self.client, self.plan, self.watch = client, plan, watch
+    def __init__(self, client: Client, plan: Plan) -> None:
+        self.client, self.plan = client, plan
         self.pinned: dict[str, int] = {}  # the versions that the last sum was made of
         self.seen: set[str] = set()  # refresh runs
 
@@ -132,12 +135,13 @@ class _Teller:
         """Pin the sum of now, and have it evaluated; and what it were without the refreshes."""
         before = self.pinned | {name: 1}
         model = self.client.compose(EVERYONE, _sum([*before]))
-        self.pinned = {term.vector.task: term.vector.version for term in model.terms}
+        made = {term.vector.task: term.vector.version for term in model.terms}
+        self.pinned = {task: made[task] for task in before}  # in the order of arrival
         sum_run, unrefreshed = self.client.evaluating(EVERYONE), None
         if self.pinned != before:
             self.client.compose("unrefreshed", [f"+{t}@v{v}" for t, v in before.items()])
             unrefreshed = self.client.evaluating("unrefreshed")
-        return _Owed(name, sum_run, unrefreshed, tuple(self._refreshes()))
+        return _Owed(tuple(before), sum_run, unrefreshed, tuple(self._refreshes()))
 
     def subtract(self, task: str) -> str:
         """The run that evaluates everything minus `task`."""
@@ -146,7 +150,7 @@ class _Teller:
         return self.client.evaluating("subtracted")
 
     def users(self) -> Users:
-        """Two people share half of their vectors, and each is asked a picture of each task."""
+        """Two people with one vector in common; each is asked a picture of each of their tasks."""
         names = list(self.pinned)
         half = (len(names) + 1) // 2
         models = {"alice": _sum(names[:half]), "bob": _sum(names[half - 1 :])}
@@ -154,12 +158,12 @@ class _Teller:
         return Users({user: tuple(terms) for user, terms in models.items()}, tuple(answers))
 
     def _asked(self, user: str, terms: Sequence[str]) -> Iterator[Answer]:
-        model = self.client.compose(user, terms)
-        for number, task in enumerate(term.vector.task for term in model.terms):
+        self.client.compose(user, terms)
+        for number, task in enumerate(task for task in self.pinned if f"+{task}" in terms):
             images, labels = embedded.generate(task, number + 1, ASKED_SEED)
             found = self.client.query(user, [png(images[-1])], [task])
             shown = embedded.classes(task)[labels[-1]]
-            yield Answer(user, task, shown, tuple((c, p) for c, p in found["answers"][0][task]))
+            yield Answer(user, task, shown, tuple(map(tuple, found["answers"][0][task])))
 
     def _refreshes(self) -> Iterator[Refreshing]:
         """Those that ended since the last arrival."""
@@ -188,5 +192,5 @@ def _sum(names: Sequence[str]) -> list[str]:
     return [f"+{name}" for name in names]
 
 
-def _result(client: Client, run_id: str, watch: Watch) -> Evaluated:
+def _evaluated(client: Client, run_id: str, watch: Watch) -> Evaluated:
     return client.result(run_id, progress=lambda run: watch(client.status()))

@@ -1,0 +1,192 @@
+"""The demo's story over the real coordinator in this process: what is told, printed and left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from cluster.client import Client
+from cluster.errors import exit_code
+from cluster.launcher import Outcome, Raised
+from cluster.messages import Refreshed, RefreshWork, Result, Work
+from jobs import chapters, cli, demo, story
+from jobs.story import Arrival, Chapter, Plan, Subtraction, Users
+from tacl import embedded
+from tacl.errors import HomeInUse
+from tests.instant import Guess, InProcess, Instant, made_home
+
+PLAN = Plan(tasks=("digits", "shapes"), train_rows=60, test_rows=20)
+
+
+class Refreshing(Instant):
+    """Every refresh brings a new vector."""
+
+    def result(self, work: Work) -> Result:
+        if not isinstance(work, RefreshWork):
+            return super().result(work)
+        name = f"{work.vector.task} after {work.vector.version}"
+        return Refreshed(
+            accepted=True,
+            reason="interference 25% of before",
+            vector_digest=hashlib.sha256(name.encode()).hexdigest(),
+            vector_blob=self.blobs.put(name.encode()),
+            config={},
+            metrics={"own_change": 0.03, "interference_before": 0.4, "interference_after": 0.1},
+            curves={},
+            norm=2.5,
+        )
+
+
+class FailingRefresh(Instant):
+    def poll(self, handle: Work) -> Outcome | None:
+        return Raised("no rows") if isinstance(handle, RefreshWork) else super().poll(handle)
+
+
+def client_of(folder: Path, kind: type[Instant] = Refreshing) -> Client:
+    launcher = kind(made_home(folder, "image"))
+    return Client(folder, InProcess(folder, launcher), Guess())
+
+
+def told(tmp_path: Path, kind: type[Instant]) -> tuple[list[Chapter], Client]:
+    client = client_of(tmp_path / "home", kind)
+    return list(story.story(client, tmp_path / "data", PLAN, lambda status: None)), client
+
+
+def test_the_story(tmp_path: Path) -> None:
+    chapters, client = told(tmp_path, Refreshing)
+    first, second, users, subtraction = chapters
+    assert isinstance(first, Arrival)
+    assert (first.task, list(first.sum["per_task"]), first.refreshes) == ("digits", ["digits"], ())
+    assert first.unrefreshed is None
+    assert isinstance(second, Arrival)
+    assert list(second.sum["per_task"]) == ["digits", "shapes"]  # in the order of arrival
+    assert second.unrefreshed is not None
+    assert list(second.unrefreshed["per_task"]) == ["digits", "shapes"]
+    assert [(one.vector, one.version, one.own_change) for one in second.refreshes] == [
+        *(("digits@v1", 2, 0.03), ("shapes@v1", 2, 0.03))  # nothing was met in an instant
+    ]
+
+    assert isinstance(users, Users)
+    assert users.models == {"alice": ("+digits",), "bob": ("+digits", "+shapes")}
+    assert [(one.user, one.task) for one in users.answers] == [
+        *(("alice", "digits"), ("bob", "digits"), ("bob", "shapes"))
+    ]
+    assert users.answers[2].shown in embedded.classes("shapes")
+    assert users.answers[0].ranked == (("a", 0.75), ("b", 0.25))
+    assert isinstance(subtraction, Subtraction)
+    assert (subtraction.task, subtraction.sum) == ("shapes", second.sum)
+
+    versions = {user["user"]: user["terms"] for user in client.users()}
+    assert versions["unrefreshed"] == ["+digits@v1", "+shapes@v1"]
+    assert versions["everyone"] == ["+digits@v2", "+shapes@v2"]
+    assert versions["subtracted"] == ["+digits@v2", "-shapes@v2"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(Instant, "nothing to gain"), (FailingRefresh, "no rows")]
+)
+def test_a_vector_that_stays_is_told_with_the_reason(
+    tmp_path: Path, kind: type[Instant], reason: str
+) -> None:
+    chapters, _ = told(tmp_path, kind)
+    second = chapters[1]
+    assert isinstance(second, Arrival)
+    assert second.unrefreshed is None  # nothing changed
+    assert [one.vector for one in second.refreshes] == ["digits@v1", "shapes@v1"]
+    assert all(one.version is None and reason in one.reason for one in second.refreshes)
+
+
+def lines(*shown: object) -> list[list[str]]:
+    console = Console(width=100, record=True, quiet=False, file=open(os.devnull, "w"))  # noqa: SIM115
+    for one in shown:
+        console.print(one)
+    return [line.split() for line in console.export_text().splitlines()]
+
+
+def test_tables(tmp_path: Path) -> None:
+    found, _ = told(tmp_path, Refreshing)
+    shown = lines(*map(chapters.chapter, found))
+    assert ["digits", "25.0", "90.0", "81.0"] in shown  # alone: nothing to refresh
+    assert ["digits", "25.0", "90.0", "81.0", "81.0"] in shown
+    assert ["mean", "25.0", "90.0", "81.0", "81.0"] in shown
+    assert ["digits@v1", "->", "v2", "25%", "3%"] in shown
+    assert ["bob", "+digits", "+shapes"] in shown
+    assert any(line[:1] == ["alice"] and line[-1] == "wrong" for line in shown)
+    assert ["shapes", "25.0", "81.0", "81.0"] in shown
+    last = lines(chapters.summary([one for one in found if isinstance(one, Arrival)]))
+    assert last[-1] == ["shapes", "81.0", "81.0", "81.0", "90.0", "60.0"]
+    stays = lines(chapters.chapter(told(tmp_path / "other", Instant)[0][1]))
+    assert ["digits@v1", "stays", "nothing", "to", "gain"] in stays
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """`tacl demo` on two tasks without Ray; what happened to its cluster and home."""
+    happened: list[str] = []
+
+    @contextmanager
+    def cluster(home: Path) -> Iterator[Client]:
+        happened.append("up")
+        try:
+            yield client_of(home / "inside")
+        finally:
+            happened.append(f"down {home}")
+
+    monkeypatch.setattr(demo, "_cluster", cluster)
+    monkeypatch.setattr(demo, "Plan", lambda: PLAN)
+    return happened
+
+
+def test_json_is_one_document(small: list[str]) -> None:
+    result = CliRunner().invoke(cli.app, ["demo", "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [one["task"] for one in document["arrivals"]] == ["digits", "shapes"]
+    assert document["arrivals"][1]["refreshes"][0]["version"] == 2
+    assert document["users"][0]["models"]["alice"] == ["+digits"]
+    assert document["subtractions"][0]["task"] == "shapes"
+    assert document["seconds"] > 0
+    assert "digits has arrived" in result.stderr  # and a person sees how it goes
+    home = small[1].removeprefix("down ")
+    assert not Path(home).exists()
+
+
+def test_keep(small: list[str], tmp_path: Path) -> None:
+    home = tmp_path / "kept"
+    result = CliRunner().invoke(cli.app, ["demo", "--keep", str(home)])
+    assert result.exit_code == 0, result.output
+    assert small == ["up", f"down {home}"]
+    assert (home / "inside" / "registry.sqlite").is_file()
+    assert str(home) in result.stdout.replace("\n", "")
+    again = CliRunner().invoke(cli.app, ["demo", "--keep", str(home)])
+    assert again.exit_code == exit_code(HomeInUse(""))
+    assert len(small) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_an_end_by_a_signal_is_tidy(
+    small: list[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    handlers = [signal.getsignal(one) for one in demo.ENDINGS]
+
+    def interrupted(*_: object) -> Iterator[Chapter]:
+        os.kill(os.getpid(), number)
+        yield from ()
+
+    monkeypatch.setattr(demo, "story", interrupted)
+    result = CliRunner().invoke(cli.app, ["demo"])
+    assert result.exit_code == code
+    assert small[0] == "up"
+    assert not Path(small[1].removeprefix("down ")).exists()
+    assert [signal.getsignal(one) for one in demo.ENDINGS] == handlers
