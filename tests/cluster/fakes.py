@@ -154,14 +154,18 @@ class Scene:
 
     def finish(self, kind: str, task: str | None = None) -> None:
         """The work is done well."""
-        process = self.process(kind, task)
-        told = self.coordinator.known(process.work.run_id, 0) if kind == "train" else ()
-        self.end(Finished(result_of(process.work, self.home.blobs(), self.tau, told)), kind, task)
+        self.finish_process(self.process(kind, task))
+
+    def finish_process(self, process: FakeProcess) -> None:
+        work = process.work
+        told = self.coordinator.known(work.run_id, 0) if work.kind == "train" else ()
+        process.outcome = Finished(result_of(work, self.home.blobs(), self.tau, told))
+        self.coordinator.tick()
 
     def settle(self) -> None:
         """Everything that is owed is done, and what follows from it."""
         while running := self.launcher.running():
-            self.finish(running[0].work.kind, task_of(running[0].work))
+            self.finish_process(running[0])
 
     def die(self, kind: str, task: str | None = None, cause: str = "killed") -> None:
         self.end(Gone(cause), kind, task)
@@ -173,6 +177,11 @@ class Scene:
         """Its line of the status."""
         tasks: Any = self.coordinator.status()["tasks"]
         return next(task for task in tasks if task["name"] == name)
+
+    def ready(self) -> list[str]:
+        """The tasks that have a vector."""
+        tasks: Any = self.coordinator.status()["tasks"]
+        return [task["name"] for task in tasks if task["version"]]
 
     def trained(self, *names: str, **options: Any) -> Scene:
         """These tasks, published and measured one after the other."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from cluster.coordinator import Coordinator
 from cluster.launcher import Finished
 from cluster.messages import (
     GENERIC,
@@ -22,7 +19,6 @@ from cluster.messages import (
     Trained,
     TrainWork,
 )
-from cluster.registry import Registry
 from cluster.samples import store_shard
 from cluster.state import Needs, Node
 from tacl.errors import (
@@ -555,158 +551,6 @@ def test_a_lost_node_is_noticed(tmp_path: Path) -> None:
     scene.launcher.room = (Node(2), Node(2))
     scene.settle()
     assert scene.task("wide")["state"] == "ready"
-
-
-# -- recovery
-
-
-def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
-    scene.trained("digits")
-    scene.submit("shapes")
-    ended, owed = scene.task("digits")["run_id"], scene.task("shapes")["run_id"]
-    for run in (ended, owed):
-        (scene.home.checkpoints / run / "1").mkdir(parents=True)
-    scene.restart()
-    assert [folder.name for folder in scene.home.checkpoints.iterdir()] == [owed]
-
-
-class Killed(BaseException):
-    """The process is gone: nothing in it runs on."""
-
-
-class Mortal:
-    """A registry in a process that dies just before its n-th write."""
-
-    WRITES = ("accept", "grow", "add_run", "start", "requeue", "fail", "finish", "publish", "told")
-
-    def __init__(self, registry: object, lives: int) -> None:
-        self._registry, self.lives = registry, lives
-
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._registry, name)
-        if name not in (*self.WRITES, "compose", "retry"):
-            return method
-
-        def mortal(*arguments: object) -> object:
-            self.lives -= 1
-            if self.lives == 0:
-                raise Killed(name)
-            return method(*arguments)
-
-        return mortal
-
-
-def story(scene: Scene) -> None:
-    """Submits, a death, measures, refreshes, growing samples, models; each call by its id."""
-    call = scene.coordinator
-    for name in ("digits", "shapes"):
-        call.submit(submission(scene.home, name, refresh="on_arrival"))
-    if scene.running() and scene.running()[0].kind == "train":
-        scene.die("train", task_of_first(scene))
-    scene.settle()
-    call.submit(submission(scene.home, "signs"))
-    scene.settle()
-    call.add_samples("signs", shard_blob(scene.home, "more"), "grow")
-    scene.settle()
-    call.compose("alice", ["+digits@v1", "+shapes", "-signs"], "compose")
-    call.evaluate("alice")
-    scene.settle()
-
-
-def task_of_first(scene: Scene) -> str:
-    work = scene.running()[0]
-    assert isinstance(work, TrainWork)
-    return work.submission.name
-
-
-def outcome(scene: Scene) -> dict:
-    """What people see in the end."""
-    call = scene.coordinator
-    names = ("digits", "shapes", "signs")
-    versions = {name: [v["parent"] for v in call.vectors(name)] for name in names}
-    status = call.status()
-    return {
-        "tasks": [(t["name"], t["state"], t["version"]) for t in status["tasks"]],  # type: ignore
-        "work": status["work"],
-        "versions": versions,
-        "missing": call.interference()["missing"],
-        "shards": [len(call.task(name)["shards"]) for name in names],  # type: ignore[arg-type]
-        "model": [t.vector.version for t in call.composition("alice").terms],
-        "result": call.result(call.evaluate("alice")) is not None,
-    }
-
-
-def undisturbed(path: Path) -> dict:
-    scene = Scene(path, tau=loud)
-    story(scene)
-    return outcome(scene)
-
-
-def test_a_kill_at_any_write_loses_and_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)  # a killed process loses no writes
-    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed",))
-    expected = undisturbed(tmp_path / "undisturbed")
-    assert all(state == "ready" for _, state, _ in expected["tasks"])
-    assert expected["missing"] == 0
-    assert len(expected["versions"]["digits"]) > 1
-    for kill in count(1):
-        scene = Scene(tmp_path / f"killed {kill}", tau=loud)
-        mortal = Mortal(scene.coordinator._registry, kill)
-        scene.coordinator._registry = mortal  # type: ignore[assignment]
-        try:
-            story(scene)
-            break
-        except Killed:
-            scene.restart()
-            story(scene)  # the clients repeat their calls
-        found = outcome(scene)
-        assert found["work"] == [], f"kill {kill}"
-        for key in ("tasks", "missing", "shards", "result"):
-            assert found[key] == expected[key], f"kill {kill}"
-        for name, parents in found["versions"].items():
-            assert len(parents) == len(expected["versions"][name]), f"kill {kill}: {name}"
-    assert kill > 30  # there were so many writes to die at
-
-
-def test_what_is_decided_is_what_a_restart_would_decide(tmp_path: Path) -> None:
-    """The state that events made is the one that the registry makes, but for what runs."""
-    from cluster.recovery import restored
-
-    scene = Scene(tmp_path, tau=loud)
-    seen: list[Callable[[], None]] = []
-
-    def compare() -> None:
-        live = scene.coordinator._state
-        again = restored(scene.coordinator._registry, live.base)
-        assert again.tasks == live.tasks
-        assert again.champions == live.champions
-        assert again.rows == live.rows
-        assert again.missing == live.missing
-        assert again.unmeasurable == live.unmeasurable
-        assert again.runs.keys() == live.runs.keys()
-        for run_id, run in live.runs.items():
-            assert (run.deaths, run.needs, run.cells) == (
-                again.runs[run_id].deaths,
-                again.runs[run_id].needs,
-                again.runs[run_id].cells,
-            )
-            assert (run.state == "failed") == (again.runs[run_id].state == "failed")
-        seen.append(compare)
-
-    real = Coordinator.tick
-
-    def ticked(coordinator: Coordinator) -> None:
-        real(coordinator)
-        compare()
-
-    scene.coordinator.tick = lambda: ticked(scene.coordinator)  # type: ignore[method-assign]
-    story(scene)
-    scene.submit("land")
-    scene.fail("measure")
-    scene.settle()
-    assert len(seen) > 10
 
 
 def test_probe_rows_of_grown_samples_stay_probe_rows(scene: Scene) -> None:
