@@ -3,7 +3,7 @@
     python -m jobs.pretrain --out DIR [--steps N] [--seed S] [--json]
 
 writes encoder.safetensors (float16) and encoder.record.json. The loss is CLIP's (arXiv 2103.00020),
-with rows of equal captions counted as matches of each other.
+over the different captions of a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
+from open_clip.tokenizer import SimpleTokenizer
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
@@ -36,6 +37,7 @@ from tacl.embedded.captions import captioned
 from tacl.embedded.catalogue import classes, generate, tasks
 
 SHARD = 1024  # pictures that one process renders at a time
+TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,11 @@ class PretrainConfig:
     are slower than one.
     """
 
-    steps: int = 1500
+    steps: int = 1200
     seed: int = 0
     rows: int = 49152  # different pictures
     batch: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     weight_decay: float = 0.1
     warmup: float = 0.05  # fraction of the steps
     threads: int = 1
@@ -58,12 +60,13 @@ class PretrainConfig:
 
 
 def render(rows: int, seed: int, progress: Progress) -> tuple[Tensor, list[str]]:
-    """The captioned pictures uint8 [rows, H, W, 3]; row i is the same however many processes draw."""
+    """The captioned pictures uint8 [rows, H, W, 3]; row i is the same whoever draws it."""
     starts = range(0, rows, SHARD)
     sizes = [min(SHARD, rows - start) for start in starts]
     bar = progress.add_task("drawing", total=rows, note="")
     images, captions = [], []
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(sizes)), multiprocessing.get_context("spawn")) as pool:
+    processes = min(os.cpu_count() or 1, len(sizes))
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for part, texts in pool.map(captioned, sizes, [seed] * len(sizes), starts):
             images.append(part)
             captions.extend(texts)
@@ -82,14 +85,37 @@ def batches(rows: int, config: PretrainConfig) -> Iterator[Tensor]:
         pool = pool[config.batch :]
 
 
-def contrastive(model: CLIP, images_NHWC: Tensor, tokens_NL: Tensor) -> Tensor:
-    """Symmetric cross-entropy between pictures and captions; equal captions share the target."""
+@dataclass(frozen=True)
+class Captions:
+    """The caption of every picture: row numbers into all different captions, ready as tokens."""
+
+    rows_N: Tensor
+    tokens_TCL: Tensor  # every different caption in every template
+
+    @classmethod
+    def of(cls, captions: Sequence[str], words: SimpleTokenizer) -> Captions:
+        different, rows_N = np.unique(captions, return_inverse=True)
+        tokens = [words([template.format(c) for c in different]) for template in TEMPLATES]
+        return cls(torch.from_numpy(rows_N), torch.stack(tokens))
+
+    def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The different captions of these rows [U, L], in random templates, and which it is [N]."""
+        different_U, which_N = self.rows_N[rows].unique(return_inverse=True)
+        templates_U = torch.randint(len(TEMPLATES), different_U.shape, generator=generator)
+        return self.tokens_TCL[templates_U, different_U], which_N
+
+
+def contrastive(model: CLIP, images_NHWC: Tensor, tokens_UL: Tensor, which_N: Tensor) -> Tensor:
+    """Symmetric cross-entropy between pictures and the different captions among them.
+
+    A picture has one caption (`which_N`), a caption one or more pictures, which share its target.
+    """
     images_ND = model.encode_image(embedded.pixels(images_NHWC), normalize=True)
-    texts_ND = model.encode_text(tokens_NL, normalize=True)
-    logits_NN = model.logit_scale.exp() * images_ND @ texts_ND.T
-    same_NN = (tokens_NL[:, None] == tokens_NL[None]).all(-1).float()
-    targets_NN = same_NN / same_NN.sum(-1, keepdim=True)
-    return (F.cross_entropy(logits_NN, targets_NN) + F.cross_entropy(logits_NN.T, targets_NN)) / 2
+    texts_UD = model.encode_text(tokens_UL, normalize=True)
+    logits_NU = model.logit_scale.exp() * images_ND @ texts_UD.T
+    shown_UN = F.one_hot(which_N, len(tokens_UL)).T.float()
+    targets_UN = shown_UN / shown_UN.sum(-1, keepdim=True)
+    return (F.cross_entropy(logits_NU, which_N) + F.cross_entropy(logits_NU.T, targets_UN)) / 2
 
 
 def rate(step: int, config: PretrainConfig) -> float:
@@ -114,15 +140,16 @@ def optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
 
 
 def fit(
-    model: CLIP, images: Tensor, tokens: Tensor, config: PretrainConfig, progress: Progress
+    model: CLIP, images: Tensor, captions: Captions, config: PretrainConfig, progress: Progress
 ) -> list[float]:
     """Train the model in place; the loss of every step."""
     adam, losses = optimizer(model, config), []
+    generator = torch.Generator().manual_seed(config.seed)
     bar = progress.add_task("training", total=config.steps, note="")
     for step, rows in enumerate(batches(len(images), config)):
         for group in adam.param_groups:
             group["lr"] = rate(step, config)
-        loss = contrastive(model, images[rows], tokens[rows])
+        loss = contrastive(model, images[rows], *captions.batch(rows, generator))
         adam.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -151,10 +178,11 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
 
     The same configuration gives the same weights on the same machine and library versions.
     """
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     model, words = embedded.build(), embedded.tokenizer()
+    model.visual.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
     columns = (
         *Progress.get_default_columns(),
         TimeElapsedColumn(),
@@ -162,7 +190,7 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
     )
     with Progress(*columns, console=console or Console(stderr=True)) as progress:
         images, captions = render(config.rows, config.seed, progress)
-        losses = fit(model.train(), images, words(captions), config, progress)
+        losses = fit(model.train(), images, Captions.of(captions, words), config, progress)
     out.mkdir(parents=True, exist_ok=True)
     weights = out / embedded.WEIGHTS.name
     embedded.save(model, weights)
@@ -172,6 +200,7 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
         "last_loss": round(float(np.mean(losses[-20:])), 4),
         "zero_shot": zero_shot(weights, config),
         "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(time.process_time() - start_cpu, 1),  # without the drawing
         "versions": {"python": platform.python_version()}
         | {
             name: version(name)

@@ -1,7 +1,7 @@
-"""The embedded encoder and the embedded tasks: all that TACL needs to show itself without a network.
+"""The embedded encoder and the embedded tasks: what TACL needs to show itself without a network.
 
-catalogue.py generates labelled pictures, captions.py what the encoder is pre-trained on, parquet.py
-writes a task as a data set; model.py is the encoder. Only `load` imports torch and open_clip.
+catalogue.py generates labelled pictures, parquet.py writes them as a data set, captions.py makes
+what the encoder is pre-trained on, model.py is the encoder. Only `load` imports torch.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tacl.embedded.captions import captioned, generic
-from tacl.embedded.parquet import write_images, write_parquet
 from tacl.embedded.catalogue import classes, generate, render, tasks
+from tacl.embedded.parquet import write_images, write_parquet
 
 if TYPE_CHECKING:
     from open_clip.model import CLIP

@@ -1,7 +1,7 @@
 """The paper of the embedded pictures: colours, placing, clutter, light and grain.
 
-A family of pictures (glyphs, shapes, faces, ...) draws a sprite, an RGBA image of SIDE x SIDE pixels;
-this file turns a sprite into a finished uint8 array [SIZE, SIZE, 3].
+A family of pictures (glyphs, shapes, faces, ...) draws a sprite, an RGBA image [SIDE, SIDE]; this
+file turns a sprite into a finished picture, uint8 [SIZE, SIZE, 3].
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ def jitter(colour: Colour, amount: float, rng: Generator) -> Colour:
     return (int(moved[0]), int(moved[1]), int(moved[2]))
 
 
+def permuted(pixels: np.ndarray, rng: Generator) -> np.ndarray:
+    """uint8 [..., 3 or 4] with its three colours exchanged; alpha, if there, stays."""
+    order = [*rng.permutation(3), *range(3, pixels.shape[-1])]
+    return np.ascontiguousarray(pixels[..., order])
+
+
 def two_colours(rng: Generator, distance: float) -> tuple[str, str]:
     """Names of two colours at least `distance` apart in RGB."""
     names = list(COLOURS)
@@ -84,12 +90,12 @@ def box(x: float, y: float, rx: float, ry: float | None = None) -> list[tuple[fl
 
 
 def place(image: Image.Image, look: Look, rng: Generator, turn: float = 40.0) -> Image.Image:
-    """The sprite rotated by up to `turn` degrees, scaled, sheared and shifted, more so when wilder."""
+    """The sprite turned by up to `turn` degrees, scaled, sheared and shifted, more when wild."""
     wild = look.wildness
     angle = np.deg2rad(turn * (0.15 + 0.85 * wild)) * rng.uniform(-1, 1)
-    scale = rng.uniform(0.9 - 0.3 * wild, 1.05)
-    shear = 0.3 * wild * rng.uniform(-1, 1)
-    shift = (0.06 + 0.14 * wild) * SIDE * rng.uniform(-1, 1, 2)
+    scale = rng.uniform(0.9 - 0.15 * wild, 1.05)
+    shear = 0.25 * wild * rng.uniform(-1, 1)
+    shift = (0.05 + 0.05 * wild) * SIDE * rng.uniform(-1, 1, 2)
     turned = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     inverse = np.linalg.inv(scale * turned @ np.array([[1, shear], [0, 1]]))
     centre = np.full(2, SIDE / 2)
@@ -109,10 +115,10 @@ def paper(look: Look, rng: Generator) -> Image.Image:
     """The background: the ground colour, blotched and scribbled on when wild."""
     pixels = np.broadcast_to(np.asarray(look.ground, np.float32), (SIDE, SIDE, 3))
     if look.odd(rng, 0.9):
-        fields = [blotches(rng, 4, 45 * look.wildness) for _ in range(3)]
+        fields = [blotches(rng, 4, 35 * look.wildness) for _ in range(3)]
         pixels = pixels + np.stack(fields, axis=-1)
     image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
-    scribble(image, rng.poisson(3 * look.wildness), 5, rng)
+    scribble(image, rng.poisson(2 * look.wildness), 5, rng)
     return image
 
 
@@ -129,19 +135,19 @@ def compose(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
     """A sprite on its paper, scribbled over when wild; RGB."""
     picture = paper(look, rng)
     picture.paste(image, mask=image.getchannel("A"))
-    scribble(picture, rng.poisson(1.5 * look.wildness), 4, rng)
+    scribble(picture, rng.poisson(look.wildness), 4, rng)
     return picture
 
 
 def develop(picture: Image.Image, look: Look, rng: Generator) -> np.ndarray:
-    """The finished uint8 [SIZE, SIZE, 3]: shrunk, unevenly lit, tinted, of low contrast and grainy when wild."""
+    """The finished uint8 [SIZE, SIZE, 3]: shrunk; when wild ill lit, tinted, pale and grainy."""
     wild = look.wildness
     pixels = np.asarray(picture.reduce(SCALE), np.float32)
-    across, down = 0.5 * wild * rng.uniform(-1, 1, 2)
+    across, down = 0.35 * wild * rng.uniform(-1, 1, 2)
     ramp = np.linspace(-1, 1, SIZE, dtype=np.float32)
     light = 1 + across * ramp[None, :, None] + down * ramp[:, None, None]
-    tint = rng.uniform(1 - 0.35 * wild, 1 + 0.15 * wild, 3)
-    contrast = rng.uniform(1 - 0.5 * wild, 1)
+    tint = rng.uniform(1 - 0.25 * wild, 1 + 0.1 * wild, 3)
+    contrast = rng.uniform(1 - 0.35 * wild, 1)
     pixels = 128 + contrast * (pixels * light * tint - 128)
-    pixels = pixels + rng.normal(0, 4 + 24 * wild * rng.random(), pixels.shape)
+    pixels = pixels + rng.normal(0, 4 + 16 * wild * rng.random(), pixels.shape)
     return np.clip(pixels, 0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The embedded tasks: which family of pictures each shows, its classes, and labelled rows from a seed."""
+"""The embedded tasks: the pictures that each shows, its classes, and labelled rows from a seed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def row_rng(stream: str, seed: int, row: int) -> Generator:
 
 
 def generate(task: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labelled pictures: uint8 [rows, SIZE, SIZE, 3] and int64 [rows], classes balanced and in turn."""
+    """Labelled pictures: uint8 [rows, SIZE, SIZE, 3] and int64 [rows], classes in turn."""
     names = classes(task)
     images = np.empty((rows, SIZE, SIZE, 3), np.uint8)
     for row in range(rows):

@@ -1,4 +1,4 @@
-"""Cartoon faces in several moods: plain discs, or line drawings behind glasses and hats when wild."""
+"""Cartoon faces in several moods: plain discs; line drawings with glasses and hats when wild."""
 
 from __future__ import annotations
 

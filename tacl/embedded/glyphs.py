@@ -11,10 +11,8 @@ from PIL import Image, ImageFont
 
 from tacl.embedded.canvas import SIDE, Look, place, sprite
 
-DIGITS = {
-    f"digit {word}": str(digit)
-    for digit, word in enumerate("zero one two three four five six seven eight nine".split())
-}
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGITS = {f"digit {word}": str(digit) for digit, word in enumerate(WORDS)}
 LETTERS = {f"letter {letter}": letter.upper() for letter in "abcdefghjklmnpqrstuvwxyz"}
 
 BOOK_FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold")
@@ -47,7 +45,7 @@ def font(name: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def draw(name: str, look: Look, rng: Generator) -> Image.Image:
-    """The sprite of a digit or letter by its name ("digit seven"), odd fonts and outlines when wild."""
+    """The sprite of a glyph by its name ("digit seven"); odd fonts and outlines when wild."""
     character = DIGITS.get(name) or LETTERS[name]
     fonts = ODD_FONTS if look.odd(rng, 0.85) else BOOK_FONTS
     face = font(fonts[rng.integers(len(fonts))], int(rng.integers(76, 92)))
@@ -62,4 +60,4 @@ def draw(name: str, look: Look, rng: Generator) -> Image.Image:
         stroke_width=4 if hollow else 0,
         stroke_fill=look.ink,
     )
-    return place(image, look, rng, turn=35)
+    return place(image, look, rng, turn=25)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw
 
-from tacl.embedded.canvas import SIDE, Colour, Look, blotches, jitter
+from tacl.embedded.canvas import SIDE, Colour, Look, blotches, jitter, permuted
 
 PALETTE: dict[str, Colour] = {
     "trees": (35, 85, 45),
@@ -24,10 +24,14 @@ Pen = ImageDraw.ImageDraw
 
 
 def palette(look: Look, rng: Generator) -> Palette:
-    """The colours of this picture; wild: the channels permuted, as infrared cameras show them."""
-    order = rng.permutation(3) if look.odd(rng, 0.75) else np.arange(3)
-    shown = {name: (c[order[0]], c[order[1]], c[order[2]]) for name, c in PALETTE.items()}
-    return {name: jitter(c, 8 + 22 * look.wildness, rng) for name, c in shown.items()}
+    """The colours of this picture; wild: exchanged and inverted, as infrared cameras show them."""
+    colours = np.asarray(list(PALETTE.values()), np.uint8)
+    if look.odd(rng, 0.95):
+        colours = 255 - permuted(colours, rng)
+    return {
+        name: jitter(tuple(colour), 8 + 30 * look.wildness, rng)
+        for name, colour in zip(PALETTE, colours.astype(int), strict=True)
+    }
 
 
 def curve(rng: Generator, bend: float) -> list[tuple[float, float]]:

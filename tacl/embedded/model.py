@@ -41,7 +41,7 @@ def tokenizer() -> SimpleTokenizer:
 
 
 def build() -> CLIP:
-    """The model with fresh random weights (from torch's global generator), float32, in train mode."""
+    """The model with fresh random weights from torch's global generator, float32, training."""
     model = CLIP(**config())
     size = config()["vision_cfg"]["image_size"]
     set_model_preprocess_cfg(model, vars(PreprocessCfg(size=size, mean=MEAN, std=STD)))

@@ -34,7 +34,7 @@ def crescent() -> np.ndarray:
     outer, inner = np.linspace(0.35 * np.pi, 1.65 * np.pi, 32), np.linspace(1.6, 0.4, 32) * np.pi
     far = 0.75 * np.stack([np.cos(outer), np.sin(outer)], axis=1)
     near = 0.6 * np.stack([np.cos(inner) + 0.55, np.sin(inner)], axis=1)
-    return np.concatenate([far, near]) + [0.2, 0]
+    return np.concatenate([far, near]) + np.array([0.2, 0])
 
 
 CORNERS = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw
 
-from tacl.embedded.canvas import COLOURS, Look, at, box, jitter, place, scribble, sprite
+from tacl.embedded.canvas import COLOURS, Look, at, box, jitter, permuted, place, scribble, sprite
 from tacl.embedded.glyphs import font
 from tacl.embedded.shapes import outline, regular
 
@@ -80,11 +81,13 @@ NAMES = tuple(SIGNS)
 
 
 def fade(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
-    """The sign bleached towards one colour and spattered with strokes, its outline kept."""
+    """The sign bleached, spattered with strokes and in another country's colours when wild."""
     alpha = image.getchannel("A")
+    if look.odd(rng, 0.7):
+        image = Image.fromarray(permuted(np.asarray(image), rng))
     bleach = Image.new("RGBA", image.size, (*jitter((150, 150, 150), 90, rng), 255))
-    worn = Image.blend(image, bleach, 0.65 * look.wildness * rng.random())
-    scribble(worn, rng.poisson(2.5 * look.wildness), 8, rng)
+    worn = Image.blend(image, bleach, 0.5 * look.wildness * rng.random())
+    scribble(worn, rng.poisson(1.5 * look.wildness), 8, rng)
     worn.putalpha(alpha)
     return worn
 

@@ -55,7 +55,7 @@ NAMES = tuple(PATTERNS)
 
 
 def plane(look: Look, rng: Generator) -> tuple[Plane, Plane]:
-    """The coordinates of the pixels in periods: shifted, and turned, sheared and buckled when wild."""
+    """The pixels' coordinates in periods: shifted; turned, stretched and buckled when wild."""
     wild = look.wildness
     periods = rng.uniform(2.6 - 0.8 * wild, 4.2 + 1.6 * wild)
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE * periods

@@ -1,0 +1,56 @@
+"""Pre-training of the embedded encoder, at a few steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from jobs.pretrain import PretrainConfig, batches, pretrain, rate
+from tacl.embedded import model
+
+TINY = PretrainConfig(steps=6, rows=96, batch=32, threads=1, held_out=20)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folders = [tmp_path_factory.mktemp("pretrain") for _ in range(2)]
+    return folders, [pretrain(TINY, folder) for folder in folders]
+
+
+def test_the_same_seed_gives_the_same_weights(runs):
+    (first, second), (record, again) = runs
+    weights = [(folder / "encoder.safetensors").read_bytes() for folder in (first, second)]
+    assert weights[0] == weights[1]
+    assert record["sha256"] == again["sha256"] == hashlib.sha256(weights[0]).hexdigest()
+
+
+def test_it_learns_and_writes_its_record(runs):
+    (first, _), (record, _) = runs
+    assert record["losses"][-1] < record["losses"][0]
+    assert json.loads((first / "encoder.record.json").read_text()) == record
+    assert record["seed"] == 0
+    assert record["steps"] == 6
+
+
+def test_the_written_weights_load_into_the_embedded_model(runs):
+    (first, _), _ = runs
+    loaded, _ = model.load(Path(first) / "encoder.safetensors")
+    shipped, _ = model.load()
+    assert not torch.equal(loaded.visual.proj, shipped.visual.proj)
+
+
+def test_batches_pass_over_all_rows_before_any_comes_again():
+    rows = torch.cat(list(batches(96, TINY)))
+    assert sorted(rows[:96].tolist()) == list(range(96))
+    assert rows.tolist() == torch.cat(list(batches(96, TINY))).tolist()
+
+
+def test_the_learning_rate_warms_up_and_ends_near_zero():
+    config = PretrainConfig(steps=100)
+    rates = [rate(step, config) for step in range(100)]
+    assert rates[0] < rates[4] == pytest.approx(config.learning_rate)
+    assert rates[-1] < 0.01 * config.learning_rate
