@@ -35,7 +35,13 @@ def measure(work: MeasureWork, home: Home) -> Measured:
         named = {_named(ref): taus[ref.digest] for ref in on_shard}
         for pair in measured_pairs(materials, module, named, shard):
             found[pair.vector_digest, pair.shard_digest] = pair
-    return Measured(pairs=tuple(found[ref.digest, shard.blob.digest] for ref, shard in work.pairs))
+    return Measured(pairs=tuple(_asked(found, ref, shard) for ref, shard in work.pairs))
+
+
+def _asked(found: Mapping[tuple[str, str], Pair], ref: VectorRef, shard: Shard) -> Pair:
+    """Under the names that were asked for: two tasks may share their samples, or their vector."""
+    names = {"task": ref.task, "version": ref.version, "on": shard.task}
+    return found[ref.digest, shard.blob.digest].model_copy(update=names)
 
 
 def measured_pairs(

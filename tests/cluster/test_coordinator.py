@@ -291,6 +291,20 @@ def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
     assert scene.coordinator.interference()["missing"] == 0
 
 
+def test_two_tasks_may_have_the_same_data(scene: Scene) -> None:
+    scene.trained("digits")
+    same = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
+    parts = {name: BlobRef(**blob) for name, blob in same.items()}
+    for name in ("again", "and again"):
+        scene.submit(name.replace(" ", "-"), **parts)
+    scene.settle()
+    matrix = scene.coordinator.interference()
+    assert matrix["on"] == [GENERIC, "digits", "again", "and-again"]
+    assert matrix["missing"] == 0
+    scene.restart()
+    assert not scene.running()
+
+
 def test_samples_that_are_there_already_change_nothing(scene: Scene) -> None:
     scene.trained("digits")
     answer = scene.coordinator.add_samples("digits", shard_blob(scene.home, "digits"), "grow")
