@@ -59,7 +59,8 @@ def serve(
     home: Home, base: str | None, generic: str | None, cpus: int | None, learner: str = LEARNER
 ) -> None:
     """Run the cluster of a home, whose lock is held, until SIGTERM."""
-    _require_founder(home, base, generic)
+    home.running_file.unlink(missing_ok=True)  # of a head that was killed
+    require_founder(home, base, generic)
     _prepare_environment(home)
     import ray
 
@@ -113,11 +114,14 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _require_founder(home: Home, base: str | None, generic: str | None) -> None:
+def require_founder(home: Home, base: str | None, generic: str | None) -> None:
     """Before anything is started: what a first start needs, or what a later one may not change."""
     settings = home.settings()
     if settings is None and base is None:
-        raise BadConfig(f"{home.path} is a new home and needs a base: tacl up --base SPEC")
+        raise BadConfig(
+            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
+            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
+        )
     if settings is None and base != EMBEDDED and generic is None:
         raise BadConfig(
             f"a new home with the base {base} needs a generic data set, the reference that every "

@@ -6,9 +6,7 @@ message, so that a failed start is raised here as the error that it was there.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -16,9 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from cluster.errors import TABLE
+from cluster.head import require_founder
 from cluster.home import Home
-from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
+from tacl.errors import ClusterNotRunning, TaclError
 
 HEAD = (sys.executable, "-m", "cluster.head")
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
@@ -35,8 +36,8 @@ def start(
     Raises HomeInUse, BadConfig, DataNotFound, or what the head died of.
     """
     base = None if base is None else absolute_base(base)
-    _require_base(home, base)
     generic = None if generic is None else absolute_data(generic)
+    require_founder(home, base, generic)
     if home.running() is not None:
         return described(home) | {"started": False}
     home.logs.mkdir(parents=True, exist_ok=True)
@@ -62,9 +63,10 @@ def stop(home: Home) -> bool:
     running = home.running()
     if running is None:
         return False
-    os.kill(running.pid, signal.SIGTERM)
+    head = psutil.Process(running.pid)
+    head.terminate()
     deadline = time.monotonic() + STOP_SECONDS
-    while home.running() is not None:
+    while not _ended(head):
         if time.monotonic() > deadline:
             raise ClusterNotRunning(
                 f"the cluster of {home.path} was asked to stop and process {running.pid} still "
@@ -72,6 +74,14 @@ def stop(home: Home) -> bool:
             )
         time.sleep(0.1)
     return True
+
+
+def _ended(process: psutil.Process) -> bool:
+    """A zombie, which nobody has waited for yet, has ended too."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -112,20 +122,6 @@ def absolute_data(data: str | Path) -> str:
     """The same data set from any directory; a hub id stays as it is."""
     path = Path(data).expanduser()
     return str(path.resolve()) if path.exists() else str(data)
-
-
-def _require_base(home: Home, base: str | None) -> None:
-    settings = home.settings()
-    if settings is None and base is None:
-        raise BadConfig(
-            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
-            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
-        )
-    if settings is not None and base is not None and settings.base.spec != base:
-        raise HomeInUse(
-            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
-            "base for ever: use another --home."
-        )
 
 
 def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:

@@ -33,7 +33,7 @@ def heat_map(matrix: dict[str, Any], path: Path) -> Path:
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel("on the samples of")
     axes.set_ylabel("vector of")
-    axes.set_title("interference: |J τ| relative to the task's own", fontsize=10)
+    axes.set_title("|J τ| relative to the task's own", fontsize=10)
     for (i, j), value in np.ndenumerate(values):
         if not np.isnan(value):
             shade = "white" if value > 0.5 else "black"

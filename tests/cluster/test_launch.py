@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster import launch
+from cluster import head, launch
 from cluster.client import Client
-from cluster.home import Home
-from tacl.errors import BaseNotFound, ClusterNotRunning, HomeInUse
+from cluster.errors import exit_code
+from cluster.home import Home, Running, write
+from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, HomeInUse
 from tests.instant import made_home
 
 LIVES = """
@@ -58,16 +59,25 @@ def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.down() is False
 
 
+def test_what_a_killed_head_left_is_not_taken_for_running(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.path.mkdir()
+    write(home.running_file, Running(pid=1, address="127.0.0.1:1", token="t"))
+    assert head.main(["--home", str(home.path)]) == exit_code(BadConfig(""))
+    with home.lock():  # as a head that is starting
+        assert home.running() is None
+
+
 def test_the_error_of_a_start_is_raised_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     death = "import sys; print('some noise'); sys.exit(print('error: no weights at x') or 10)"
     stand_in(monkeypatch, death)
     with pytest.raises(BaseNotFound, match=r"^no weights at x$"):
-        Client(tmp_path / "home").up("hf:x")
+        Client(tmp_path / "home").up("hf:x", "generic")
     stand_in(monkeypatch, "1 / 0")
     with pytest.raises(ClusterNotRunning, match=r"exit 1.*ZeroDivisionError.*head\.log"):
-        Client(tmp_path / "home").up("hf:x")
+        Client(tmp_path / "home").up("hf:x", "generic")
 
 
 def test_a_start_that_takes_too_long_is_ended(
@@ -76,5 +86,5 @@ def test_a_start_that_takes_too_long_is_ended(
     stand_in(monkeypatch, "import time; time.sleep(60)")
     monkeypatch.setattr(launch, "START_SECONDS", 0.3)
     with pytest.raises(ClusterNotRunning, match=r"0 s.*head\.log"):
-        Client(tmp_path / "home").up("hf:x")
+        Client(tmp_path / "home").up("hf:x", "generic")
     assert Home(tmp_path / "home").running() is None

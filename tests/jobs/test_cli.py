@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,8 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     table = ok(tacl("interference", "--picture", "out/matrix.png"))
     rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
     assert rows == [
-        ["faces@v1", "-", "1.00", "0.25"],  # on generic, faces, digits
-        ["faces@v1", "0.500", "2.000", "0.500"],
+        ["faces@v1", "1.00", "0.25"],  # on faces, digits
+        ["faces@v1", "0.500", "2.000", "0.500"],  # and on generic
     ]
     assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
     found = as_json(tacl("interference", "--json"))
@@ -195,14 +195,13 @@ def test_the_command_line_is_light() -> None:
 
 def test_help_answers_at_once() -> None:
     run("-m", "jobs.cli", "--help")  # compiles
-    best = 9.0
-    for _ in range(3):
-        started = time.perf_counter()
-        done = run("-m", "jobs.cli", "--help")
-        best = min(best, time.perf_counter() - started)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run("-m", "jobs.cli", "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
     assert "submit" in done.stdout
-    assert best < 1.0  # about 0.2 s; the machine may be busy
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert took < 0.6  # about 0.2 s of a processor, whatever else the machine does
 
 
 def test_without_a_cluster(tmp_path: Path) -> None:
