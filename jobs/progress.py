@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 OWED = ("queued", "training", "running")
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
@@ -51,7 +52,9 @@ def watching(tables: Console | None = None) -> Iterator[Callable[[dict[str, Any]
     if not console.is_terminal:
         yield _plain_watch(stderr())
         return
-    with Progress(*_columns(), console=console, transient=tables is not None) as progress:
+    with Progress(
+        *_columns(), console=console, transient=tables is not None, expand=True
+    ) as progress:
         yield _bars(progress, keep=tables is None)
 
 
@@ -61,7 +64,7 @@ def _columns() -> tuple[Any, ...]:
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),
     )
 
 
@@ -108,9 +111,10 @@ def _bars(progress: Progress, keep: bool = True) -> Callable[[dict[str, Any]], N
             if key not in bars and one["state"] in OWED:
                 bars[key] = progress.add_task(label(one), total=None, note="")
             if key in bars:
-                steps = one.get("steps") or 1
-                done = one.get("step") or 0 if one["state"] in OWED else steps
-                progress.update(bars[key], completed=done, total=steps, note=said(one))
+                steps, owed = one.get("steps"), one["state"] in OWED
+                total = steps if owed else steps or 1  # None: nobody knows yet
+                done = one.get("step") or 0 if owed else total
+                progress.update(bars[key], completed=done, total=total, note=said(one))
         for key in bars.keys() - now.keys():  # done work is no longer listed
             ended = bars.pop(key)
             progress.update(ended, completed=1, total=1, note="done", visible=keep)
