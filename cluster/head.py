@@ -25,12 +25,11 @@ import psutil
 
 from cluster.blobs import Blobs
 from cluster.errors import exit_code
-from cluster.home import Home, Running, Settings, write
+from cluster.home import Home, Running, Settings, require_founder, write
 from cluster.messages import Base, BlobRef, Modality
-from tacl.errors import BadConfig, HomeInUse, TaclError
+from tacl.errors import TaclError
 
 LEARNER = "cluster.learner:Learner"
-EMBEDDED = "embedded"
 GENERIC_ROWS = 1024
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
 
@@ -65,6 +64,7 @@ def serve(
     import ray
 
     from cluster.actors import NAMESPACE, start_coordinator
+    from cluster.coordinator import require_startable
 
     _say("starting Ray")
     try:
@@ -80,6 +80,7 @@ def serve(
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.settings() is None:
             write(home.settings_file, _founded(home, base or "", generic, learner))
+        require_startable(home)
         _say("starting the coordinator")
         start_coordinator(str(home.path), learner)
         address = ray.get_runtime_context().gcs_address
@@ -112,26 +113,6 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def require_founder(home: Home, base: str | None, generic: str | None) -> None:
-    """Before anything is started: what a first start needs, or what a later one may not change."""
-    settings = home.settings()
-    if settings is None and base is None:
-        raise BadConfig(
-            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
-            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
-        )
-    if settings is None and base != EMBEDDED and generic is None:
-        raise BadConfig(
-            f"a new home with the base {base} needs a generic data set, the reference that every "
-            "task is trained against: tacl up --generic DATA"
-        )
-    if settings is not None and base is not None and base != settings.base.spec:
-        raise HomeInUse(
-            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
-            "base for ever: use another --home."
-        )
 
 
 def _prepare_environment(home: Home) -> None:

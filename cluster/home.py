@@ -19,6 +19,8 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 M = TypeVar("M", bound=Message)
 
+EMBEDDED = "embedded"  # the base that needs no data of anybody's
+
 
 class Settings(Message):
     """What `tacl up` decided the first time; written once."""
@@ -110,6 +112,26 @@ class Home:
                 return not _try_lock(file.fileno(), fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
+
+
+def require_founder(home: Home, base: str | None, generic: str | None) -> None:
+    """Before anything is started: what a first start needs, or what a later one may not change."""
+    settings = home.settings()
+    if settings is None and base is None:
+        raise BadConfig(
+            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
+            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
+        )
+    if settings is None and base != EMBEDDED and generic is None:
+        raise BadConfig(
+            f"a new home with the base {base} needs a generic data set, the reference that every "
+            "task is trained against: tacl up --generic DATA"
+        )
+    if settings is not None and base is not None and base != settings.base.spec:
+        raise HomeInUse(
+            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
+            "base for ever: use another --home."
+        )
 
 
 def write(path: Path, message: Message) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 import psutil
 
 from cluster.errors import TABLE
-from cluster.head import require_founder
-from cluster.home import Home
+from cluster.home import Home, require_founder
 from tacl.errors import ClusterNotRunning, TaclError
 
 HEAD = (sys.executable, "-m", "cluster.head")
@@ -119,9 +118,10 @@ def absolute_base(spec: str) -> str:
 
 
 def absolute_data(data: str | Path) -> str:
-    """The same data set from any directory; a hub id stays as it is."""
-    path = Path(data).expanduser()
-    return str(path.resolve()) if path.exists() else str(data)
+    """The same data set from any directory; a hub id stays as it is. DataNotFound."""
+    from cluster.reading import located
+
+    return str(located(str(data)) or data)
 
 
 def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:

@@ -54,17 +54,25 @@ def _splits(found: DatasetDict) -> Splits:
     return {str(name): split for name, split in found.items()}
 
 
-def _load(data: str, cache: str) -> Splits:
+def located(data: str) -> Path | None:
+    """Where the data lie; None when they have the name of a data set on a hub. DataNotFound."""
     path = Path(data).expanduser()
-    if path.is_dir():
-        return _converted(data, lambda: load_dataset(str(path.resolve()), cache_dir=cache))
-    if path.is_file():
-        folder, name = str(path.resolve().parent), path.name
-        return _converted(data, lambda: load_dataset(folder, data_files=name, cache_dir=cache))
+    if path.exists():
+        return path.resolve()
     if not HUB_ID.fullmatch(data) or path.suffix:
-        raise DataNotFound(f"no data at {data}: no file or folder {path.absolute()}")
-    _ask_hub(data)
-    return _converted(data, lambda: load_dataset(data))
+        raise DataNotFound(f"no data at {data}: there is no file or folder {path.absolute()}")
+    return None
+
+
+def _load(data: str, cache: str) -> Splits:
+    path = located(data)
+    if path is None:
+        _ask_hub(data)
+        return _converted(data, lambda: load_dataset(data))
+    if path.is_dir():
+        return _converted(data, lambda: load_dataset(str(path), cache_dir=cache))
+    folder, name = str(path.parent), path.name
+    return _converted(data, lambda: load_dataset(folder, data_files=name, cache_dir=cache))
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

@@ -12,7 +12,7 @@ from cluster import head, launch
 from cluster.client import Client
 from cluster.errors import exit_code
 from cluster.home import Home, Running, write
-from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, HomeInUse
+from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
 from tests.instant import made_home
 
 LIVES = """
@@ -78,6 +78,12 @@ def test_the_error_of_a_start_is_raised_here(
     stand_in(monkeypatch, "1 / 0")
     with pytest.raises(ClusterNotRunning, match=r"exit 1.*ZeroDivisionError.*head\.log"):
         Client(tmp_path / "home").up("hf:x", "generic")
+
+
+def test_generic_data_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFound, match="nowhere"):
+        Client(tmp_path / "home").up("hf:x", "./nowhere")
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_start_that_takes_too_long_is_ended(
