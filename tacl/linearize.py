@@ -32,6 +32,13 @@ def trainable_blocks(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:
     return chosen
 
 
+def require_eval(encoder: nn.Module) -> None:
+    """Raises ValueError, naming the first module that is in train mode."""
+    training = next((name for name, module in encoder.named_modules() if module.training), None)
+    if training is not None:
+        raise ValueError(f"the encoder is in train mode ({training or 'all'}): call encoder.eval()")
+
+
 class LinearizedEncoder(nn.Module):
     """The encoder's tangent model around theta0.
 
@@ -51,9 +58,7 @@ class LinearizedEncoder(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        training = [name or type(m).__name__ for name, m in encoder.named_modules() if m.training]
-        if training:
-            raise ValueError(f"the encoder is in train mode ({training[0]}): call encoder.eval()")
+        require_eval(encoder)
         self._encoder = (encoder,)  # in a tuple: its parameters are not parameters of this module
         self.blocks = trainable_blocks(encoder, trainable)
         parameters = dict(encoder.named_parameters())
@@ -65,8 +70,8 @@ class LinearizedEncoder(nn.Module):
             self.register_buffer(_slot(name), value, persistent=False)
             if name not in self.blocks:
                 self._frozen.append(name)
-        self.tau = nn.ParameterDict(
-            {_key(n): nn.Parameter(torch.zeros_like(parameters[n]).float()) for n in self.blocks}
+        self.tau = nn.ParameterDict(  # pairs keep the module's order, a dict would be sorted
+            [(_key(n), nn.Parameter(torch.zeros_like(parameters[n]).float())) for n in self.blocks]
         )
         if dtype is None and any(parameters[n].dtype == torch.float64 for n in self.blocks):
             self.tau.double()
@@ -76,12 +81,16 @@ class LinearizedEncoder(nn.Module):
         return self.get_buffer(_slot(name))
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """(f(x; theta0), J(x) tau), both [B, D] in tau's precision."""
+        """(f(x; theta0), J(x) tau), both [B, D] in tau's precision.
+
+        Raises ValueError when the encoder was put into train mode meanwhile.
+        """
+        require_eval(self._encoder[0])
         weights: dict[str, Tensor] = {name: self.theta0(name) for name in self._frozen}
         for name in self.blocks:
             theta0 = self.theta0(name)
             tau = self.tau[_key(name)].to(theta0.dtype)
-            weights[name] = DualTensor(theta0, tau, shared=True)
+            weights[name] = DualTensor(theta0, tau)
         features = functional_call(self._encoder[0], weights, (_cast(batch, self),), strict=True)
         direction = tangent(features)
         features_BD = primal(features)
@@ -102,11 +111,16 @@ class LinearizedEncoder(nn.Module):
     def load_tau(self, tau: Params) -> None:
         """Set tau; blocks that `tau` does not name become zero.
 
-        Raises ValueError when `tau` names a block that is not trained here.
+        Raises ValueError, before anything is set, when `tau` names a block that is not trained
+        here or has another shape.
         """
         unknown = sorted(set(tau) - set(self.blocks))
         if unknown:
             raise ValueError(f"tau names blocks that this encoder does not train: {unknown[:5]}")
+        for name, value in tau.items():
+            expected = self.theta0(name).shape
+            if value.shape != expected:
+                raise ValueError(f"tau's {name} is {list(value.shape)}, here {list(expected)}")
         for name in self.blocks:
             slot = self.tau[_key(name)]
             slot.copy_(tau[name]) if name in tau else slot.zero_()

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacl.dual.elementwise import softmax_tangent
+from tacl.dual.activation import softmax_tangent
 from tacl.dual.tensor import dual, primal, register, tangent, total
 
 
@@ -38,31 +38,45 @@ def attention(
     q, k, v = primal(query), primal(key), primal(value)
     tq, tk, tv = tangent(query), tangent(key), tangent(value)
     s = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    bias = _additive_mask(primal(attn_mask), is_causal, q, k)
+    bias, t_bias = _bias(attn_mask, is_causal, q, k)
 
     scores = (q * s) @ k.transpose(-2, -1)
-    if bias is not None:
-        scores = scores + bias
-    p = torch.ops.aten._safe_softmax(scores, -1)  # a fully masked row attends to nothing
-
+    p = _weights(scores, bias)
     t_scores = total(
         None if tq is None else (tq * s) @ k.transpose(-2, -1),
         None if tk is None else (q * s) @ tk.transpose(-2, -1),
-        tangent(attn_mask),
+        t_bias,
     )
     t_p = None if t_scores is None else softmax_tangent(t_scores.expand(p.shape), p, -1)
-    derivative = total(None if t_p is None else t_p @ v, None if tv is None else p @ tv)
-    return dual(p @ v, derivative)
+    return dual(p @ v, total(None if t_p is None else t_p @ v, None if tv is None else p @ tv))
 
 
-def _additive_mask(mask: Tensor | None, is_causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
-    """Masks as a term of the scores: 0 where attention is allowed, -inf where it is not."""
+def _bias(mask: Any, is_causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The mask and its tangent as terms of the scores: -inf where attention is forbidden."""
     if is_causal:
-        allowed = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
-        mask = allowed if mask is None else mask
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, -math.inf)
+        if mask is not None:
+            raise ValueError("attention: is_causal together with a mask; give one of them")
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+    if mask is None:
+        return None, None
+    if mask.dtype == torch.bool:
+        mask = _forbidding(~mask, q.dtype)
+    t_mask = tangent(mask)
+    return primal(mask).to(q.dtype), None if t_mask is None else t_mask.to(q.dtype)
+
+
+def _weights(scores: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(scores + bias); a row in which everything is forbidden attends to nothing."""
+    if bias is None:
+        return scores.softmax(-1)
+    nothing = (bias == -math.inf).all(-1, keepdim=True)
+    return (scores + bias).softmax(-1).masked_fill_(nothing, 0)
+
+
+def _forbidding(forbidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """-inf where forbidden, else 0."""
+    zeros = torch.zeros(forbidden.shape, dtype=dtype, device=forbidden.device)
+    return zeros.masked_fill_(forbidden, -math.inf)
 
 
 @register("multi_head_attention_forward")
@@ -135,9 +149,7 @@ def _merged_mask(
     def additive(mask: Any) -> Any:
         if mask is None or mask.dtype != torch.bool:
             return mask
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-            mask, -math.inf
-        )
+        return _forbidding(mask, dtype)
 
     mask, padding = additive(attn_mask), additive(padding_BS)
     if mask is not None and mask.dim() == 3:  # [B * H, L, S]

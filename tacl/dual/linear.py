@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,59 +14,72 @@ from tacl.dual.tensor import dual, primal, register, tangent, total
 
 @register("linear")
 def linear(func: Any, input: Any, weight: Any, bias: Any = None) -> Tensor:
-    """y' = W0 x' + tau_W x + tau_b: with backward, 5 matrix products (method.md section 5)."""
-    x, w = primal(input), primal(weight)
-    tx, tw, tb = tangent(input), tangent(weight), tangent(bias)
-    value = F.linear(x, w, primal(bias))
-    if tx is None and tw is None:
-        return dual(value, tb)
-    through_input = None if tx is None else F.linear(tx, w, tb if tw is None else None)
-    through_weight = None if tw is None else F.linear(x, tw, tb)
-    return dual(value, total(through_input, through_weight))
+    """y' = W0 x' + tau_W x + tau_b: with backward, 5 matrix products."""
+    return _layer(F.linear, input, weight, bias, (-1,))
 
 
 @register("conv1d conv2d conv3d")
-def convolution(func: Any, input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any):
+def convolution(
+    func: Any, input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
+) -> Tensor:
     """The same rule as for a linear layer, groups, strides and dilations included."""
+
+    def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+        return func(x, w, b, *args, **kwargs)
+
+    return _layer(convolve, input, weight, bias, (-1, *[1] * (weight.dim() - 2)))
+
+
+def _layer(
+    apply: Callable[..., Tensor], input: Any, weight: Any, bias: Any, channels: tuple[int, ...]
+) -> Tensor:
+    """y = apply(x, W, b), bilinear in x and W; `channels` is b's shape in an output."""
     x, w = primal(input), primal(weight)
     tx, tw, tb = tangent(input), tangent(weight), tangent(bias)
-    value = func(x, w, primal(bias), *args, **kwargs)
+    value = apply(x, w, primal(bias))
     if tx is None and tw is None:
-        return dual(value, None if tb is None else tb.view(-1, *[1] * (w.dim() - 2)))
-    through_input = (
-        None if tx is None else func(tx, w, tb if tw is None else None, *args, **kwargs)
-    )
-    through_weight = None if tw is None else func(x, tw, tb, *args, **kwargs)
+        return dual(value, None if tb is None else tb.view(channels))
+    through_input = None if tx is None else apply(tx, w, tb if tw is None else None)
+    through_weight = None if tw is None else apply(x, tw, tb)
     return dual(value, total(through_input, through_weight))
 
 
 @register("matmul bmm mm mv dot __matmul__")
-def product(func: Any, a: Any, b: Any, **kwargs: Any) -> Tensor:
-    ta, tb, pa, pb = tangent(a), tangent(b), primal(a), primal(b)
+def product(func: Any, input: Any, other: Any = None, **named: Any) -> Tensor:
+    if other is None or named:
+        return NotImplemented
+    a, b, ta, tb = primal(input), primal(other), tangent(input), tangent(other)
     return dual(
-        func(pa, pb, **kwargs),
-        total(None if ta is None else func(ta, pb), None if tb is None else func(pa, tb)),
+        func(a, b), total(None if ta is None else func(ta, b), None if tb is None else func(a, tb))
     )
 
 
 @register("__rmatmul__")
-def right_product(func: Any, a: Any, b: Any) -> Tensor:
-    return product(torch.matmul, b, a)
+def right_product(func: Any, input: Any, other: Any) -> Tensor:
+    return product(torch.matmul, other, input)
 
 
-def _added_product(multiply: Any) -> Any:
-    def rule(func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-        ta, tb, tc = tangent(a), tangent(b), tangent(c)
-        pa, pb = primal(a), primal(b)
-        value = func(primal(c), pa, pb, beta=beta, alpha=alpha)
-        bilinear = total(
-            None if ta is None else multiply(ta, pb), None if tb is None else multiply(pa, tb)
-        )
-        if bilinear is None:
-            return dual(value, None if tc is None else beta * tc)
-        if tc is None:
-            return dual(value, alpha * bilinear)
-        return dual(value, beta * tc + alpha * bilinear)
+def _added_product(multiply: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    """beta c + alpha a b, whose derivative is beta c' + alpha a'b + alpha ab'."""
+
+    def rule(
+        func: Any, input: Any, *factors: Any, beta: Any = 1, alpha: Any = 1, **named: Any
+    ) -> Tensor:
+        if len(factors) != 2 or named:
+            return NotImplemented
+        (a, ta), (b, tb) = ((primal(x), tangent(x)) for x in factors)
+        derivative = tangent(input)
+        if derivative is not None and beta != 1:
+            derivative = beta * derivative
+        for left, right in ((ta, b), (a, tb)):
+            if left is None or right is None:
+                continue
+            if derivative is not None:
+                derivative = func(derivative, left, right, alpha=alpha)
+            else:
+                derivative = multiply(left, right)
+                derivative = derivative if alpha == 1 else alpha * derivative
+        return dual(func(primal(input), a, b, beta=beta, alpha=alpha), derivative)
 
     return rule
 
@@ -75,21 +89,30 @@ register("baddbmm", _added_product(torch.bmm))
 
 
 @register("embedding")
-def embedding(
-    func: Any,
+def embedding(func: Any, *args: Any, **named: Any) -> Tensor:
+    """A look-up is linear in the table."""
+    if func is torch.embedding:  # the same function with its arguments turned round
+        return _look_up(func, *args, **named)
+    return _embedding(*args, **named)
+
+
+def _look_up(func: Any, weight: Any, indices: Tensor, *args: Any, **named: Any) -> Tensor:
+    tw = tangent(weight)
+    value = func(primal(weight), indices, *args, **named)
+    return dual(value, None if tw is None else func(tw, indices, *args, **named))
+
+
+def _embedding(
     input: Tensor,
     weight: Any,
     padding_idx: int | None = None,
     max_norm: float | None = None,
-    *args: Any,
-    **kwargs: Any,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Tensor:
-    """A look-up is linear in the table."""
     if max_norm is not None:
         raise NotImplementedError("embedding(max_norm=...) changes its table in place: refused")
-    if isinstance(primal(input), Tensor) and primal(input).is_floating_point():
-        # torch.embedding takes (weight, indices): the same function, arguments turned round.
-        input, weight, padding_idx = weight, input, None
-    tw = tangent(weight)
-    value = F.embedding(input, primal(weight), padding_idx)
-    return dual(value, None if tw is None else F.embedding(input, tw, padding_idx))
+    tw, rest = tangent(weight), (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
+    value = F.embedding(input, primal(weight), *rest)
+    return dual(value, None if tw is None else F.embedding(input, tw, *rest))

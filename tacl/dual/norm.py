@@ -1,4 +1,4 @@
-"""Normalisations: layer norm, batch norm in eval mode."""
+"""Normalisations: layer norm, batch norm in eval mode. Both are linear in (gamma, beta)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacl.dual.selfadjoint import apply_symmetric
-from tacl.dual.tensor import dual, primal, register, tangent, total
+from tacl.dual.tensor import dual, primal, register, tangent
 
 aten = torch.ops.aten
 
@@ -32,26 +32,34 @@ def layer_norm(
     t_gamma, t_beta = tangent(weight), tangent(bias)
     shape = list(normalized_shape)
     value, mean, rstd = torch.native_layer_norm(x, shape, gamma, primal(bias), eps)
-    derivative = None
-    if tx is not None:
-        # CPU kernels want a contiguous primal.
-        xc = x.contiguous()
-        core = apply_symmetric(
-            lambda v: aten.native_layer_norm_backward(
-                v.contiguous(), xc, shape, mean, rstd, None, None, [True, False, False]
-            )[0],
-            tx,
-        )
-        derivative = core if gamma is None else core * gamma
+    derivative = t_beta
     if t_gamma is not None:
-        xhat = torch.native_layer_norm(x, shape, None, None, eps)[0]
-        derivative = total(derivative, xhat * t_gamma)
-    return dual(value, total(derivative, t_beta))
+        derivative = F.layer_norm(x, shape, t_gamma, t_beta, eps)
+    if tx is None:
+        return dual(value, derivative)
+
+    def core(v: Tensor, *of_x: Tensor) -> Tensor:
+        return aten.native_layer_norm_backward(
+            v.contiguous(), of_x[0], shape, *of_x[1:], None, None, [True, False, False]
+        )[0]
+
+    # CPU kernels want a contiguous primal.
+    along = apply_symmetric(core, tx, x.contiguous(), mean, rstd)
+    return dual(value, _plus_product(derivative, along, gamma))
 
 
 @register("batch_norm")
-def batch_norm(
-    func: Any,
+def batch_norm(func: Any, *args: Any, **named: Any) -> Tensor:
+    """In eval mode an affine map per channel; frozen statistics."""
+    if func is torch.batch_norm:  # weight and bias come before the statistics
+        if len(args) < 5 or named:
+            return NotImplemented
+        input, weight, bias, mean, var, *rest = args
+        return _batch_norm(input, mean, var, weight, bias, *rest)
+    return _batch_norm(*args, **named)
+
+
+def _batch_norm(
     input: Any,
     running_mean: Any,
     running_var: Any,
@@ -62,19 +70,29 @@ def batch_norm(
     eps: float = 1e-5,
     *args: Any,
 ) -> Tensor:
-    """In eval mode an affine map per channel; frozen statistics."""
     if training or running_mean is None:
         raise NotImplementedError("batch norm in train mode: put the model into eval mode first")
+    if tangent(running_mean) is not None or tangent(running_var) is not None:
+        raise NotImplementedError("batch norm: the statistics are constants")
     x, tx, gamma = primal(input), tangent(input), primal(weight)
     t_gamma, t_beta = tangent(weight), tangent(bias)
+
+    def affine(gamma: Tensor | None, beta: Tensor | None) -> Tensor:
+        return F.batch_norm(x, running_mean, running_var, gamma, beta, False, momentum, eps)
+
     channels = (1, -1, *[1] * (x.dim() - 2))
-    mean, rstd = primal(running_mean), (primal(running_var) + eps).rsqrt()
-    value = F.batch_norm(x, mean, primal(running_var), gamma, primal(bias), False, momentum, eps)
-    scale = rstd if gamma is None else gamma * rstd
-    derivative = None if tx is None else tx * scale.view(channels)
+    derivative = None if t_beta is None else t_beta.view(channels)
     if t_gamma is not None:
-        xhat = (x - mean.view(channels)) * rstd.view(channels)
-        derivative = total(derivative, xhat * t_gamma.view(channels))
-    if t_beta is not None:
-        derivative = total(derivative, t_beta.view(channels))
-    return dual(value, derivative)
+        derivative = affine(t_gamma, t_beta)
+    if tx is not None:
+        slope = (running_var + eps).rsqrt()
+        slope = slope if gamma is None else slope * gamma
+        derivative = _plus_product(derivative, tx, slope.view(channels))
+    return dual(affine(gamma, primal(bias)), derivative)
+
+
+def _plus_product(c: Tensor | None, a: Tensor, b: Tensor | None) -> Tensor:
+    """c + a b, where a missing c is zero and a missing b is one."""
+    if b is None:
+        return a if c is None else c + a
+    return a * b if c is None else torch.addcmul(c, a, b)

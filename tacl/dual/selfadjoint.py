@@ -3,7 +3,7 @@
 For elementwise functions, softmax and the core of layer norm, the derivative along a direction
 equals the backward kernel applied to that direction. So the framework's own fused backward
 kernel serves three times: forward-mode, and (J being constant in the tangent) its transpose.
-Nothing but the primal is kept.
+Nothing but what the kernel reads of the primal is kept.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from torch import Tensor
 
 class _Apply(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, direction: Tensor, kernel: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(ctx: Any, kernel: Callable[..., Tensor], v: Tensor, *constants: Tensor) -> Tensor:
         ctx.kernel = kernel
-        return kernel(direction)
+        ctx.save_for_backward(*constants)  # autograd then notices a change in place
+        return kernel(v, *constants)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return ctx.kernel(gradients[0]), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        constants = ctx.saved_tensors
+        return None, ctx.kernel(gradients[0], *constants), *(None for _ in constants)
 
 
-def apply_symmetric(kernel: Callable[[Tensor], Tensor], direction: Tensor) -> Tensor:
-    """J v by `kernel`, which must be linear and its own transpose; differentiable in v."""
-    return _Apply.apply(direction.contiguous(), kernel)  # pyright: ignore[reportReturnType]
+def apply_symmetric(kernel: Callable[..., Tensor], v: Tensor, *constants: Tensor) -> Tensor:
+    """J v = kernel(v, *constants), where J is its own transpose; differentiable in v."""
+    return _Apply.apply(kernel, v, *constants)  # pyright: ignore[reportReturnType]

@@ -17,34 +17,44 @@ from torch import Tensor
 Rule = Callable[..., Any]
 
 RULES: dict[Any, Rule] = {}  # torch function -> rule(func, *args, **kwargs)
-_NAMESPACES = (torch.Tensor, torch, F, torch._C._nn, torch.special)
+NAMESPACES = (
+    torch.Tensor,
+    torch,
+    F,
+    torch._C._nn,  # pyright: ignore[reportAttributeAccessIssue]
+    torch.special,
+)
 
 # Questions about form, answered by the wrapper itself, which has the primal's form.
+_PROPERTIES = (
+    "shape dtype device layout ndim is_cuda is_cpu is_sparse is_quantized is_meta is_mkldnn "
+    "is_mps is_xpu is_nested requires_grad is_leaf itemsize nbytes"
+)
+_QUESTIONS = (
+    "size dim numel nelement stride is_floating_point is_complex is_contiguous get_device "
+    "element_size is_signed is_conj is_neg is_inference __len__ ndimension"
+)
 _FORM = {
     getattr(torch.Tensor, name).__get__
-    for name in "shape dtype device layout ndim is_cuda is_cpu is_sparse is_quantized is_meta "
-    "is_mkldnn is_mps is_xpu is_nested requires_grad is_leaf itemsize nbytes names".split()
-    if hasattr(torch.Tensor, name)
+    for name in _PROPERTIES.split()
+    if hasattr(torch.Tensor, name)  # some releases have more of them
 } | {
-    getattr(torch.Tensor, name)
-    for name in "size dim numel nelement stride is_floating_point is_complex is_contiguous "
-    "get_device element_size __len__ ndimension".split()
+    getattr(space, name)
+    for name in _QUESTIONS.split()
+    for space in (torch.Tensor, torch)
+    if hasattr(space, name)
 }
 
-# Piecewise constant functions: their derivative is zero, so the primal alone answers.
-_CONSTANT = (
-    "eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ isnan isinf isfinite isneginf "
-    "isposinf argmax argmin argsort sign floor ceil round detach zeros_like ones_like full_like "
-    "empty_like rand_like randn_like new_zeros new_ones new_full new_empty new_tensor allclose "
-    "equal logical_not logical_and logical_or any all is_nonzero"
-).split()
+_FIRST = ("input", "query", "tensors", "tensor")  # what torch calls a first argument
 
 
 class DualTensor(torch.Tensor):
     """(primal, tangent), both of the same shape, dtype and device.
 
-    `shared` is true for a dual that may share memory with another one: in-place functions are
+    `shared` is true for a dual that may share memory with another tensor: in-place functions are
     refused on it, since the other would not see the change.
+
+    Raises NotImplementedError for values that are not real floating point numbers.
     """
 
     primal: Tensor
@@ -52,18 +62,24 @@ class DualTensor(torch.Tensor):
     shared: bool
 
     @staticmethod
-    def __new__(cls, primal: Tensor, tangent: Tensor, shared: bool = False) -> DualTensor:
-        if primal.shape != tangent.shape:
-            raise ValueError(f"primal {tuple(primal.shape)} and tangent {tuple(tangent.shape)}")
-        dual = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
+    def __new__(cls, primal: Tensor, tangent: Tensor, shared: bool = True) -> DualTensor:
+        if primal.shape != tangent.shape or primal.dtype != tangent.dtype:
+            raise ValueError(
+                f"primal {primal.dtype}{list(primal.shape)} and "
+                f"tangent {tangent.dtype}{list(tangent.shape)} differ"
+            )
+        if not primal.is_floating_point():
+            raise NotImplementedError(f"derivatives of {primal.dtype} values have no rules")
+        return torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
             cls,
             primal.shape,
             strides=primal.stride(),
             dtype=primal.dtype,
             device=primal.device,
         )
-        dual.primal, dual.tangent, dual.shared = primal, tangent, shared
-        return dual
+
+    def __init__(self, primal: Tensor, tangent: Tensor, shared: bool = True) -> None:
+        self.primal, self.tangent, self.shared = primal, tangent, shared
 
     def __repr__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
         return f"DualTensor(primal={self.primal!r}, tangent={self.tangent!r})"
@@ -77,16 +93,17 @@ class DualTensor(torch.Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         if kwargs.get("out") is not None:
-            raise NotImplementedError(f"{_name(func)}(out=...) cannot carry a derivative")
+            raise NotImplementedError(f"{name_of(func)}(out=...) cannot carry a derivative")
         rule = RULES.get(func)
         if rule is not None:
-            result = rule(func, *args, **kwargs)
+            result = _answer(rule, func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        if _is_in_place(func):
-            return _in_place(func, args, kwargs)
         from tacl.dual.fallback import by_jvp
+        from tacl.dual.in_place import is_in_place, replaced
 
+        if is_in_place(func):
+            return replaced(func, args, kwargs)
         return by_jvp(func, args, kwargs)
 
     @classmethod
@@ -96,19 +113,39 @@ class DualTensor(torch.Tensor):
         raise NotImplementedError(f"{func} reached a DualTensor below the rules: no derivative")
 
 
+def _answer(rule: Rule, func: Any, args: tuple, kwargs: dict) -> Any:
+    """The rule's result; NotImplemented where it cannot tell which argument is the first."""
+    if not args:
+        first = next((name for name in _FIRST if name in kwargs), None)
+        if first is None:
+            return NotImplemented
+        args, kwargs = (kwargs[first],), {k: v for k, v in kwargs.items() if k != first}
+    return rule(func, *args, **kwargs)
+
+
 def register(names: str, rule: Rule | None = None) -> Any:
-    """Make `rule` answer every function of these names in torch, torch.Tensor and functional."""
+    """Make `rule` answer every function of these names in torch, torch.Tensor and functional.
+
+    A rule answers NotImplemented for a form of call that it does not know.
+    """
 
     def put(rule: Rule) -> Rule:
         for name in names.split():
-            found = [getattr(space, name) for space in _NAMESPACES if hasattr(space, name)]
-            if not found:
-                raise AttributeError(f"torch has no function named {name!r}")
-            for func in found:
+            for func in named(name):
                 RULES[func] = rule
         return rule
 
     return put if rule is None else put(rule)
+
+
+def named(name: str) -> list[Any]:
+    """The functions of this name; AttributeError when there are none."""
+    spaces = (torch.Tensor,) if name.startswith("__") else NAMESPACES  # modules have __eq__ too
+    found = (getattr(space, name, None) for space in spaces)
+    functions = [f for f in found if callable(f)]  # torch.float is a function of tensors only
+    if not functions:
+        raise AttributeError(f"torch has no function named {name!r}")
+    return functions
 
 
 def primal(x: Any) -> Any:
@@ -142,70 +179,23 @@ def total(*terms: Tensor | None) -> Tensor | None:
 
 
 def dual(value: Tensor, derivative: Tensor | None) -> Tensor:
-    """A dual of this value; the value alone where the derivative is zero."""
+    """A dual of a value that nothing else holds; the value alone where the derivative is zero."""
     if derivative is None:
         return value
+    if derivative.dtype != value.dtype:  # the other argument was of higher precision
+        derivative = derivative.to(value.dtype)
     if derivative.shape != value.shape:  # a broadcast that the derivative did not take part in
         derivative = derivative.expand(value.shape)
-    return DualTensor(value, derivative)
+    return DualTensor(value, derivative, shared=False)
 
 
-def _name(func: Any) -> str:
-    return getattr(func, "__name__", str(func))
+def same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two plain tensors look into one storage."""
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
-_AUGMENTED = {"__iadd__", "__isub__", "__imul__", "__itruediv__", "__idiv__", "__ipow__"}
-
-
-def _is_in_place(func: Any) -> bool:
-    name = _name(func)
-    return name in _AUGMENTED or (name.endswith("_") and not name.endswith("__")) or name in {
-        "__setitem__",
-        "__set__",
-        "__delitem__",
-    }
-
-
-def _out_of_place(name: str) -> Any:
-    """The function that gives what the in-place function of this name would write."""
-    plain = name.strip("_")[1:] if name in _AUGMENTED else name[:-1]
-    plain = {"truediv": "div", "idiv": "div"}.get(plain, plain)
-    for space in _NAMESPACES:
-        if hasattr(space, plain) and getattr(space, plain) in RULES:
-            return getattr(space, plain)
-    return None
-
-
-def _in_place(func: Any, args: tuple, kwargs: dict) -> DualTensor:
-    """Compute out of place, then rebind: right for a dual that nothing else shares."""
-    name, target = _name(func), args[0] if args else None
-    other = _out_of_place(name)
-    if not isinstance(target, DualTensor):
-        raise NotImplementedError(f"{name}: a plain tensor cannot take up a derivative in place")
-    if other is None:
-        raise NotImplementedError(f"{name}: no in-place rule; use the out-of-place function")
-    return rebind(target, other(*args, **kwargs), name)
-
-
-def rebind(target: Any, result: Any, name: str) -> DualTensor:
-    """Give `target` the value and derivative of `result`, as an in-place function would."""
-    if not isinstance(target, DualTensor):
-        raise NotImplementedError(f"{name}: a plain tensor cannot take up a derivative in place")
-    if target.shared:
-        raise NotImplementedError(
-            f"{name}: this tensor shares memory with another (a view or a parameter), "
-            "which would not see the change; use the out-of-place function"
-        )
-    if result.shape != target.shape or result.dtype != target.dtype:
-        raise NotImplementedError(f"{name}: would change the shape or type of its target")
-    target.primal = primal(result)
-    derivative = tangent(result)
-    target.tangent = torch.zeros_like(target.primal) if derivative is None else derivative
-    return target
-
-
-def _constant(func: Any, *args: Any, **kwargs: Any) -> Any:
-    return func(*primals(args), **primals(kwargs))
-
-
-register(" ".join(_CONSTANT), _constant)
+def name_of(func: Any) -> str:
+    name = getattr(func, "__name__", str(func))
+    if name in ("__get__", "__set__"):  # a property: its own name says more
+        return getattr(getattr(func, "__self__", None), "__name__", name)
+    return name

@@ -1,0 +1,87 @@
+"""In-place functions: right, or refused.
+
+A dual has no memory of its own that others could watch. Where nothing else looks into it, giving
+the same Python object a new value is what the in-place function means. Everywhere else it is
+refused, because the other holder would keep the old value in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tacl.dual.tensor import NAMESPACES, RULES, DualTensor, name_of, primal, tangent
+
+# x += y and its like: the operator's name and the function that computes the new value.
+_AUGMENTED = {
+    "__iadd__": "add",
+    "__isub__": "sub",
+    "__imul__": "mul",
+    "__itruediv__": "div",
+    "__idiv__": "div",
+    "__ipow__": "pow",
+    "__ifloordiv__": "floor_divide",
+    "__imod__": "remainder",
+    "__iand__": "",
+    "__ior__": "",
+    "__ixor__": "",
+    "__ilshift__": "",
+    "__irshift__": "",
+}
+
+
+def is_in_place(func: Any) -> bool:
+    """By torch's convention of names: f_, and Python's x op= y, x[i] = y, x.p = y."""
+    name = getattr(func, "__name__", "")
+    if name in _AUGMENTED or name in ("__setitem__", "__set__"):
+        return True
+    return name.endswith("_") and not name.endswith("__")
+
+
+def replaced(func: Any, args: tuple, kwargs: dict) -> DualTensor:
+    """Compute out of place, then give the first argument the result.
+
+    Raises NotImplementedError where that is not the same.
+    """
+    name = name_of(func)
+    target = args[0] if args else None
+    require_dual(target, name)
+    if any(other is target for other in (*args[1:], *kwargs.values())):
+        raise NotImplementedError(f"{name}: reads the memory that it writes")
+    compute = _out_of_place(name)
+    if compute is None:
+        raise NotImplementedError(f"{name}: no in-place rule; use the out-of-place function")
+    return rebind(target, compute(*args, **kwargs), name)
+
+
+def rebind(target: Any, result: Any, name: str) -> DualTensor:
+    """Give `target` the value and derivative of `result`, which nothing else holds."""
+    require_dual(target, name)
+    if target.shared:
+        raise NotImplementedError(
+            f"{name}: this tensor shares memory with another (a view or a parameter), "
+            "which would not see the change; use the out-of-place function"
+        )
+    value, derivative = primal(result), tangent(result)
+    if value.shape != target.shape or value.dtype != target.dtype:
+        raise NotImplementedError(f"{name}: would change the shape or type of its target")
+    if value.stride() != target.stride():  # an in-place function keeps the layout
+        value = torch.empty_strided(
+            value.shape, target.stride(), dtype=value.dtype, device=value.device
+        ).copy_(value)
+    target.primal = value
+    target.tangent = torch.zeros_like(value) if derivative is None else derivative
+    return target
+
+
+def require_dual(target: Any, name: str) -> None:
+    if not isinstance(target, DualTensor):
+        raise NotImplementedError(f"{name}: a plain tensor cannot take up a derivative in place")
+
+
+def _out_of_place(name: str) -> Any:
+    """The function with a rule that gives what the in-place function of this name would write."""
+    plain = _AUGMENTED.get(name, name.removesuffix("_"))
+    spaces = (space for space in NAMESPACES if hasattr(space, plain))
+    return next((f for f in (getattr(space, plain) for space in spaces) if f in RULES), None)
