@@ -31,7 +31,8 @@ def headed(title: str, *parts: RenderableType) -> Group:
 
 def arrival(told: Arrival) -> RenderableType:
     """Every task so far: before, by its own vector, and by the sum of all vectors."""
-    title = f"{told.task} has arrived: the sum of {len(told.sum['per_task'])} vectors, in %"
+    count = len(told.sum["per_task"])
+    title = f"{told.task} has arrived: the sum of {count} vector{'s' * (count > 1)}, in %"
     parts: list[RenderableType] = [_accuracies(told)]
     if told.refreshes:
         parts += [Text(), _refreshes(told.refreshes)]
@@ -41,7 +42,7 @@ def arrival(told: Arrival) -> RenderableType:
 def _accuracies(told: Arrival) -> Table:
     """The mean over the tasks in the last row."""
     refreshed = told.unrefreshed is not None
-    columns = ["zero-shot", "own model", *(["without refresh"] if refreshed else []), "sum so far"]
+    columns = ["zero-shot", "own model", *(["never refreshed"] if refreshed else []), "sum so far"]
     made = table("task", *columns, right=columns)
     kinds = [(told.sum, "zero_shot"), (told.sum, "individual")]
     kinds += [(told.unrefreshed, "composed")] if told.unrefreshed else []

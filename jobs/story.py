@@ -50,7 +50,7 @@ class Arrival:
 
     task: str
     sum: Evaluated  # of all vectors so far
-    unrefreshed: Evaluated | None  # the sum without what this arrival refreshed, where it did
+    unrefreshed: Evaluated | None  # the sum had nothing been refreshed so far, where it was
     refreshes: tuple[Refreshing, ...]
 
 
@@ -132,16 +132,16 @@ class _Teller:
         self.client.submit(name, folder, refresh="on_arrival", **self.plan.options)
 
     def arrived(self, name: str) -> _Owed:
-        """Pin the sum of now, and have it evaluated; and what it were without the refreshes."""
-        before = self.pinned | {name: 1}
-        model = self.client.compose(EVERYONE, _sum([*before]))
+        """Pin the sum of now, and have it evaluated; and the sum had nothing been refreshed."""
+        first = dict.fromkeys((*self.pinned, name), 1)
+        model = self.client.compose(EVERYONE, _sum([*first]))
         made = {term.vector.task: term.vector.version for term in model.terms}
-        self.pinned = {task: made[task] for task in before}  # in the order of arrival
+        self.pinned = {task: made[task] for task in first}  # in the order of arrival
         sum_run, unrefreshed = self.client.evaluating(EVERYONE), None
-        if self.pinned != before:
-            self.client.compose("unrefreshed", [f"+{t}@v{v}" for t, v in before.items()])
+        if self.pinned != first:
+            self.client.compose("unrefreshed", [f"+{task}@v1" for task in first])
             unrefreshed = self.client.evaluating("unrefreshed")
-        return _Owed(tuple(before), sum_run, unrefreshed, tuple(self._refreshes()))
+        return _Owed(tuple(first), sum_run, unrefreshed, tuple(self._refreshes()))
 
     def subtract(self, task: str) -> str:
         """The run that evaluates everything minus `task`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -16,43 +15,51 @@ from typer.testing import CliRunner
 
 from cluster.client import Client
 from cluster.errors import exit_code
-from cluster.launcher import Outcome, Raised
-from cluster.messages import Refreshed, RefreshWork, Result, Work
+from cluster.launcher import Finished, Outcome, Raised
+from cluster.messages import Refreshed, RefreshWork
 from jobs import chapters, cli, demo, story
 from jobs.story import Arrival, Chapter, Plan, Subtraction, Users
 from tacl import embedded
 from tacl.errors import HomeInUse
-from tests.instant import Guess, InProcess, Instant, made_home
+from tests.cluster.fakes import FakeProcess, calm, new_home, refreshed
+from tests.instant import PICTURES, Guess, InProcess, Instant
 
 PLAN = Plan(tasks=("digits", "shapes"), train_rows=60, test_rows=20)
 
 
-class Refreshing(Instant):
-    """Every refresh brings a new vector."""
-
-    def result(self, work: Work) -> Result:
-        if not isinstance(work, RefreshWork):
-            return super().result(work)
-        name = f"{work.vector.task} after {work.vector.version}"
-        return Refreshed(
-            accepted=True,
-            reason="interference 25% of before",
-            vector_digest=hashlib.sha256(name.encode()).hexdigest(),
-            vector_blob=self.blobs.put(name.encode()),
-            config={},
-            metrics={"own_change": 0.03, "interference_before": 0.4, "interference_after": 0.1},
-            curves={},
-            norm=2.5,
-        )
+FIGURES = {"own_change": 0.03, "interference_before": 0.4, "interference_after": 0.1}
 
 
-class FailingRefresh(Instant):
-    def poll(self, handle: Work) -> Outcome | None:
-        return Raised("no rows") if isinstance(handle, RefreshWork) else super().poll(handle)
+class Telling(Instant):
+    """Every refresh brings a new vector, and says how much better it is."""
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        outcome = super().poll(handle)
+        if isinstance(outcome, Finished) and isinstance(outcome.result, Refreshed):
+            return Finished(outcome.result.model_copy(update={"metrics": FIGURES}))
+        return outcome
 
 
-def client_of(folder: Path, kind: type[Instant] = Refreshing) -> Client:
-    launcher = kind(made_home(folder, "image"))
+class Refusing(Instant):
+    """No refresh is worth it."""
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        if not isinstance(handle.work, RefreshWork):
+            return super().poll(handle)
+        blobs = self.home.blobs()
+        return Finished(refreshed(handle.work, blobs, calm, accepted=False))
+
+
+class Failing(Instant):
+    """Every refresh fails."""
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        failed = isinstance(handle.work, RefreshWork)
+        return Raised("no rows") if failed else super().poll(handle)
+
+
+def client_of(folder: Path, kind: type[Instant] = Telling) -> Client:
+    launcher = kind(home=new_home(folder, PICTURES))
     return Client(folder, InProcess(folder, launcher), Guess())
 
 
@@ -62,7 +69,7 @@ def told(tmp_path: Path, kind: type[Instant]) -> tuple[list[Chapter], Client]:
 
 
 def test_the_story(tmp_path: Path) -> None:
-    chapters, client = told(tmp_path, Refreshing)
+    chapters, client = told(tmp_path, Telling)
     first, second, users, subtraction = chapters
     assert isinstance(first, Arrival)
     assert (first.task, list(first.sum["per_task"]), first.refreshes) == ("digits", ["digits"], ())
@@ -86,13 +93,25 @@ def test_the_story(tmp_path: Path) -> None:
     assert (subtraction.task, subtraction.sum) == ("shapes", second.sum)
 
     versions = {user["user"]: user["terms"] for user in client.users()}
-    assert versions["unrefreshed"] == ["+digits@v1", "+shapes@v1"]
     assert versions["everyone"] == ["+digits@v2", "+shapes@v2"]
     assert versions["subtracted"] == ["+digits@v2", "-shapes@v2"]
 
 
+def test_every_sum_is_compared_with_what_it_were_without_any_refresh(tmp_path: Path) -> None:
+    plan = Plan(tasks=("digits", "shapes", "signs"), train_rows=60, test_rows=20)
+    client = client_of(tmp_path / "home")
+    arrivals = story.story(client, tmp_path / "data", plan, lambda status: None)
+    last = [one for one in arrivals if isinstance(one, Arrival)][-1]
+    assert [(one.vector, one.version) for one in last.refreshes] == [
+        *(("digits@v2", 3), ("shapes@v2", 3), ("signs@v1", 2))  # not those told before
+    ]
+    versions = {user["user"]: user["terms"] for user in client.users()}
+    assert versions["everyone"] == ["+digits@v3", "+shapes@v3", "+signs@v2"]
+    assert versions["unrefreshed"] == ["+digits@v1", "+shapes@v1", "+signs@v1"]
+
+
 @pytest.mark.parametrize(
-    ("kind", "reason"), [(Instant, "nothing to gain"), (FailingRefresh, "no rows")]
+    ("kind", "reason"), [(Refusing, "its own inputs suffered"), (Failing, "no rows")]
 )
 def test_a_vector_that_stays_is_told_with_the_reason(
     tmp_path: Path, kind: type[Instant], reason: str
@@ -113,19 +132,19 @@ def lines(*shown: object) -> list[list[str]]:
 
 
 def test_tables(tmp_path: Path) -> None:
-    found, _ = told(tmp_path, Refreshing)
+    found, _ = told(tmp_path, Telling)
     shown = lines(*map(chapters.chapter, found))
-    assert ["digits", "25.0", "90.0", "81.0"] in shown  # alone: nothing to refresh
-    assert ["digits", "25.0", "90.0", "81.0", "81.0"] in shown
-    assert ["mean", "25.0", "90.0", "81.0", "81.0"] in shown
+    assert ["digits", "50.0", "90.0", "88.0"] in shown  # alone: nothing to refresh
+    assert ["digits", "50.0", "90.0", "88.0", "88.0"] in shown
+    assert ["mean", "50.0", "90.0", "88.0", "88.0"] in shown
     assert ["digits@v1", "->", "v2", "25%", "3%"] in shown
     assert ["bob", "+digits", "+shapes"] in shown
     assert any(line[:1] == ["alice"] and line[-1] == "wrong" for line in shown)
-    assert ["shapes", "25.0", "81.0", "81.0"] in shown
+    assert ["shapes", "50.0", "88.0", "88.0"] in shown
     last = lines(chapters.summary([one for one in found if isinstance(one, Arrival)]))
-    assert last[-1] == ["shapes", "81.0", "81.0", "81.0", "90.0", "60.0"]
-    stays = lines(chapters.chapter(told(tmp_path / "other", Instant)[0][1]))
-    assert ["digits@v1", "stays", "nothing", "to", "gain"] in stays
+    assert last[-1] == ["shapes", "88.0", "88.0", "88.0", "97.0", "70.0"]
+    stays = lines(chapters.chapter(told(tmp_path / "other", Failing)[0][1]))
+    assert any(line[:2] == ["digits@v1", "stays"] and "rows" in line for line in stays)
 
 
 @pytest.fixture
