@@ -8,6 +8,7 @@ starts a group reserves nothing, its workers do.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,9 @@ NAME = "coordinator"
 NAMESPACE = "tacl"
 LEARNER = "cluster.learner:Learner"
 PERIOD = 0.2  # seconds between two looks at what runs
+RETRY = 1.0  # seconds before a recovery that failed is tried again
+
+LOG = logging.getLogger(__name__)
 
 
 def _remote(cls: type, **options: Any) -> Callable[..., Any]:
@@ -91,11 +95,20 @@ def _first_lines(error: RayError) -> str:
 
 
 class WatchedCoordinator(Coordinator):
-    """The coordinator that is made remote: it looks after its learners by itself."""
+    """The coordinator that is made remote: it looks after its learners by itself.
+
+    A recovery that fails, as on a full disk, ends the process, so that Ray tries it again; an
+    exception would end the actor for ever.
+    """
 
     def __init__(self, home: str, learner: str) -> None:
         _log_to(Home(Path(home)).logs / "coordinator.log")
-        super().__init__(home, RayLauncher(home, learner))
+        try:
+            super().__init__(home, RayLauncher(home, learner))
+        except Exception:
+            LOG.exception("the coordinator cannot start; it is tried again")
+            time.sleep(RETRY)
+            os._exit(1)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def _watch(self) -> None:

@@ -87,6 +87,21 @@ RESULTS = {
 LOG = logging.getLogger(__name__)
 
 
+def require_startable(home: Home) -> None:
+    """Before a coordinator is started: what would keep every one from starting is raised here.
+
+    BadConfig for a registry of another version, BaseMismatch for one of another base.
+    """
+    settings = home.settings()
+    if settings is None:
+        raise ClusterNotRunning(f"{home.path} is no home of TACL yet; run `tacl up` first")
+    registry = Registry(home.registry_url)
+    try:
+        registry.founded(settings.base, settings.generic)
+    finally:
+        registry.close()
+
+
 class Told:
     """What a run that runs was told, and its own task."""
 
@@ -116,6 +131,7 @@ class Coordinator:
         self._told: dict[str, Told] = {}
         self._due: deque[Instruction] = deque()
         self._trouble: str | None = None
+        self._unchecked = True  # whether something happened since the plan was validated
         self._registry = Registry(self._home.registry_url)
         self._registry.founded(settings.base, settings.generic)
         self._shards = {shard.task: shard for shard in self._registry.shards()}
@@ -315,8 +331,9 @@ class Coordinator:
 
     def status(self) -> dict[str, object]:
         """{base, tasks: [{name, owner, state: queued | training | ready | failed, run_id, step,
-        steps, loss, version, accuracy_before, accuracy_after, refresh, rows, samples, classes,
-        reason, ...}], work: [what is owed or failed and is no training, as `run`], room (as
+        steps, loss, penalty, attempt, version, accuracy_before, accuracy_after, metrics, refresh
+        (state of one that is owed or failed), rows, samples, classes, options, reason, created,
+        started, ended ...}], work: [what is owed or failed and is no training, as `run`], room (as
         `cluster`), trouble: str or None}."""
         with self._lock:
             found = report.status(self._registry, self._state, self._damaged)
@@ -349,9 +366,9 @@ class Coordinator:
                 for run_id, outcome in list(self._outcomes.items()):
                     self._settle(run_id, outcome)
                 self._carry_out()
-                plan.validate(self._state)
-                if not self._due:
-                    self._trouble = None
+                if self._unchecked:
+                    plan.validate(self._state)
+                self._unchecked, self._trouble = False, None
         except Exception as error:
             self._say(error)
 
@@ -421,6 +438,7 @@ class Coordinator:
     # -- carrying out
 
     def _happened(self, *events: Event) -> None:
+        self._unchecked = True
         for event in events:
             self._due.extend(plan.handle(self._state, event))
         try:

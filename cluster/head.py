@@ -24,6 +24,7 @@ from types import FrameType
 import psutil
 
 from cluster.blobs import Blobs
+from cluster.coordinator import require_startable
 from cluster.errors import exit_code
 from cluster.home import Home, Running, Settings, require_founder, write
 from cluster.messages import Base, BlobRef, Modality
@@ -60,11 +61,12 @@ def serve(
     """Run the cluster of a home, whose lock is held, until SIGTERM."""
     home.running_file.unlink(missing_ok=True)  # of a head that was killed
     require_founder(home, base, generic)
+    if home.settings() is not None:
+        require_startable(home)
     _prepare_environment(home)
     import ray
 
     from cluster.actors import NAMESPACE, start_coordinator
-    from cluster.coordinator import require_startable
 
     _say("starting Ray")
     try:
@@ -80,7 +82,6 @@ def serve(
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.settings() is None:
             write(home.settings_file, _founded(home, base or "", generic, learner))
-        require_startable(home)
         _say("starting the coordinator")
         start_coordinator(str(home.path), learner)
         address = ray.get_runtime_context().gcs_address

@@ -35,19 +35,28 @@ def status(registry: Registry, state: State, damaged: Mapping[str, str]) -> Fact
         record.task: record.state
         for record in registry.runs(states=("queued", "running", "failed"), kinds=("refresh",))
     }
+    shards = {shard.task: shard for shard in registry.shards()}
     tasks = []
     for record in registry.tasks():
         name = record.name
         facts = _task(record, trainings[record.run_id], state)
         facts |= _vector_facts(champions.get(name), firsts.get(name))
-        facts["refresh"] = refreshes.get(name)
+        facts |= {"samples": shards[name].blob.rows, "refresh": refreshes.get(name)}
         if name in damaged:
             facts["reason"] = damaged[name]
         tasks.append(facts)
     others = registry.runs(
         ("queued", "running", "failed"), kinds=("refresh", "measure", "evaluate")
     )
-    return {"tasks": tasks, "work": [run(record, state) for record in others], "room": room(state)}
+    work = [run(record, state) for record in others if not _is_past(record, champions)]
+    return {"tasks": tasks, "work": work, "room": room(state)}
+
+
+def _is_past(record: Run, champions: Mapping[str, VectorRef]) -> bool:
+    """A refresh that failed, of a vector that is no champion any more."""
+    if record.state != "failed" or not isinstance(record.work, RefreshWork):
+        return False
+    return champions[record.work.vector.task].version != record.work.vector.version
 
 
 def _task(record: Task, training: Run, state: State) -> Facts:

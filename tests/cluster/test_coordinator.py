@@ -286,6 +286,7 @@ def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
     assert (
         scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow") == answer
     )
+    assert scene.task("shapes")["samples"] == 10
     assert scene.coordinator.interference()["missing"] == 3
     scene.settle()
     assert scene.coordinator.interference()["missing"] == 0

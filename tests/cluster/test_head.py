@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from cluster.blobs import Blobs
 from cluster.errors import exit_code
 from cluster.head import generic_shard
 from cluster.home import Home, Running, write
+from cluster.registry import Registry
 from cluster.samples import probe_inputs, training_inputs
 from tacl.errors import BadConfig, BaseNotFound, HomeInUse
 from tests.cluster.fakes import new_home, submission
@@ -155,6 +157,18 @@ def test_a_home_keeps_its_base(tmp_path: Path, capsys: pytest.CaptureFixture[str
     code, said = fails(["--home", str(tmp_path), "--base", "hf:another"], capsys)
     assert code == exit_code(HomeInUse(""))
     assert "fake:encoder" in said
+
+
+def test_a_registry_of_another_version_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = new_home(tmp_path)
+    Registry(home.registry_url).close()
+    with sqlite3.connect(tmp_path / "registry.sqlite") as db:
+        db.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+    code, said = fails(["--home", str(tmp_path)], capsys)
+    assert code == exit_code(BadConfig(""))
+    assert "schema 99" in said
 
 
 def test_an_error_of_the_base_arrives_as_it_was(
