@@ -65,7 +65,7 @@ def stop(home: Home) -> bool:
     head = psutil.Process(running.pid)
     head.terminate()
     deadline = time.monotonic() + STOP_SECONDS
-    while not _ended(head):
+    while home.running() is not None or not _ended(head):
         if time.monotonic() > deadline:
             raise ClusterNotRunning(
                 f"the cluster of {home.path} was asked to stop and process {running.pid} still "

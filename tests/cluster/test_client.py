@@ -26,12 +26,13 @@ from tacl.errors import (
     UnknownTask,
     UnknownVector,
 )
-from tests.instant import Guess, InProcess, Instant, made_home
+from tests.cluster.fakes import new_home
+from tests.instant import PICTURES, Guess, InProcess, Instant
 
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Instant:
-    return Instant(made_home(tmp_path / "home"))
+    return Instant(home=new_home(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -64,13 +65,13 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     model = client.compose("alice", ["+one", "-0.5*two"])
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]
     assert client.composition("alice") == model
-    assert client.evaluate("alice")["normalized"] == 0.9
+    assert client.evaluate("alice")["normalized"] == 0.97
     answer = client.query("alice", ["what is this?"], ["two"])
     assert answer["digest"] == model.digest
     assert answer["answers"] == [{"two": [("a", 0.75), ("b", 0.25)]}]
     assert client.users()[0]["user"] == "alice"
     assert client.logs("one")
-    assert client.result(client.refresh("one"))["reason"] == "nothing to gain"
+    assert client.result(client.refresh("one"))["reason"] == "less interference"
 
 
 def test_the_same_request_is_answered_once(client: Client, data: Path) -> None:
@@ -171,8 +172,10 @@ def test_bad_recipes_and_questions(client: Client, data: Path) -> None:
 
 
 def test_a_question_is_a_picture_where_the_base_reads_pictures(tmp_path: Path) -> None:
-    home = made_home(tmp_path / "images", "image")
-    client = Client(home.path, coordinator=InProcess(home.path, Instant(home)), predictor=Guess())
+    home = new_home(tmp_path / "images", PICTURES)
+    client = Client(
+        home.path, coordinator=InProcess(home.path, Instant(home=home)), predictor=Guess()
+    )
     for name in "ab":
         (tmp_path / "pictures" / name).mkdir(parents=True)
         for i in range(8):
@@ -198,8 +201,8 @@ def test_without_a_cluster(tmp_path: Path) -> None:
         client.up()
     assert client.down() is False
     assert not (tmp_path / "home").exists()
-    made_home(tmp_path / "home")
-    with pytest.raises(HomeInUse, match="embedded"):
+    new_home(tmp_path / "home")
+    with pytest.raises(HomeInUse, match="fake:encoder"):
         client.up("hf:other")
 
 

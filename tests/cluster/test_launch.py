@@ -13,7 +13,7 @@ from cluster.client import Client
 from cluster.errors import exit_code
 from cluster.home import Home, Running, write
 from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
-from tests.instant import made_home
+from tests.cluster.fakes import new_home
 
 LIVES = """
 import os, signal, sys
@@ -42,16 +42,16 @@ def alive(pid: int) -> bool:
 
 def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, LIVES)
-    client = Client(made_home(tmp_path / "home").path)
+    client = Client(new_home(tmp_path / "home").path)
     said: list[str] = []
     found = client.up(progress=said.append)
     try:
-        assert (found["started"], found["base"]) == (True, "embedded")
+        assert (found["started"], found["base"]) == (True, "fake:encoder")
         assert said in ([], ["loading the encoder"])
         assert alive(found["pid"])
-        again = client.up("embedded")
+        again = client.up("fake:encoder")
         assert (again["started"], again["pid"]) == (False, found["pid"])
-        with pytest.raises(HomeInUse, match="embedded"):
+        with pytest.raises(HomeInUse, match="fake:encoder"):
             client.up("hf:other")
     finally:
         assert client.down() is True

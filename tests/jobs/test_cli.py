@@ -16,14 +16,15 @@ from typer.testing import CliRunner, Result
 
 from cluster.client import Client
 from jobs import cli
-from tests.instant import Guess, InProcess, Instant, made_home
+from tests.cluster.fakes import new_home
+from tests.instant import Guess, InProcess, Instant
 
 Tacl = Callable[..., Result]
 
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Instant:
-    return Instant(made_home(tmp_path / "home"))
+    return Instant(home=new_home(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -57,19 +58,19 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     table = ok(tacl("status"))
     assert "2 of 2 CPUs free on 1 node" in table
     assert next(line for line in table.splitlines() if "faces" in line).split() == [
-        *("faces", "ready", "v1", "25.0", "87.5", "ann")
+        *("faces", "ready", "v1", "50.0", "90.0", "ann")
     ]
     assert "training" in ok(tacl("logs", "faces")) or "submitted" in ok(tacl("logs", "faces"))
     assert "faces@v1" in ok(tacl("vectors"))
     assert "digits" not in ok(tacl("vectors", "faces"))
     assert "nothing had failed" in ok(tacl("retry", "faces"))
-    assert "the old version stays: nothing to gain" in ok(tacl("refresh", "faces"))
+    assert "a new version is the champion: less interference" in ok(tacl("refresh", "faces"))
     model = ok(tacl("compose", "alice", "+faces", "-digits"))
-    assert "+1  faces@v1" in model
+    assert "+1  faces@v2" in model
     assert "-1  digits@v1" in model
     report = ok(tacl("evaluate", "alice"))
     assert [line.split()[-4:] for line in report.splitlines() if line.startswith("faces")] == [
-        ["20", "25.0", "90.0", "81.0"]
+        ["2", "50.0", "90.0", "88.0"]
     ]
     assert "normalized" in report
     answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
