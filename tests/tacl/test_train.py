@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -237,27 +238,21 @@ class Together(PlainEngine):
 
 @pytest.mark.parametrize(("ranks", "accumulation"), [(2, 1), (2, 2), (3, 2)])
 def test_ranks_give_the_numbers_of_one(ranks: int, accumulation: int) -> None:
-    scene = toy.scene()
-    config = replace(CONFIG, accumulation=accumulation)
-    group = Group(ranks)
-    for _ in range(ranks):
+    config, group = replace(CONFIG, accumulation=accumulation), Group(ranks)
+    scenes = [toy.scene() for _ in range(ranks)]  # a pass swaps weights in its encoder: one each
+    for scene in scenes:
         Together(scene.module(), config, group)
-    found: dict[int, list[StepRecord]] = {}
-
-    def work(engine: Together) -> None:
-        found[engine.rank] = scene.run(engine, config)
-
-    threads = [threading.Thread(target=work, args=(engine,)) for engine in group.engines]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    single = scene.run(scene.engine(CONFIG), CONFIG)
-    for step, alone in enumerate(single):
-        mean = sum(found[rank][step].loss for rank in range(ranks)) / ranks
-        assert mean == pytest.approx(alone.loss, rel=1e-6)
+    with ThreadPoolExecutor(ranks) as threads:
+        jobs = [
+            threads.submit(s.run, e, config) for s, e in zip(scenes, group.engines, strict=True)
+        ]
+    found = [job.result() for job in jobs]
+    alone = toy.scene().engine(CONFIG)
+    for step, record in enumerate(toy.scene().run(alone, CONFIG)):
+        mean = sum(records[step].loss for records in found) / ranks
+        assert mean == pytest.approx(record.loss, rel=1e-6)
     for engine in group.engines:
-        close(engine.module.tau_dict(), scene.trained())
+        close(engine.module.tau_dict(), alone.module.tau_dict())
 
 
 @pytest.mark.parametrize(("batch", "rows"), [(8, 3), (3, 40)])
