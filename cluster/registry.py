@@ -225,7 +225,7 @@ class Registry:
         with self._write() as db:
             row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
             attempt = row.attempt + 1
-            _update(db, run_id, state="running", attempt=attempt, started=time.time(), cause=None)
+            _update(db, run_id, state="running", attempt=attempt, started=time.time())
             _log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
         return _run(row).work.model_copy(update={"attempt": attempt})
 

@@ -140,10 +140,12 @@ def _step(record: Run) -> int | None:
 
 def _reason(record: Run, state: State) -> str | None:
     planned = state.runs.get(record.run_id)
-    if record.state != "queued" or planned is None or planned.state != "queued":
+    if record.state == "failed":
         return record.cause
-    waits = reason(state, planned)
-    return f"{waits}; started again after: {record.cause}" if record.cause else waits
+    waits = record.state == "queued" and planned is not None and planned.state == "queued"
+    parts = [reason(state, planned)] if waits and planned else []
+    parts += [f"started again after: {record.cause}"] if record.cause else []
+    return "; ".join(parts) or None
 
 
 def about(work: Work) -> str:

@@ -200,7 +200,9 @@ def test_an_attempt_that_was_replaced_is_sent_away(scene: Scene) -> None:
 def test_a_lost_process_is_replaced_twice(scene: Scene) -> None:
     scene.submit("digits")
     scene.die("train", cause="the node went away")
-    assert scene.task("digits")["state"] == "training"
+    status = scene.task("digits")
+    assert (status["state"], status["attempt"]) == ("training", 2)
+    assert status["reason"] == "started again after: the node went away"
     scene.die("train")
     scene.die("train", cause="out of memory")
     status = scene.task("digits")
@@ -215,7 +217,8 @@ def test_a_lost_process_is_replaced_twice(scene: Scene) -> None:
     scene.die("train")
     assert scene.task("digits")["state"] == "training"
     scene.finish("train")
-    assert scene.task("digits")["version"] == 1
+    status = scene.task("digits")
+    assert (status["version"], status["reason"]) == (1, None)
 
 
 def test_an_error_is_not_tried_again(scene: Scene) -> None:

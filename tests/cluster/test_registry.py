@@ -259,7 +259,7 @@ def test_a_run_from_start_to_failure_and_back(registry: Registry) -> None:
     registry.requeue("train a", "killed")
     assert registry.start("train a").attempt == 2
     run = registry.run("train a")
-    assert (run.state, run.deaths, run.cause) == ("running", 1, None)
+    assert (run.state, run.deaths, run.cause) == ("running", 1, "killed")
     registry.fail("train a", "bad")
     run = registry.run("train a")
     assert (run.state, run.cause) == ("failed", "bad")

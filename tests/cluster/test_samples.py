@@ -11,6 +11,7 @@ import pytest
 from cluster.blobs import Blobs
 from cluster.messages import GENERIC, BlobRef, Shard
 from cluster.samples import (
+    Arrivals,
     grown,
     known,
     labelled_rows,
@@ -46,6 +47,28 @@ def test_known_is_everybody_else_by_arrival() -> None:
     shards = [Shard(task=t, ordinal=o, blob=blob) for t, o in [("b", 2), (GENERIC, 0), ("a", 1)]]
     assert [shard.task for shard in known(shards, own="b")] == [GENERIC, "a"]
     assert [shard.task for shard in known(shards, own="new")] == [GENERIC, "a", "b"]
+
+
+def test_arrivals_are_replayed_as_they_were_recorded() -> None:
+    blob = BlobRef(digest="d", rows=1)
+    generic, a = (Shard(task=t, ordinal=o, blob=blob) for t, o in [(GENERIC, 0), ("a", 1)])
+    b, a_grown = Shard(task="b", ordinal=2, blob=blob), a.model_copy(update={"version": 2})
+    arrivals = Arrivals(-1, [])
+    for step, current in enumerate([[generic], [generic, b], [generic, b, a], [generic, b, a]]):
+        arrivals.record(step, arrivals.newcomers(step, current))
+    arrivals.record(4, arrivals.newcomers(4, [generic, a_grown, b]))
+    again = Arrivals(4, [(0, generic), (1, b), (2, a), (4, a_grown)])
+    for log in (arrivals, again):
+        assert log.newcomers(3, [generic, a_grown, b]) == []  # told before: nothing joins there
+        assert log.newcomers(5, [generic, a_grown, b]) == []
+        assert [log.at(step) for step in range(6)] == [
+            (generic,),
+            (generic, b),
+            (generic, a, b),
+            (generic, a, b),
+            (generic, a_grown, b),
+            (generic, a_grown, b),
+        ]
 
 
 def test_growing_keeps_every_role(blobs: Blobs) -> None:
