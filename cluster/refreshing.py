@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from cluster.home import Home
 from cluster.materials import Materials
 from cluster.measuring import Named, measured_pairs
-from cluster.messages import Pair, Refreshed, RefreshWork
+from cluster.messages import GENERIC, Pair, Refreshed, RefreshWork
 from tacl import params
 from tacl.config import RefreshConfig
 from tacl.refresh import Refresh
@@ -22,7 +23,10 @@ def refresh(work: RefreshWork, home: Home) -> Refreshed:
     materials = Materials(home, work.base, device)
     module, old = materials.linearized(), materials.vector(work.vector)
     config = RefreshConfig(seed=work.options.seed)
-    own, *others = [materials.store(shard) for shard in (work.own, *work.others)]
+    # A refresh is relative to the vector's own size: nobody asks for the features' norms.
+    # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
+    tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
+    own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
     found = refreshed(module, materials.backbone, old.to_params(), own, others, config)
     facts = {
         "accepted": found.accepted,

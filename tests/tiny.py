@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,13 @@ def _png(pattern: np.ndarray, noise: float, random: np.random.Generator) -> byte
     return file.getvalue()
 
 
-def home(folder: Path, generic_rows: int = 40) -> Home:
-    """A home as `tacl up` leaves it, with the tiny base and a generic shard of other patterns."""
+def home(folder: Path, spec: str | None = None, generic_rows: int = 40) -> Home:
+    """A home as `tacl up` leaves it: the tiny base or another, other patterns as generic shard."""
     from cluster.learner import Learner
 
     folder.mkdir(parents=True, exist_ok=True)
     place = Home(folder)
-    described = Learner(str(folder), known=no_others).describe_base(base(folder))
+    described = Learner(str(folder), known=no_others).describe_base(spec or base(folder))
     blobs = Blobs(folder / "blobs")
     images, _ = pictures(generic_rows, classes=8, task=99)
     shard = samples.store_shard(blobs, images, _probe(generic_rows))
@@ -81,21 +81,35 @@ def home(folder: Path, generic_rows: int = 40) -> Home:
 def submission(
     place: Home, task: int, rows: int = 96, test_rows: int = 40, noise: float = 60.0, **options: Any
 ) -> Submission:
-    """Task number `task`, stored in the home's blobs; `options` are fields of Options."""
-    blobs, parts = place.blobs(), {}
+    """Task number `task` of patterns; `options` are fields of Options."""
     sizes = {"train": rows, "validation": 40, "test": test_rows}
-    for seed, (part, count) in enumerate(sizes.items()):
-        parts[part] = samples.store_rows(blobs, *pictures(count, seed=seed, noise=noise, task=task))
-    images, _ = pictures(rows, noise=noise, task=task)
+    parts = {
+        part: pictures(count, seed=seed, noise=noise, task=task)
+        for seed, (part, count) in enumerate(sizes.items())
+    }
+    return stored(place, f"task{task}", ("ash", "birch", "cedar", "date"), parts, **options)
+
+
+def stored(
+    place: Home,
+    name: str,
+    classes: Sequence[str],
+    parts: Mapping[str, tuple[list[bytes], list[int]]],
+    **options: Any,
+) -> Submission:
+    """A task whose rows now lie in the home's blobs; all training inputs are its shard."""
+    blobs = place.blobs()
+    images, _ = parts["train"]
+    refs: dict[str, Any] = {part: samples.store_rows(blobs, *rows) for part, rows in parts.items()}
     return Submission(
-        request_id=f"request-{task}",
-        name=f"task{task}",
+        request_id=f"request-{name}",
+        name=name,
         owner="ann",
         modality="image",
-        classes=("ash", "birch", "cedar", "date"),
-        shard=samples.store_shard(blobs, images, _probe(rows)),
+        classes=tuple(classes),
+        shard=samples.store_shard(blobs, images, _probe(len(images))),
         options=Options(**options),
-        **parts,
+        **refs,
     )
 
 

@@ -212,7 +212,7 @@ def refresh_work(scene: Scene, *others: Shard) -> RefreshWork:
 def test_a_refresh_takes_a_vector_out_of_the_way(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refreshing, "RefreshConfig", partial(RefreshConfig, steps=40, samples=60))
+    monkeypatch.setattr(refreshing, "RefreshConfig", partial(RefreshConfig, samples=60))
     second = tiny.shard_of(scene.tasks[1], ordinal=2)
     found = Learner(str(scene.home.path), tiny.no_others).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
