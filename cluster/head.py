@@ -131,6 +131,8 @@ def _prepare_environment(home: Home) -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray would start every actor, the coordinator too, at the lowest priority but four.
+    os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 def _founded(home: Home, spec: str, generic: str | None, learner: str) -> Settings:
