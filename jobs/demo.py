@@ -93,7 +93,9 @@ def _cluster(home: Path) -> Iterator[Client]:
     try:
         with saying("starting a cluster on this machine") as say:
             client.up("embedded", cpus=min(CPUS, len(os.sched_getaffinity(0))), progress=say)
-        yield client
+            client.cluster()  # connected: Ray has set its own handlers, which print stack traces
+        with _endings():
+            yield client
     finally:
         with _undisturbed(), saying("stopping the cluster"):
             client.down()
