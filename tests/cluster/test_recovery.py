@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from cluster.launcher import Finished, Gone, Raised
-from cluster.messages import CHAMPION, RefreshWork, TrainWork
+from cluster.messages import CHAMPION, RefreshWork
 from cluster.plan import validate
 from cluster.recovery import restored
 from cluster.registry import Registry
@@ -84,30 +84,23 @@ class Mortal:
 def story(scene: Scene) -> None:
     """Submits, a death, measures, refreshes, growing samples, models; each call by its id."""
     call = scene.coordinator
-    for name in ("digits", "shapes"):
-        call.submit(submission(scene.home, name, refresh="on_arrival"))
+    call.submit(submission(scene.home, "digits", refresh="on_arrival"))
     if scene.running() and scene.running()[0].kind == "train":
-        scene.die("train", task_of_first(scene))
+        scene.die("train")
     scene.settle()
     call.submit(submission(scene.home, "signs"))
     scene.settle()
     call.add_samples("signs", shard_blob(scene.home, "more"), "grow")
     scene.settle()
-    call.compose("alice", ["+digits@v1", "+shapes", "-signs"], "compose")
+    call.compose("alice", ["+digits@v1", "-signs"], "compose")
     call.evaluate("alice")
     scene.settle()
-
-
-def task_of_first(scene: Scene) -> str:
-    work = scene.running()[0]
-    assert isinstance(work, TrainWork)
-    return work.submission.name
 
 
 def outcome(scene: Scene) -> dict:
     """What people see in the end."""
     call = scene.coordinator
-    names = ("digits", "shapes", "signs")
+    names = ("digits", "signs")
     versions = {name: [v["parent"] for v in call.vectors(name)] for name in names}
     status = call.status()
     return {
@@ -144,12 +137,8 @@ def test_a_kill_at_any_write_loses_and_doubles_nothing(tmp_path: Path) -> None:
             scene.restart()
             story(scene)  # the clients repeat their calls
         found = outcome(scene)
-        assert found["work"] == [], f"kill {kill}"
-        for key in ("tasks", "missing", "shards", "result"):
-            assert found[key] == expected[key], f"kill {kill}"
-        for name, parents in found["versions"].items():
-            assert len(parents) == len(expected["versions"][name]), f"kill {kill}: {name}"
-    assert kill > 30  # there were so many writes to die at
+        assert found == expected, f"kill {kill}"
+    assert kill > 20  # there were so many writes to die at
 
 
 class Life(RuleBasedStateMachine):
@@ -169,6 +158,7 @@ class Life(RuleBasedStateMachine):
     def submit(self, arrival: str, workers: int) -> None:
         name = f"t{next(self.counter)}"
         self.names.append(name)
+        workers = min(workers, sum(node.cpus for node in self.scene.coordinator._state.nodes))
         for _ in range(2):  # a client that did not hear the answer
             self.scene.submit(name, refresh=arrival, workers=workers)
 
