@@ -59,26 +59,27 @@ def _mean(found: Evaluated, kind: str) -> float:
     return sum(row[kind] for row in rows) / len(rows)
 
 
-def _refreshes(refreshes: Sequence[Refreshing]) -> Table:
+def _refreshes(refreshes: Sequence[Refreshing]) -> Group:
     figures = ("interference left", "own function changed")
     made = table("refreshed without labels", "", *figures, right=figures)
+    failed = []
     for one in refreshes:
-        verdict = "stays" if one.version is None else f"-> v{one.version}"
         if one.own_change is None:
-            made.add_row(one.vector, verdict, one.reason)
-        else:
-            left = (one.interference_after or 0) / max(one.interference_before or 0, 1e-12)
-            made.add_row(one.vector, verdict, f"{left:.0%}", f"{one.own_change:.0%}")
-    return made
+            failed.append(Text(f"{one.vector} stays: {one.reason}", style="red"))
+            continue
+        verdict = "stays" if one.version is None else f"-> v{one.version}"
+        left = (one.interference_after or 0) / max(one.interference_before or 0, 1e-12)
+        made.add_row(one.vector, verdict, f"{left:.0%}", f"{one.own_change:.0%}")
+    return Group(*([made] if made.rows else []), *failed)
 
 
 def users(told: Users) -> RenderableType:
     """Who composed what, and what each was answered."""
     models = [Text(f"{user:6} {'  '.join(terms)}") for user, terms in told.models.items()]
-    made = table("user", "a picture of", "answer", "")
+    made = table("user", "a picture of", "", "answer")
     for one in told.answers:
         mark = Text("right", "green") if one.shown == one.ranked[0][0] else Text("wrong", "red")
-        made.add_row(one.user, f"{one.shown} ({one.task})", _ranked(one), mark)
+        made.add_row(one.user, one.shown, mark, _ranked(one))
     title = "Two users, two models out of the same vectors, a picture for each task"
     return headed(title, *models, Text(), made)
 
@@ -100,13 +101,17 @@ def subtraction(told: Subtraction) -> RenderableType:
 
 
 def summary(arrivals: Sequence[Arrival]) -> RenderableType:
-    """The sum after each arrival, task by task."""
+    """The sum after each arrival, task by task.
+
+    Beside: the mean, the mean share of what the own model reaches, and the mean where the task is
+    not told, so that one head over the classes of all tasks must find it too.
+    """
     tasks = [told.task for told in arrivals]
-    measures = ("mean", "of own", "task unknown")
+    measures = ("mean", "of own", "untold")
     made = table("after", *tasks, *measures, right=(*tasks, *measures))
     for told in arrivals:
         found = told.sum
         cells = [percent(found["per_task"].get(task, {}).get("composed")) for task in tasks]
         figures = (found["absolute"], found["normalized"], found["class_incremental"])
         made.add_row(told.task, *cells, *map(percent, figures))
-    return headed("The sum after each arrival, in %", made)
+    return headed("The sum after each arrival, in % (untold: which task it is)", made)
