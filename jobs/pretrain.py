@@ -48,9 +48,9 @@ class PretrainConfig:
     are slower than one.
     """
 
-    steps: int = 1200
+    steps: int = 800
     seed: int = 0
-    rows: int = 49152  # different pictures
+    rows: int = 40960  # different pictures
     batch: int = 256
     learning_rate: float = 2e-3
     weight_decay: float = 0.1

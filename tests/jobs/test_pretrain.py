@@ -12,7 +12,7 @@ import torch
 from jobs.pretrain import PretrainConfig, batches, pretrain, rate
 from tacl.embedded import model
 
-TINY = PretrainConfig(steps=6, rows=96, batch=32, threads=1, held_out=20)
+TINY = PretrainConfig(steps=24, rows=96, batch=32, threads=1, held_out=20)
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +30,17 @@ def test_the_same_seed_gives_the_same_weights(runs):
 
 def test_it_learns_and_writes_its_record(runs):
     (first, _), (record, _) = runs
-    assert record["losses"][-1] < record["losses"][0]
+    assert record["last_loss"] < 0.95 * record["losses"][0]
     assert json.loads((first / "encoder.record.json").read_text()) == record
     assert record["seed"] == 0
-    assert record["steps"] == 6
+    assert record["steps"] == TINY.steps
 
 
 def test_the_written_weights_load_into_the_embedded_model(runs):
     (first, _), _ = runs
     loaded, _ = model.load(Path(first) / "encoder.safetensors")
     shipped, _ = model.load()
-    assert not torch.equal(loaded.visual.proj, shipped.visual.proj)
+    assert not torch.equal(loaded.visual.conv1.weight, shipped.visual.conv1.weight)
 
 
 def test_batches_pass_over_all_rows_before_any_comes_again():
