@@ -95,7 +95,8 @@ class Captions:
     @classmethod
     def of(cls, captions: Sequence[str], words: SimpleTokenizer) -> Captions:
         different, rows_N = np.unique(captions, return_inverse=True)
-        tokens = [words([template.format(c) for c in different]) for template in TEMPLATES]
+        texts = [[template.format(c) for c in different] for template in TEMPLATES]
+        tokens: list[Tensor] = [words(text) for text in texts]
         return cls(torch.from_numpy(rows_N), torch.stack(tokens))
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

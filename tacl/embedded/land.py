@@ -56,8 +56,8 @@ def patchwork(
 ) -> None:
     """Rectangular fields of a few crops, some of them ploughed."""
     edges = np.arange(-int(rng.integers(cell)), SIDE, cell)
-    for x in edges:
-        for y in edges + int(rng.integers(cell)) - cell:
+    for x in edges.tolist():
+        for y in (edges + int(rng.integers(cell)) - cell).tolist():
             colour = jitter(colours[names[rng.integers(len(names))]], 22, rng)
             pen.rectangle([x, y, x + cell - 2, y + cell * 1.6 - 2], fill=colour)
 

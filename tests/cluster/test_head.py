@@ -21,6 +21,7 @@ from cluster.errors import exit_code
 from cluster.head import generic_shard
 from cluster.home import Home, Running, write
 from cluster.registry import Registry
+from cluster.remote import leave
 from cluster.samples import probe_inputs, training_inputs
 from tacl.errors import BadConfig, BaseNotFound, HomeInUse
 from tests.cluster.fakes import new_home, submission
@@ -87,6 +88,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
         assert home.running(), process.communicate()[0]
         yield home
     finally:
+        leave(home)  # Ray ends a process that lost its cluster a minute later: these tests
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=60)[0]
     assert process.returncode == 0, said

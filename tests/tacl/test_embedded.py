@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_render_draws_the_class_that_was_asked_for():
 
 def test_a_written_task_is_a_data_set_that_datasets_reads(tmp_path: Path):
     embedded.write_parquet("signs", tmp_path / "signs", train_rows=27, test_rows=18, seed=5)
-    found = load_dataset(str(tmp_path / "signs"), cache_dir=str(tmp_path / "cache"))
+    found: Any = load_dataset(str(tmp_path / "signs"), cache_dir=str(tmp_path / "cache"))
     images, labels = embedded.generate("signs", 27, seed=5)
     assert found["train"].features["label"].names == list(embedded.classes("signs"))
     assert found["train"]["label"] == labels.tolist()
