@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tacl.dual.activation import softmax_tangent
+from tacl.dual.linear import plus_products
 from tacl.dual.tensor import dual, primal, register, tangent, total
 
 
@@ -35,20 +36,33 @@ def attention(
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))
-    q, k, v = primal(query), primal(key), primal(value)
-    tq, tk, tv = tangent(query), tangent(key), tangent(value)
-    s = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    bias, t_bias = _bias(attn_mask, is_causal, q, k)
+    s = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    bias, t_bias = _bias(attn_mask, is_causal, query, key)
+    operands = (query, key, value) if bias is None else (query, key, value, bias)
+    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in operands))
+    (q, tq), (k, tk), (v, tv) = (_matrices(x, batch) for x in (query, key, value))
+    scaled_q, scaled_k = q * s, k * s
 
-    scores = (q * s) @ k.transpose(-2, -1)
-    p = _weights(scores, bias)
-    t_scores = total(
-        None if tq is None else (tq * s) @ k.transpose(-2, -1),
-        None if tk is None else (q * s) @ tk.transpose(-2, -1),
-        t_bias,
-    )
-    t_p = None if t_scores is None else softmax_tangent(t_scores.expand(p.shape), p, -1)
-    return dual(p @ v, total(None if t_p is None else t_p @ v, None if tv is None else p @ tv))
+    scores = scaled_q @ k.mT
+    p = _weights(scores.view(*batch, *scores.shape[1:]), bias).view(scores.shape)
+    t_scores = plus_products(None, ((tq, scaled_k.mT), (scaled_q, None if tk is None else tk.mT)))
+    if t_bias is not None:
+        t_bias = t_bias.expand(*batch, *scores.shape[1:]).reshape(scores.shape)
+    t_scores = total(t_scores, t_bias)
+    t_p = None if t_scores is None else softmax_tangent(t_scores, p, -1)
+    derivative = plus_products(None, ((t_p, v), (p, tv)))
+    shape = (*batch, q.shape[1], v.shape[2])
+    return dual((p @ v).view(shape), None if derivative is None else derivative.view(shape))
+
+
+def _matrices(x: Any, batch: torch.Size) -> tuple[Tensor, Tensor | None]:
+    """Primal and tangent as a list of matrices, copied once where they lie scattered."""
+
+    def listed(x: Tensor) -> Tensor:
+        return x.expand(*batch, *x.shape[-2:]).reshape(batch.numel(), *x.shape[-2:])
+
+    tx = tangent(x)
+    return listed(primal(x)), None if tx is None else listed(tx)
 
 
 def _bias(mask: Any, is_causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -70,7 +84,7 @@ def _weights(scores: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return scores.softmax(-1)
     nothing = (bias == -math.inf).all(-1, keepdim=True)
-    return (scores + bias).softmax(-1).masked_fill_(nothing, 0)
+    return scores.add_(bias).softmax(-1).masked_fill_(nothing, 0)
 
 
 def _forbidding(forbidden: Tensor, dtype: torch.dtype) -> Tensor:

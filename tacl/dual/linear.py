@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,11 +11,19 @@ from torch import Tensor
 
 from tacl.dual.tensor import dual, primal, register, tangent, total
 
+Pairs = Iterable[tuple[Tensor | None, Tensor | None]]
+
 
 @register("linear")
 def linear(func: Any, input: Any, weight: Any, bias: Any = None) -> Tensor:
     """y' = W0 x' + tau_W x + tau_b: with backward, 5 matrix products."""
-    return _layer(F.linear, input, weight, bias, (-1,))
+
+    def through_both(x: Tensor, tx: Tensor, w: Tensor, tw: Tensor, tb: Tensor | None) -> Tensor:
+        rows, t_rows = (a.reshape(-1, a.shape[-1]) for a in (x, tx))
+        sums = plus_products(tb, ((t_rows, w.t()), (rows, tw.t())))
+        return sums.view(*x.shape[:-1], w.shape[0])  # pyright: ignore[reportOptionalMemberAccess]
+
+    return _layer(F.linear, through_both, input, weight, bias, (-1,))
 
 
 @register("conv1d conv2d conv3d")
@@ -27,21 +35,51 @@ def convolution(
     def convolve(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
         return func(x, w, b, *args, **kwargs)
 
-    return _layer(convolve, input, weight, bias, (-1, *[1] * (weight.dim() - 2)))
+    def through_both(x: Tensor, tx: Tensor, w: Tensor, tw: Tensor, tb: Tensor | None) -> Tensor:
+        return convolve(tx, w, tb).add_(convolve(x, tw, None))
+
+    channels = (-1, *[1] * (weight.dim() - 2))
+    return _layer(convolve, through_both, input, weight, bias, channels)
 
 
 def _layer(
-    apply: Callable[..., Tensor], input: Any, weight: Any, bias: Any, channels: tuple[int, ...]
+    apply: Callable[..., Tensor],
+    through_both: Callable[..., Tensor],
+    input: Any,
+    weight: Any,
+    bias: Any,
+    channels: tuple[int, ...],
 ) -> Tensor:
     """y = apply(x, W, b), bilinear in x and W; `channels` is b's shape in an output."""
     x, w = primal(input), primal(weight)
     tx, tw, tb = tangent(input), tangent(weight), tangent(bias)
-    value = apply(x, w, primal(bias))
-    if tx is None and tw is None:
-        return dual(value, None if tb is None else tb.view(channels))
-    through_input = None if tx is None else apply(tx, w, tb if tw is None else None)
-    through_weight = None if tw is None else apply(x, tw, tb)
-    return dual(value, total(through_input, through_weight))
+    if tx is not None and tw is not None:
+        derivative = through_both(x, tx, w, tw, tb)
+    elif tx is not None:
+        derivative = apply(tx, w, tb)
+    elif tw is not None:
+        derivative = apply(x, tw, tb)
+    else:
+        derivative = None if tb is None else tb.view(channels)
+    return dual(apply(x, w, primal(bias)), derivative)
+
+
+def plus_products(start: Tensor | None, pairs: Pairs, alpha: Any = 1) -> Tensor | None:
+    """start + alpha sum of a b, over the pairs of (batches of) matrices of which none is zero.
+
+    The sum is formed by the matrix products themselves: it costs no pass of its own.
+    """
+    result, owned = start, False
+    for a, b in pairs:
+        if a is None or b is None:
+            continue
+        if result is None:
+            result = a @ b if alpha == 1 else alpha * (a @ b)
+        else:
+            name = ("addmm" if a.dim() == 2 else "baddbmm") + ("_" if owned else "")
+            result = getattr(result, name)(a, b, alpha=alpha)
+        owned = True
+    return result
 
 
 @register("matmul bmm mm mv dot __matmul__")
@@ -59,33 +97,18 @@ def right_product(func: Any, input: Any, other: Any) -> Tensor:
     return product(torch.matmul, other, input)
 
 
-def _added_product(multiply: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    """beta c + alpha a b, whose derivative is beta c' + alpha a'b + alpha ab'."""
-
-    def rule(
-        func: Any, input: Any, *factors: Any, beta: Any = 1, alpha: Any = 1, **named: Any
-    ) -> Tensor:
-        if len(factors) != 2 or named:
-            return NotImplemented
-        (a, ta), (b, tb) = ((primal(x), tangent(x)) for x in factors)
-        derivative = tangent(input)
-        if derivative is not None and beta != 1:
-            derivative = beta * derivative
-        for left, right in ((ta, b), (a, tb)):
-            if left is None or right is None:
-                continue
-            if derivative is not None:
-                derivative = func(derivative, left, right, alpha=alpha)
-            else:
-                derivative = multiply(left, right)
-                derivative = derivative if alpha == 1 else alpha * derivative
-        return dual(func(primal(input), a, b, beta=beta, alpha=alpha), derivative)
-
-    return rule
-
-
-register("addmm", _added_product(torch.mm))
-register("baddbmm", _added_product(torch.bmm))
+@register("addmm baddbmm")
+def added_product(
+    func: Any, input: Any, *factors: Any, beta: Any = 1, alpha: Any = 1, **named: Any
+) -> Tensor:
+    """beta c + alpha a b, whose derivative is beta c' + alpha (a'b + ab')."""
+    if len(factors) != 2 or named:
+        return NotImplemented
+    (a, ta), (b, tb) = ((primal(x), tangent(x)) for x in factors)
+    tc = tangent(input)
+    tc = tc if tc is None or beta == 1 else beta * tc
+    value = func(primal(input), a, b, beta=beta, alpha=alpha)
+    return dual(value, plus_products(tc, ((ta, b), (a, tb)), alpha))
 
 
 @register("embedding")
