@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from cluster.client import Client
 from jobs import cli
+from jobs.verbs import cluster, models, tasks
 from tests.cluster.fakes import new_home
 from tests.instant import Guess, InProcess, Instant
 
@@ -31,7 +32,8 @@ def launcher(tmp_path: Path) -> Instant:
 def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> Tacl:
     """Runs `tacl ARGUMENTS` in the folder of the data."""
     client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
-    monkeypatch.setattr(cli, "client", lambda home: client)
+    for group in (cluster, tasks, models):
+        monkeypatch.setattr(group, "client", lambda home: client)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
     lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]

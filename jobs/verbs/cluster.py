@@ -1,0 +1,85 @@
+"""up, down, doctor: the cluster of a home."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from jobs.verb import Home, Json, client, tell, verb
+
+
+@verb("cluster")
+def up(
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="The pre-trained encoder, the first time: embedded, hf:DIRECTORY_OR_ID, "
+            "open_clip:NAME@WEIGHTS, timm:NAME@FILE?size=N.",
+        ),
+    ] = None,
+    generic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Unlabelled data of the same kind, the first time: what every task leaves alone. "
+            "Generated for the embedded encoder.",
+        ),
+    ] = None,
+    cpus: Annotated[int | None, typer.Option(help="CPUs to use.", show_default="all")] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Start the cluster of a home.
+
+    Returns when it answers; it runs until `tacl down`. The first time needs --base, and --generic
+    for any but the embedded encoder.
+    """
+    from jobs.progress import saying
+
+    with saying("starting the cluster") as say:
+        found = client(home).up(base, generic, cpus, say)
+    tell(found, as_json, _up)
+
+
+def _up(found: dict[str, Any]) -> str:
+    was = "runs" if found["started"] else "ran already"
+    return (
+        f"the cluster {was}: base {found['base']} ({found['modality']}), "
+        f"{found['generic_rows']} generic samples, home {found['home']}"
+    )
+
+
+@verb("cluster")
+def down(home: Home = None, as_json: Json = False) -> None:
+    """Stop the cluster.
+
+    Work that is owed goes on, from its last checkpoint, at the next `up`.
+    """
+    from jobs.progress import saying
+
+    with saying("stopping the cluster"):
+        stopped = client(home).down()
+    said = "the cluster is down" if stopped else "no cluster runs"
+    tell({"stopped": stopped}, as_json, lambda _: said)
+
+
+@verb("cluster")
+def doctor(home: Home = None, as_json: Json = False) -> None:
+    """Check this machine and this home, and say what to do.
+
+    The exit code is 1 when something is wrong.
+    """
+    from jobs import show
+
+    found = []
+    for check in client(home).doctor():
+        found.append(check)
+        if not as_json:
+            show.console().print(show.check(check))
+    if as_json:
+        print(json.dumps([check.model_dump() for check in found], indent=2))
+    if not all(check.ok for check in found):
+        raise typer.Exit(1)

@@ -1,0 +1,217 @@
+"""submit, wait, status, logs, retry, refresh: tasks and their training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from jobs.verb import Home, Json, TaskName, client, tell, telling, verb
+
+if TYPE_CHECKING:
+    from cluster.client import Client
+    from cluster.ingest import Ingested
+
+
+@verb("tasks")
+def submit(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A new task, or one to grow.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Labelled data: a Parquet, CSV or JSON-lines file or folder, a folder of pictures "
+            "(a sub-folder per class), or a hub id.",
+        ),
+    ] = None,
+    add_samples: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Grow an existing task's store by unlabelled samples."),
+    ] = None,
+    input_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", show_default="by type", help="Of pictures or texts."),
+    ] = None,
+    label_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", show_default="by type", help="Of classes."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", show_default="from the data", help="Names of the classes 0, 1, ..."
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="A prompt with {} for the class name; repeatable."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the training to its end.")] = False,
+    penalty: Annotated[
+        Literal["cyclical", "strict", "none"],
+        typer.Option(help="Against the samples of the others: one per step, all, or none."),
+    ] = "cyclical",
+    refresh: Annotated[
+        Literal["never", "on_arrival"],
+        typer.Option(help="Refresh this task's vector when later tasks disturb it."),
+    ] = "never",
+    strength: Annotated[
+        float | None, typer.Option(help="Of the penalty.", show_default="by rule")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps.", show_default="by rule")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Its largest value.", show_default="by rule")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Rows per step.", show_default="by rule")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of splits, batches and samples.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes that share the training.")] = 1,
+    cpus_per_worker: Annotated[int, typer.Option(help="CPUs, and threads, of each.")] = 1,
+    gpus_per_worker: Annotated[int, typer.Option(help="GPUs of each.")] = 0,
+    engine: Annotated[
+        Literal["deepspeed", "plain"], typer.Option(help="What steps the optimizer.")
+    ] = "deepspeed",
+    zero_stage: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2,
+            help="What DeepSpeed spreads over the workers.",
+            show_default="0, or 2 on several workers",
+        ),
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose task it is.", show_default="you")] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Check a data set and queue its training.
+
+    Returns when the data are stored; --watch follows the training. Nobody has to turn a knob: what
+    has no value follows a rule from the number of rows and classes.
+    """
+    from jobs.progress import counting
+    from tacl.errors import BadConfig
+
+    asked = client(home)
+    if (data is None) == (add_samples is None):
+        raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
+    if add_samples is not None:
+        with counting("checking rows") as count:
+            grown = asked.add_samples(
+                name, add_samples, input_column=input_column, seed=seed, progress=count
+            )
+        tell(grown, as_json, lambda g: f"{name}: {g['added']} new samples, {g['rows']} in all")
+        return
+    understood: list[Ingested] = []
+    with counting("checking rows") as count:
+        submitted = asked.submit(
+            name,
+            str(data),
+            owner=owner,
+            input_column=input_column,
+            label_column=label_column,
+            classes=None if classes is None else [one.strip() for one in classes.split(",")],
+            templates=template or (),
+            progress=count,
+            read=understood.append,
+            penalty=penalty,
+            refresh=refresh,
+            strength=strength,
+            steps=steps,
+            learning_rate=learning_rate,
+            batch=batch,
+            seed=seed,
+            workers=workers,
+            cpus_per_worker=cpus_per_worker,
+            gpus_per_worker=gpus_per_worker,
+            engine=engine,
+            zero_stage=zero_stage,
+        )
+    if not watch:
+        tell(submitted, as_json, lambda s: f"{_read(understood[0])}\n{s.task} is {s.state}")
+        return
+    if not as_json:
+        print(_read(understood[0]))
+    _follow(asked, (name,), as_json)
+
+
+def _read(found: Ingested) -> str:
+    from jobs.show import joined
+
+    return (
+        f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
+        f"{found.label_column!r}: {joined(found.classes)}\n"
+        f"rows: {found.train.rows} to train, {found.validation.rows} to validate, "
+        f"{found.test.rows} to test, {found.shard.rows} shared unlabelled"
+    )
+
+
+def _follow(asked: Client, names: tuple[str, ...], as_json: bool) -> None:
+    from jobs import show
+    from jobs.progress import watching
+
+    with watching() as watch:
+        found = asked.wait(*names, progress=watch)
+    tell(found, as_json, show.status)
+
+
+@verb("tasks")
+def wait(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Tasks; without: all work.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until tasks are trained, or until nothing is left to do."""
+    _follow(client(home), tuple(names or ()), as_json)
+
+
+@verb("tasks")
+def status(home: Home = None, as_json: Json = False) -> None:
+    """What is trained, what runs, what waits and why."""
+    from jobs import show
+
+    asked = client(home)
+    tell(asked.status() | {"users": asked.users()}, as_json, show.status)
+
+
+@verb("tasks")
+def logs(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+    """What happened to a task, oldest first."""
+    from jobs import show
+
+    tell(client(home).logs(name), as_json, show.logs)
+
+
+@verb("tasks")
+def retry(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+    """Queue again what failed of a task."""
+    found = client(home).retry(name)
+    count = len(found["retried"])
+    said = f"{name}: {count} failed {'run' if count == 1 else 'runs'} queued again"
+    tell(found, as_json, lambda _: said if count else f"{name}: nothing had failed")
+
+
+@verb("tasks")
+def refresh(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+    """Refresh a task's vector, without labels.
+
+    A correction makes it leave the samples of all other tasks alone and keeps what it does on its
+    own; a new version is made only if rows held out say that it is better. Waits for the end.
+    """
+    from jobs.progress import saying
+
+    asked = client(home)
+    run_id = asked.refresh(name)
+    with saying(f"refreshing {name}") as say:
+        found = asked.result(run_id, telling(say))
+    tell(found, as_json, lambda f: _refreshed(name, f))
+
+
+def _refreshed(name: str, found: dict[str, Any]) -> str:
+    verdict = "a new version is the champion" if found["accepted"] else "the old version stays"
+    return f"{name}: {verdict}: {found['reason']}"
