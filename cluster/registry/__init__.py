@@ -1,0 +1,23 @@
+"""The registry: everything that is kept, in SQL. Only the coordinator writes it.
+
+Every public write is one transaction and can be repeated: what is there already stays as it is.
+One file for each kind of thing that is kept, with its rows' class, its reads and its writes; what
+is written within a larger transaction is a function of the connection there. `schema` has the
+tables, `database` how they are opened.
+"""
+
+from __future__ import annotations
+
+from cluster.registry.aliases import Aliases
+from cluster.registry.journal import Journal, Request
+from cluster.registry.models import Models
+from cluster.registry.runs import OWED, Run
+from cluster.registry.samples import Samples
+from cluster.registry.tasks import Task, Tasks
+from cluster.registry.vectors import Vector, Vectors
+
+__all__ = ["OWED", "Registry", "Request", "Run", "Task", "Vector"]
+
+
+class Registry(Tasks, Samples, Vectors, Aliases, Models, Journal):
+    """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

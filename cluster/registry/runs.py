@@ -1,0 +1,173 @@
+"""Runs: pieces of work, how far they are, and what they were told."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+from pydantic import Field, TypeAdapter
+
+from cluster.messages import Progress, Result, Shard, Work
+from cluster.registry.database import Database, exists
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.samples import shard_of
+from cluster.registry.schema import ARRIVAL, RUN, SHARD
+from tacl.errors import RunFailed
+
+OWED = ("queued", "running")
+_WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
+
+
+@dataclass(frozen=True)
+class Run:
+    """A piece of work and how far it is; the columns of RUN."""
+
+    number: int
+    run_id: str
+    kind: str
+    task: str | None
+    work: Work
+    state: str
+    attempt: int
+    deaths: int
+    cause: str | None
+    reached: int
+    progress: Progress | None
+    created: float
+    started: float | None
+    ended: float | None
+
+
+class Runs(Database):
+    """What is owed, what runs, and what became of it."""
+
+    def add_run(self, work: Work, task: str | None, request: Request | None = None) -> None:
+        """Queue a piece of work; one of that id that is there already stays as it is."""
+        with self._write() as db:
+            add_run(db, work, task)
+            if request is not None:
+                remember(db, request)
+
+    def start(self, run_id: str) -> Work:
+        """Mark it running; the work with the number of this attempt."""
+        with self._write() as db:
+            row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+            attempt = row.attempt + 1
+            _update(db, run_id, state="running", attempt=attempt, started=time.time())
+            log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
+        return run_of(row).work.model_copy(update={"attempt": attempt})
+
+    def requeue(self, run_id: str, cause: str) -> None:
+        """Its process died: queue it again, and count that."""
+        with self._write() as db:
+            row = _update(db, run_id, state="queued", deaths=RUN.c.deaths + 1, cause=cause)
+            log(db, "died", cause, row.task, run_id)
+
+    def fail(self, run_id: str, cause: str) -> None:
+        with self._write() as db:
+            row = _update(db, run_id, state="failed", cause=cause, ended=time.time())
+            log(db, "failed", cause, row.task, run_id)
+
+    def retry(self, run_ids: Collection[str]) -> None:
+        """Queue what failed again, with a fresh budget."""
+        with self._write() as db:
+            for run_id in run_ids:
+                row = _update(db, run_id, state="queued", deaths=0, cause=None, ended=None)
+                log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
+
+    def told(
+        self, run_id: str, step: int, newcomers: Sequence[Shard], progress: Progress | None
+    ) -> None:
+        """A run reached `step`, from which on it knows the newcomers.
+
+        Called at every step: a power cut may lose the latest, as it loses the steps themselves.
+        """
+        with self._write("relaxed") as db:
+            reached = sa.case((RUN.c.reached < step, step), else_=RUN.c.reached)
+            values: dict[str, Any] = {"reached": reached}
+            if progress is not None:
+                values["progress"] = progress.model_dump_json()
+            db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
+            for shard in newcomers:
+                row = {"run_id": run_id, "task": shard.task, "version": shard.version}
+                db.execute(ARRIVAL.insert().values(row | {"step": step}))
+
+    def run(self, run_id: str) -> Run:
+        """RunFailed when there is none."""
+        with self._read() as db:
+            row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).first()
+        if row is None:
+            raise RunFailed(f"there is no run {run_id}")
+        return run_of(row)
+
+    def runs(
+        self,
+        states: Sequence[str] | None = None,
+        task: str | None = None,
+        kinds: Sequence[str] | None = None,
+    ) -> list[Run]:
+        """In order of acceptance."""
+        query = sa.select(RUN).order_by(RUN.c.number)
+        if states is not None:
+            query = query.where(RUN.c.state.in_(states))
+        if task is not None:
+            query = query.where(RUN.c.task == task)
+        if kinds is not None:
+            query = query.where(RUN.c.kind.in_(kinds))
+        with self._read() as db:
+            return [run_of(row) for row in db.execute(query)]
+
+    def result(self, run_id: str) -> dict[str, object] | None:
+        """None while there is none."""
+        with self._read() as db:
+            text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
+        return None if text is None else json.loads(text)
+
+    def arrivals(self, run_id: str) -> list[tuple[int, Shard]]:
+        """(step, shard) by step, then by arrival of the task: what the run was told, and when."""
+        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
+        query = sa.select(ARRIVAL.c.step, SHARD).join(SHARD, same)
+        query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+        with self._read() as db:
+            return [(row.step, shard_of(row)) for row in db.execute(query)]
+
+
+def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
+    """Queue it, unless it is there already."""
+    if exists(db, RUN.c.run_id == work.run_id):
+        return
+    row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": "queued"}
+    row |= {"attempt": 0, "deaths": 0, "reached": -1, "created": time.time()}
+    db.execute(RUN.insert().values(work=work.model_dump_json(), **row))
+    log(db, "queued", work.kind, task, work.run_id)
+
+
+def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
+    db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
+    return db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+
+
+def is_done(db: sa.Connection, run_id: str) -> bool:
+    return exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state == "done"))
+
+
+def end(db: sa.Connection, run_id: str, result: Result) -> sa.Row:
+    """Done, with this result."""
+    text = result.model_dump_json()
+    return _update(db, run_id, state="done", result=text, cause=None, ended=time.time())
+
+
+def run_of(row: sa.Row) -> Run:
+    values = dict(row._mapping)
+    values.pop("result")
+    work = _WORK.validate_json(values.pop("work"))
+    progress = values.pop("progress")
+    return Run(
+        **values,
+        work=work.model_copy(update={"attempt": row.attempt}),
+        progress=None if progress is None else Progress.model_validate_json(progress),
+    )

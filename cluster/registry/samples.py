@@ -1,0 +1,44 @@
+"""Shards: the unlabelled samples of each task, by version."""
+
+from __future__ import annotations
+
+import time
+
+import sqlalchemy as sa
+
+from cluster.messages import BlobRef, Shard
+from cluster.registry.database import Database, exists
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.schema import SHARD
+
+
+class Samples(Database):
+    """What is in the store."""
+
+    def grow(self, shard: Shard, request: Request) -> None:
+        """A further version of a task's shard; one that is there already stays as it is."""
+        with self._write() as db:
+            same = sa.and_(SHARD.c.task == shard.task, SHARD.c.version == shard.version)
+            if not exists(db, same):
+                add_shard(db, shard)
+                text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
+                log(db, "samples", text, shard.task)
+            remember(db, request)
+
+    def shards(self, task: str | None = None) -> list[Shard]:
+        """Every version (of one task), by arrival of the task, then by version."""
+        query = sa.select(SHARD).order_by(SHARD.c.ordinal, SHARD.c.version)
+        with self._read() as db:
+            rows = db.execute(query if task is None else query.where(SHARD.c.task == task))
+            return [shard_of(row) for row in rows]
+
+
+def add_shard(db: sa.Connection, shard: Shard) -> None:
+    row = {"task": shard.task, "version": shard.version, "ordinal": shard.ordinal}
+    row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
+    db.execute(SHARD.insert().values(row))
+
+
+def shard_of(row: sa.Row) -> Shard:
+    blob = BlobRef(digest=row.digest, rows=row.rows)
+    return Shard(task=row.task, ordinal=row.ordinal, blob=blob, version=row.version)

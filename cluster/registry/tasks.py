@@ -1,0 +1,82 @@
+"""Tasks, and the base that all of them are trained on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cluster.messages import GENERIC, Base, BlobRef, Shard, Submission, TrainWork
+from cluster.registry.database import Database
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.runs import add_run
+from cluster.registry.samples import add_shard
+from cluster.registry.schema import META, TASK
+from tacl.errors import BaseMismatch, NameTaken, UnknownTask
+
+
+@dataclass(frozen=True)
+class Task:
+    """An accepted task and the run that trains it."""
+
+    name: str
+    ordinal: int
+    run_id: str
+    submission: Submission
+    created: float
+
+
+class Tasks(Database):
+    """What was submitted, by arrival."""
+
+    def founded(self, base: Base, generic: BlobRef) -> None:
+        """The first call decides; another base later is BaseMismatch."""
+        with self._write() as db:
+            text = db.scalar(sa.select(META.c.value).where(META.c.name == "base"))
+            if text is None:
+                db.execute(META.insert().values(name="base", value=base.model_dump_json()))
+                add_shard(db, Shard(task=GENERIC, ordinal=0, blob=generic))
+                log(db, "founded", f"base {base.spec}; {generic.rows} generic samples")
+            elif (known := Base.model_validate_json(text)).digest != base.digest:
+                raise BaseMismatch(
+                    f"this home was made with {known.spec} (digest {known.digest[:12]}), and now "
+                    f"{base.spec} (digest {base.digest[:12]}) is asked for. A home has one base: "
+                    "use another --home."
+                )
+
+    def accept(self, submission: Submission, work: TrainWork, request: Request) -> int:
+        """Task, shard, run and answer; the task's ordinal. NameTaken when the name is."""
+        name = submission.name
+        with self._write() as db:
+            if db.scalar(sa.select(TASK.c.name).where(TASK.c.name == name)):
+                raise NameTaken(f"there is a task {name} already; submit under another name")
+            ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
+            row = {"name": name, "ordinal": ordinal, "run_id": work.run_id}
+            row |= {"submission": submission.model_dump_json(), "created": time.time()}
+            db.execute(TASK.insert().values(row))
+            add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard))
+            log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)
+            add_run(db, work, name)
+            remember(db, request)
+        return ordinal
+
+    def task(self, name: str) -> Task:
+        """UnknownTask says which there are."""
+        with self._read() as db:
+            row = db.execute(sa.select(TASK).where(TASK.c.name == name)).first()
+            names = db.scalars(sa.select(TASK.c.name).order_by(TASK.c.ordinal)) if not row else []
+            if row is None:
+                there_is = ", ".join(names) or "none yet"
+                raise UnknownTask(f"no task is named {name}; there is {there_is}")
+        return _task(row)
+
+    def tasks(self) -> list[Task]:
+        """By arrival."""
+        with self._read() as db:
+            return [_task(row) for row in db.execute(sa.select(TASK).order_by(TASK.c.ordinal))]
+
+
+def _task(row: sa.Row) -> Task:
+    submission = Submission.model_validate_json(row.submission)
+    return Task(row.name, row.ordinal, row.run_id, submission, row.created)

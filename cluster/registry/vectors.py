@@ -1,0 +1,165 @@
+"""Published vectors, and the pairs that were measured of them.
+
+A vector is a row only after its blob lies in the store; the row and the move of its alias are one
+transaction. Versions of a task count 1, 2, ... without gaps.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cluster.messages import (
+    CHAMPION,
+    Evaluated,
+    Measured,
+    Pair,
+    Refreshed,
+    RefreshWork,
+    Trained,
+    TrainWork,
+    VectorRef,
+)
+from cluster.registry.aliases import is_champion, move
+from cluster.registry.database import exists
+from cluster.registry.journal import log
+from cluster.registry.runs import Run, Runs, end, is_done, run_of
+from cluster.registry.schema import ALIAS, PAIR, VECTOR
+from tacl.errors import UnknownVector
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A published version with what made it."""
+
+    reference: VectorRef
+    norm: float | None
+    config: dict[str, object]
+    curves: dict[str, list[float]]
+    created: float
+
+
+class Vectors(Runs):
+    """Every version of every task's vector."""
+
+    def finish(self, run_id: str, result: Measured | Evaluated | Refreshed) -> None:
+        """A result that publishes no vector; measured pairs become rows."""
+        with self._write() as db:
+            if is_done(db, run_id):
+                return
+            row = end(db, run_id, result)
+            if isinstance(result, Measured):
+                _add_pairs(db, result.pairs)
+                log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
+            elif isinstance(result, Refreshed):
+                log(db, "refused", f"the refresh was refused: {result.reason}", row.task, run_id)
+
+    def publish(self, run_id: str, result: Trained | Refreshed) -> VectorRef:
+        """The run's vector as the next version, its pairs, and the champion moved from its parent.
+
+        The blobs already lie in the store. Published before: the same version again.
+        """
+        with self._write() as db:
+            if is_done(db, run_id):
+                text = sa.select(VECTOR.c.reference).where(VECTOR.c.run_id == run_id)
+                return VectorRef.model_validate_json(db.scalar(text) or "")
+            row = end(db, run_id, result)
+            reference = _reference(db, run_of(row), result)
+            _add_vector(db, reference, result)
+            _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
+            moved = move(db, reference.task, CHAMPION, reference.parent, reference.version)
+            champion = "the champion" if moved else "not the champion: that was moved meanwhile"
+            text = f"version {reference.version}, {champion}"
+            log(db, "published", text, reference.task, run_id)
+        return reference
+
+    def vector(self, task: str, version: int) -> VectorRef:
+        """UnknownVector says which versions there are."""
+        versions = [entry.reference for entry in self.vectors(task)]
+        for reference in versions:
+            if reference.version == version:
+                return reference
+        there_is = f"v1 to v{len(versions)}" if versions else "none yet"
+        raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
+
+    def vectors(self, task: str | None = None, version: int | None = None) -> list[Vector]:
+        """Of one task or all, of one version or all; by task's name, then by version."""
+        query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version)
+        if task is not None:
+            query = query.where(VECTOR.c.task == task)
+        if version is not None:
+            query = query.where(VECTOR.c.version == version)
+        with self._read() as db:
+            return [_vector(row) for row in db.execute(query)]
+
+    def champions(self) -> list[Vector]:
+        """The vector of every task that has one, by task's name."""
+        query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+        with self._read() as db:
+            return [_vector(row) for row in db.execute(query)]
+
+    def champion_pairs(self) -> list[Pair]:
+        """Every measured pair of the champions, with any version of any shard."""
+        query = sa.select(PAIR).join(ALIAS, is_champion(PAIR))
+        with self._read() as db:
+            return [Pair(**row._mapping) for row in db.execute(query)]
+
+    def seen(self, reference: VectorRef) -> frozenset[str]:
+        """Digests of the shards the vector was trained or refreshed against."""
+        work = self.run(reference.run_id).work
+        if isinstance(work, RefreshWork):
+            return frozenset(shard.blob.digest for shard in work.others)
+        if isinstance(work, TrainWork) and work.submission.options.penalty == "none":
+            return frozenset()
+        return frozenset(shard.blob.digest for _, shard in self.arrivals(reference.run_id))
+
+
+def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:
+    """The next version of the run's task."""
+    assert run.task is not None  # whoever makes a vector makes it for a task
+    newest = sa.select(sa.func.max(VECTOR.c.version)).where(VECTOR.c.task == run.task)
+    parent = run.work.vector if isinstance(run.work, RefreshWork) else None
+    head = result.head_blob if isinstance(result, Trained) else parent and parent.head_blob
+    if result.vector_digest is None or result.vector_blob is None or head is None:
+        raise ValueError(f"run {run.run_id} has no vector to publish")
+    return VectorRef(
+        task=run.task,
+        version=1 + (db.scalar(newest) or 0),
+        digest=result.vector_digest,
+        blob=result.vector_blob,
+        head_blob=head,
+        run_id=run.run_id,
+        parent=parent and parent.version,
+        accepted_metrics=result.metrics,
+    )
+
+
+def _add_vector(db: sa.Connection, ref: VectorRef, result: Trained | Refreshed) -> None:
+    row = {"task": ref.task, "version": ref.version, "run_id": ref.run_id, "norm": result.norm}
+    row |= {"reference": ref.model_dump_json(), "created": time.time()}
+    row |= {"config": json.dumps(result.config), "curves": json.dumps(result.curves)}
+    db.execute(VECTOR.insert().values(row))
+
+
+def _filled(pair: Pair, ref: VectorRef) -> Pair:
+    """A learner does not know which version its vector will be."""
+    names = {"task": ref.task, "version": ref.version, "vector_digest": ref.digest}
+    return pair.model_copy(update=names)
+
+
+def _add_pairs(db: sa.Connection, pairs: Sequence[Pair]) -> None:
+    for pair in pairs:
+        row = pair.model_dump()
+        names = ("task", "version", "on", "shard_digest")
+        if not exists(db, sa.and_(*(PAIR.c[name] == row[name] for name in names))):
+            db.execute(PAIR.insert().values(row))
+
+
+def _vector(row: sa.Row) -> Vector:
+    reference = VectorRef.model_validate_json(row.reference)
+    config, curves = json.loads(row.config), json.loads(row.curves)
+    return Vector(reference, row.norm, config, curves, row.created)
