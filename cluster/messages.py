@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -48,9 +49,9 @@ class Options(Message):
 
     penalty: Literal["cyclical", "strict", "none"] = "cyclical"
     norm: Literal["l2", "l2_squared"] | None = None
-    strength: Annotated[float, Field(ge=0)] | None = None  # lambda, dimensionless
+    strength: Annotated[float, Field(ge=0, lt=math.inf)] | None = None  # lambda, dimensionless
     steps: Positive | None = None
-    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    learning_rate: Annotated[float, Field(gt=0, lt=math.inf)] | None = None
     batch: Positive | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
     engine: Literal["deepspeed", "plain"] = "deepspeed"

@@ -44,11 +44,13 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "learning_rate", "batch", "penalty_batch", "accumulation", "clip"):
-            if not getattr(self, name) > 0:
-                raise BadConfig(f"{name} is {getattr(self, name)}; it must be positive")
+            if not 0 < getattr(self, name) < math.inf:  # not for a NaN either
+                raise BadConfig(f"{name} is {getattr(self, name)}; it must be positive and finite")
         for name in ("strength", "weight_decay"):
-            if not getattr(self, name) >= 0:  # a NaN too
-                raise BadConfig(f"{name} is {getattr(self, name)}; it must not be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise BadConfig(
+                    f"{name} is {getattr(self, name)}; it must be finite, and not negative"
+                )
         if self.accumulation > self.batch:
             raise BadConfig(f"{self.accumulation} micro-batches of a batch of {self.batch} rows")
 

@@ -29,16 +29,16 @@ OTHER: dict[str, Any] = {
 @pytest.mark.parametrize(
     "name", ["steps", "learning_rate", "batch", "penalty_batch", "accumulation", "clip"]
 )
-@pytest.mark.parametrize("value", [0, -1, math.nan])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_what_must_be_positive(name: str, value: float) -> None:
-    with pytest.raises(BadConfig, match=f"{name} is {value}; it must be positive"):
+    with pytest.raises(BadConfig, match=f"{name} is {value}; it must be positive and finite"):
         replace(CONFIG, **{name: value})
 
 
 @pytest.mark.parametrize("name", ["strength", "weight_decay"])
-@pytest.mark.parametrize("value", [-0.1, math.nan])
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf])
 def test_what_must_not_be_negative(name: str, value: float) -> None:
-    with pytest.raises(BadConfig, match=f"{name} is {value}; it must not be negative"):
+    with pytest.raises(BadConfig, match=f"{name} is {value}; it must be finite, and not negative"):
         replace(CONFIG, **{name: value})
     replace(CONFIG, **{name: 0.0})
 
