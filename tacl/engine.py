@@ -25,7 +25,7 @@ from torch.nn.utils import clip_grad_norm_
 from tacl.backbone import Batch
 from tacl.config import TrainConfig
 from tacl.errors import BadConfig
-from tacl.linearize import LinearizedEncoder
+from tacl.theta0 import FrozenEncoder
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET = 2**24  # elements reduced at once; DeepSpeed's default would reserve 2 GB
@@ -41,10 +41,10 @@ class DeepSpeedEngine:
     Raises BadConfig for ZeRO stage 3, RuntimeError for a second engine in one process.
     """
 
-    def __init__(self, module: LinearizedEncoder, config: TrainConfig, zero_stage: int = 0) -> None:
+    def __init__(self, module: FrozenEncoder, config: TrainConfig, zero_stage: int = 0) -> None:
         _refuse_stage(zero_stage)
         _claim_process()
-        self.module = module
+        self.module: FrozenEncoder = module
         self.device = next(module.parameters()).device
         self.accumulation = config.accumulation
         self.clip = config.clip

@@ -9,14 +9,22 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from tacl.backbone import Backbone
 from tacl.errors import BadConfig, BadRecipe, EmptySplit, LabelOutOfRange
 from tacl.params import Params
+
+
+class RowLoss(Protocol):
+    """What a loop needs of a head, or of several: the loss of each row."""
+
+    def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor: ...
+    def to(self, device: torch.device | str, /) -> Self: ...
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,10 @@ class Head:
     def logits(self, features_BD: Tensor) -> Tensor:
         """[B, C]; features before normalisation."""
         return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
+
+    def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Cross-entropy of each row, [B]."""
+        return cross_entropy(self.logits(features_BD), labels_B, reduction="none")
 
     def to(self, device: torch.device | str) -> Head:
         return Head(self.weight_CD.to(device), self.scale, self.classes)

@@ -11,32 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Batch, Item
 from tacl.config import TrainConfig, schedule
 from tacl.data import Labelled, batch_rows, lengths, share_a_pass
 from tacl.errors import BadConfig
-from tacl.heads import Head
-from tacl.linearize import LinearizedEncoder
+from tacl.heads import RowLoss
 from tacl.penalties import other_tasks, relative_tau_jp
+from tacl.theta0 import FrozenEncoder
 
 Row = TypeVar("Row")
+Module = TypeVar("Module", bound=FrozenEncoder)
 
 
 class Engine(Protocol):
     """Who holds the optimizer: plain torch in one process, or DeepSpeed on many ranks."""
 
-    module: LinearizedEncoder
     device: torch.device
     rank: int
     world_size: int
+
+    @property
+    def module(self) -> FrozenEncoder:
+        """Linearized or ordinary; the engine trains all of its parameters."""
+        ...
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(features, tangent), each [B, D]."""
@@ -74,14 +78,14 @@ class StepRecord:
     learning_rate: float
 
 
-class PlainEngine:
+class PlainEngine(Generic[Module]):
     """The reference engine: torch's AdamW in this process."""
 
     rank = 0
     world_size = 1
 
-    def __init__(self, module: LinearizedEncoder, config: TrainConfig) -> None:
-        self.module = module
+    def __init__(self, module: Module, config: TrainConfig) -> None:
+        self.module: Module = module
         self.device = next(module.parameters()).device
         self.clip = config.clip
         self.optimizer = torch.optim.AdamW(
@@ -128,7 +132,7 @@ class PlainEngine:
 def train(
     engine: Engine,
     backbone: Backbone,
-    head: Head,
+    head: RowLoss,
     data: Labelled,
     known: Callable[[int], Sequence[Store]],
     config: TrainConfig,
@@ -136,12 +140,18 @@ def train(
     start_step: int = 0,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> None:
-    """Trains the engine's tau in place, from `start_step` to `config.steps`.
+    """Trains the engine's module in place, from `start_step` to `config.steps`.
 
+    An ordinary module is trained by the same loop; its tangent is zero, and a penalty is refused.
     `known(step)` gives the stores of the OTHER tasks, the generic one included, in the order of
     their arrival; it is asked once before every optimizer step. `on_step` is called after it.
     """
     head = head.to(engine.device)
+    if engine.module.regime == "ordinary" and config.penalty != "none":
+        raise BadConfig(
+            f"penalty {config.penalty!r} was asked of ordinary fine-tuning, which has no tangent "
+            "to penalise; train a linearized vector, or set penalty to none"
+        )
     parts = config.accumulation * engine.world_size
     if min(len(data), config.batch) < parts:
         raise BadConfig(
@@ -180,7 +190,7 @@ class Share:
 def losses(
     engine: Engine,
     backbone: Backbone,
-    head: Head,
+    head: RowLoss,
     data: Labelled,
     stores: Sequence[Store],
     config: TrainConfig,
@@ -197,8 +207,7 @@ def losses(
         [store.items[row] for store, row, _ in my_others],
     )
     labels_B = data.labels[list(my_rows)].to(engine.device)
-    logits_BC = head.logits(features_BD + tangent_BD)
-    task = cross_entropy(logits_BC, labels_B, reduction="sum") / len(rows)
+    task = head.losses(features_BD + tangent_BD, labels_B).sum() / len(rows)
     feature_norm_P = torch.tensor([store.feature_norm for store, _, _ in my_others])
     weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
     sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
