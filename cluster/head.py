@@ -23,8 +23,8 @@ from types import FrameType
 
 import psutil
 
+from cluster.acceptance import require_startable
 from cluster.blobs import Blobs
-from cluster.coordinator import require_startable
 from cluster.errors import exit_code
 from cluster.home import Home, Running, Settings, require_founder, write
 from cluster.messages import Base, BlobRef, Modality

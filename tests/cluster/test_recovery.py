@@ -130,6 +130,7 @@ def test_a_kill_at_any_write_loses_and_doubles_nothing(tmp_path: Path) -> None:
         scene = Scene(tmp_path / f"killed {kill}", tau=loud)
         mortal = Mortal(scene.coordinator._registry, kill)
         scene.coordinator._registry = mortal  # type: ignore[assignment]
+        scene.coordinator._execution._registry = mortal  # type: ignore[assignment]
         try:
             story(scene)
             break
