@@ -1,0 +1,120 @@
+"""Merges that look at singular vectors: TSV-M, Iso-C and OPCM. All keep the recipe's signs.
+
+A matrix is a block of two dimensions, or a convolution seen as [out, in * k * k]; depthwise
+convolutions are no matrices, they mix no channels. All other blocks are averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacl import params
+from tacl.compose.arithmetic import block_terms
+from tacl.params import Params
+from tacl.vectors import TaskVector
+
+
+def is_matrix(block: Tensor) -> bool:
+    return block.ndim >= 2 and block.shape[0] > 1 and block.shape[1] > 1
+
+
+def tsv_m(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+    """Task singular vectors, whitened against each other (arXiv 2412.00081, algorithm 1).
+
+    Of each of T matrices the largest rank / T singular triples stay; all left and all right
+    singular vectors are replaced by the closest orthogonal ones.
+    """
+    return {
+        name: _whitened(terms) if is_matrix(terms[0]) else _mean(terms)
+        for name, terms in block_terms(vectors, coefficients)
+    }
+
+
+def _whitened(terms: Sequence[Tensor]) -> Tensor:
+    lefts, sizes, rights = [], [], []
+    for term in terms:
+        u_OR, s_R, v_RI = torch.linalg.svd(term.flatten(1), full_matrices=False)
+        rank = max(1, len(s_R) // len(terms))
+        lefts.append(u_OR[:, :rank])
+        sizes.append(s_R[:rank])
+        rights.append(v_RI[:rank])
+    left_OK, right_KI = _orthogonal(torch.cat(lefts, 1)), _orthogonal(torch.cat(rights))
+    return (left_OK * torch.cat(sizes) @ right_KI).view_as(terms[0])
+
+
+def _orthogonal(matrix: Tensor) -> Tensor:
+    """The closest with orthonormal rows or columns (Procrustes): U V' of its decomposition."""
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    return u @ v
+
+
+def iso_c(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+    """The sum with all singular values set to their mean (arXiv 2502.04959, equation 6)."""
+    return {
+        name: _isotropic(torch.stack(terms).sum(0)) if is_matrix(terms[0]) else _mean(terms)
+        for name, terms in block_terms(vectors, coefficients)
+    }
+
+
+def _isotropic(block: Tensor) -> Tensor:
+    u_OR, s_R, v_RI = torch.linalg.svd(block.flatten(1), full_matrices=False)
+    return (s_R.mean() * u_OR @ v_RI).view_as(block)
+
+
+def _mean(terms: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(terms)).mean(0)
+
+
+@dataclass(frozen=True)
+class Opcm:
+    """What is kept between arrivals: one merged tau, its divisor and the vectors' norms.
+
+    arXiv 2501.09522, equations 3 to 6: what a newcomer shares with the larger directions of the
+    merged tau, and with each of its directions alone, is projected away; then the merged tau is
+    brought to the mean length of the vectors so far. Memory does not grow with tasks.
+    """
+
+    merged: Params
+    divisor: float
+    norms: tuple[float, ...]
+
+    @staticmethod
+    def first(tau: Params) -> Opcm:
+        return Opcm(tau, 1.0, (params.norm(tau),))
+
+    def arrive(self, tau: Params, share: float = 0.5) -> Opcm:
+        """`share` of the sum of singular values is what counts as the larger directions."""
+        params.require_same_blocks(self.merged, tau)
+        total = {
+            name: self.divisor * old
+            + (_beside(tau[name], old, share) if is_matrix(old) else tau[name])
+            for name, old in self.merged.items()
+        }
+        norms = (*self.norms, params.norm(tau))
+        length, target = params.norm(total), sum(norms) / len(norms)
+        if math.isclose(length, 0.0):
+            return Opcm(total, 1.0, norms)
+        return Opcm(params.scale(target / length, total), length / target, norms)
+
+
+def opcm(taus: Sequence[Params]) -> Params:
+    """Merged in the order of arrival; at least one."""
+    state = Opcm.first(taus[0])
+    for tau in taus[1:]:
+        state = state.arrive(tau)
+    return state.merged
+
+
+def _beside(new: Tensor, old: Tensor, share: float) -> Tensor:
+    """`new` without what it has in the larger directions of `old`, and on its diagonal."""
+    u_OO, s_R, v_II = torch.linalg.svd(old.flatten(1), full_matrices=True)
+    seen_OI = u_OO.T @ new.flatten(1) @ v_II.T
+    larger = int((s_R.cumsum(0) / s_R.sum().clamp_min(1e-30) <= share).sum())
+    seen_OI.diagonal().zero_()
+    seen_OI[:larger, :larger] = 0
+    return (u_OO @ seen_OI @ v_II).view_as(new)
