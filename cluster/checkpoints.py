@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from cluster import steps
+
 KEPT = 2
 
 
@@ -33,7 +35,9 @@ class Checkpoints:
         if place.exists():  # the same step of an earlier attempt: the same content
             shutil.rmtree(written)
         else:
+            steps.reached("checkpoint written")
             written.rename(place)
+            steps.reached("checkpoint complete")
         for old in self._steps()[:-KEPT]:
             shutil.rmtree(self._place(old))
 
@@ -46,6 +50,7 @@ class Checkpoints:
     def clear(self) -> None:
         """Nothing is kept of a run that has its result."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        steps.reached("checkpoints cleared")
 
     def _place(self, step: int) -> Path:
         return self._folder / str(step)
