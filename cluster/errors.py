@@ -15,6 +15,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.BaseNotFound: (10, 404),
     e.BadBase: (11, 422),
     e.BaseMismatch: (12, 409),
+    e.BadCheckpoint: (13, 422),
     # data
     e.DataNotFound: (20, 404),
     e.BadColumns: (21, 422),
@@ -36,6 +37,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.NotPlaceable: (41, 409),
     e.CorruptBlob: (42, 500),
     e.BadConfig: (43, 422),
+    e.StorageUnavailable: (44, 503),
     # the installation
     e.ClusterNotRunning: (50, 503),
     e.HomeInUse: (51, 409),

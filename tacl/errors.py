@@ -75,6 +75,10 @@ class BaseMismatch(TaclError):
     """A vector belongs to another pre-trained encoder."""
 
 
+class BadCheckpoint(TaclError):
+    """A checkpoint or adapter is not there, cannot be read, or does not fit the base."""
+
+
 class NoComposition(TaclError):
     """A question was asked before a model was composed."""
 
@@ -89,6 +93,10 @@ class NotPlaceable(TaclError):
 
 class RunFailed(TaclError):
     """A run ended without its result."""
+
+
+class StorageUnavailable(TaclError):
+    """The blob store or the registry cannot be read or written now; later it may."""
 
 
 class ClusterNotRunning(TaclError):

@@ -13,8 +13,16 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import importlib.util
+import shutil
+import tempfile
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
+
+from tests import postgres
+from tests.needs import need
 
 # The first call of a test pays for imports, and machines are shared: time is no property.
 settings.register_profile("tacl", deadline=None)
@@ -29,3 +37,17 @@ def shared() -> Path:
     if not (SHARED / "data").is_dir():
         pytest.skip(f"no real data at {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """A running server, which other users of the machine cannot reach over the network."""
+    driver = importlib.util.find_spec("psycopg") is not None
+    binaries = need("postgres", postgres.binaries() if driver else None, postgres.ADVICE)
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path must be short
+    folder.chmod(0o755)
+    try:
+        with postgres.running(binaries, folder / "server") as server:
+            yield server
+    finally:
+        shutil.rmtree(folder)

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,16 +43,18 @@ from tacl.errors import (
     UnknownTask,
     UnknownVector,
 )
+from tests.postgres import Server
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 GENERIC_BLOB = BlobRef(digest="generic", rows=9)
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    registry = Registry(f"sqlite:///{tmp_path / 'registry.sqlite'}")
+def registry(registry_url: str) -> Iterator[Registry]:
+    registry = Registry(registry_url)
     registry.founded(BASE, GENERIC_BLOB)
-    return registry
+    yield registry
+    registry.close()
 
 
 def training(name: str, **options: object) -> TrainWork:
@@ -142,13 +146,12 @@ def refreshed(number: int) -> Refreshed:
 # -- opening
 
 
-def test_a_registry_is_opened_again(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'r.sqlite'}"
-    first = Registry(url)
+def test_a_registry_is_opened_again(registry_url: str) -> None:
+    first = Registry(registry_url)
     first.founded(BASE, GENERIC_BLOB)
     accept(first, "a")
     first.close()
-    again = Registry(url)
+    again = Registry(registry_url)
     again.founded(BASE, GENERIC_BLOB)
     assert [task.name for task in again.tasks()] == ["a"]
     assert [shard.task for shard in again.shards()] == [GENERIC, "a"]
@@ -156,16 +159,16 @@ def test_a_registry_is_opened_again(tmp_path: Path) -> None:
         again.founded(BASE.model_copy(update={"digest": "another"}), GENERIC_BLOB)
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'r.sqlite'}"
-    Registry(url).close()
-    with sa.create_engine(url).begin() as db:
+def test_another_schema_is_refused(registry_url: str) -> None:
+    Registry(registry_url).close()
+    with sa.create_engine(registry_url).begin() as db:
         db.execute(sa.text("UPDATE meta SET value = '99' WHERE name = 'schema'"))
-    with pytest.raises(BadConfig, match="schema 99"):
-        Registry(url)
+    with pytest.raises(BadConfig, match="schema 99.*Use the version"):
+        Registry(registry_url)
 
 
-def test_a_commit_is_on_the_disk(registry: Registry) -> None:
+def test_a_commit_of_sqlite_is_on_the_disk(tmp_path: Path) -> None:
+    registry = Registry(f"sqlite:///{tmp_path / 'r.sqlite'}")
     with registry._write() as db:
         assert db.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert db.exec_driver_sql("PRAGMA synchronous").scalar() == 2
@@ -186,8 +189,67 @@ for number in range(10_000):
 """
 
 
-def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'r.sqlite'}"
+def test_a_commit_of_postgres_is_on_the_disk(postgres_server: Server) -> None:
+    registry = Registry(postgres_server.new_database())
+    for write, expected in {"durable": "on", "relaxed": "off"}.items():
+        with registry._write(write) as db:
+            assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == expected
+    with registry._read() as db, pytest.raises(sa.exc.InternalError, match="read-only"):
+        db.execute(sa.text("DELETE FROM meta"))
+    registry.close()
+
+
+def test_writers_wait_for_each_other(registry: Registry, registry_url: str) -> None:
+    other = Registry(registry_url)
+    wrote: list[str] = []
+
+    def write_too() -> None:
+        with other._write() as db:
+            wrote.append(str(db.scalar(sa.text("SELECT value FROM meta WHERE name = 'x'"))))
+
+    with registry._write() as db:
+        thread = threading.Thread(target=write_too)
+        thread.start()
+        time.sleep(0.2)
+        assert not wrote
+        db.execute(sa.text("INSERT INTO meta (name, value) VALUES ('x', 'seen')"))
+    thread.join(10)
+    assert wrote == ["seen"]
+    other.close()
+
+
+def test_a_reader_sees_one_moment(registry: Registry) -> None:
+    accept(registry, "a")
+    with registry._read() as db:
+        before = db.scalar(sa.text("SELECT count(*) FROM task"))
+        accept(registry, "b")
+        assert db.scalar(sa.text("SELECT count(*) FROM task")) == before == 1
+    assert len(registry.tasks()) == 2
+
+
+def test_names_are_ordered_by_their_bytes(registry: Registry) -> None:
+    publish(registry, "b", "B", "a_1", "a-2", "a")
+    names = [entry.reference.task for entry in registry.vectors()]
+    assert names == sorted(names) == ["B", "a", "a-2", "a_1", "b"]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("postgresql://nobody:secret@127.0.0.1:1/x", "password"),
+        ("postgresql://nobody@127.0.0.1:1/x", "cannot be reached"),
+        ("mysql://host/x", "sqlite or postgresql"),
+        ("nonsense", "no URL"),
+    ],
+)
+def test_a_url_that_cannot_be_used(url: str, says: str) -> None:
+    with pytest.raises(BadConfig, match=says) as refused:
+        Registry(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_killed_writer_loses_nothing_that_it_acknowledged(registry_url: str) -> None:
+    url = registry_url
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True, env=environment

@@ -1,0 +1,90 @@
+"""SQLite and PostgreSQL, made to keep the same promises.
+
+A commit is on the disk when it returns; one transaction writes at a time, and it sees all that was
+written before it; a transaction that reads sees one moment.
+
+Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may be
+lost, in order, with the machine; without it a transaction only reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from tacl.errors import BadConfig
+
+WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
+
+
+def engine_of(url: str) -> sa.Engine:
+    """BadConfig for what is no URL, a back end that is not known, or one that needs a driver."""
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise BadConfig(f"{url!r} is no URL of a registry; use {FORMS}") from error
+    backend = parsed.get_backend_name()
+    if backend not in SET_UP:
+        raise BadConfig(
+            f"a registry is kept in sqlite or postgresql, not in {backend}; use {FORMS}"
+        )
+    if parsed.password is not None:
+        raise BadConfig(
+            f"the registry's URL {shown(url)} has a password, which would be stored; leave it out, "
+            "and give it as PGPASSWORD or in ~/.pgpass"
+        )
+    if backend == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    try:
+        engine = sa.create_engine(parsed, pool_pre_ping=backend == "postgresql")
+    except ModuleNotFoundError as error:
+        raise BadConfig(
+            f"the registry {shown(url)} needs {error.name}: pip install 'tacl[postgres]'"
+        ) from error
+    SET_UP[backend](engine)
+    return engine
+
+
+def shown(url: str) -> str:
+    """Without a password, for people."""
+    return sa.make_url(url).render_as_string(hide_password=True)
+
+
+def _set_up_sqlite(engine: sa.Engine) -> None:
+    """The driver's own transactions are switched off: they start at the first write, too late to
+    hold what was read."""
+
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: Any, _: object) -> None:
+        connection.isolation_level = None
+        for pragma in ("journal_mode=WAL", "busy_timeout=10000"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: sa.Connection) -> None:
+        write = connection.get_execution_options().get("write")
+        connection.exec_driver_sql(
+            f"PRAGMA synchronous={'NORMAL' if write == 'relaxed' else 'FULL'}"
+        )
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _set_up_postgresql(engine: sa.Engine) -> None:
+    """Writers wait for one lock. Each of their statements sees what was committed before it: a
+    moment fixed at the beginning would lie before the wait."""
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: sa.Connection) -> None:
+        write = connection.get_execution_options().get("write")
+        if not write:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            return
+        if write == "relaxed":
+            connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
+
+
+SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}
+FORMS = "sqlite:////PATH or postgresql://USER@HOST/DATABASE"

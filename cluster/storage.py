@@ -1,0 +1,106 @@
+"""Where files are kept beyond one process: a directory, or a bucket of S3 behind pyarrow.fs.
+
+Credentials never stand in a URI: S3 takes them from the environment of each process, from
+`~/.aws`, or from the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow.fs
+
+from tacl.errors import BadConfig, StorageUnavailable
+
+CONNECT_SECONDS = 5.0
+ATTEMPTS = 3  # of one request
+OPTIONS = {"region", "scheme", "endpoint_override"}  # what a URI of S3 may name after `?`
+
+
+class Storage:
+    """One place; `root` is its path within `filesystem`. BadConfig for a URI that is not known."""
+
+    def __init__(self, uri: str | Path) -> None:
+        self.uri = _absolute(str(uri))
+        self.is_local = self.uri.startswith("file://")
+        self.filesystem, self.root = _s3(self.uri) if not self.is_local else _local(self.uri)
+
+    def below(self, name: str) -> Storage:
+        """A place inside this one."""
+        place, mark, options = self.uri.partition("?")
+        return Storage(f"{place.rstrip('/')}/{name}{mark}{options}")
+
+    def read(self, name: str) -> bytes | None:
+        """A small file; None when there is none."""
+        with self.reaching():
+            try:
+                with self.filesystem.open_input_file(f"{self.root}/{name}") as stream:
+                    return stream.read()
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """A small file: the old content or the new, whatever dies."""
+        place = f"{self.root}/{name}"
+        with self.reaching():
+            if self.is_local:
+                Path(place).parent.mkdir(parents=True, exist_ok=True)
+            beside = f"{place}.{os.getpid()}" if self.is_local else place
+            with self.filesystem.open_output_stream(beside) as stream:
+                stream.write(data)
+            if self.is_local:
+                os.replace(beside, place)
+
+    @contextmanager
+    def reaching(self) -> Iterator[None]:
+        """What a remote store cannot do now is StorageUnavailable. Errors of a disk stay."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if self.is_local:
+                raise
+            raise StorageUnavailable(
+                f"{self.uri} does not do what was asked: {' '.join(str(error).split())[:300]}. "
+                "Look whether the bucket exists, whether the credentials of this machine "
+                "(AWS_ACCESS_KEY_ID ..., ~/.aws) may use it, and whether it can be reached."
+            ) from error
+
+
+def _absolute(text: str) -> str:
+    return text if "://" in text else Path(text).expanduser().resolve().as_uri()
+
+
+def _local(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    filesystem, root = pyarrow.fs.FileSystem.from_uri(uri)
+    Path(root).mkdir(parents=True, exist_ok=True)
+    return filesystem, root
+
+
+def _s3(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    parts = urlsplit(uri)
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme != "s3" or not parts.netloc:
+        raise BadConfig(f"{uri} is no storage: use a directory, file:///PATH or s3://BUCKET/PREFIX")
+    if "@" in parts.netloc:
+        raise BadConfig(
+            f"s3://{parts.netloc.rpartition('@')[2]}{parts.path} was given with credentials, which "
+            "would be stored; leave them out, and give them in the environment or in ~/.aws"
+        )
+    if unknown := options.keys() - OPTIONS:
+        raise BadConfig(
+            f"a URI of S3 may name {', '.join(sorted(OPTIONS))} after `?`, not "
+            f"{', '.join(sorted(unknown))}"
+        )
+    filesystem = pyarrow.fs.S3FileSystem(
+        **options,
+        connect_timeout=CONNECT_SECONDS,
+        retry_strategy=pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        allow_delayed_open=True,  # a small file is one request
+    )
+    return filesystem, f"{parts.netloc}{parts.path}".rstrip("/")

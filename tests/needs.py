@@ -1,0 +1,24 @@
+"""What some tests need beside Python: a server, a browser. Skipped where it is absent.
+
+On a bare machine `make test` says how many tests were skipped, and why. Where the variable
+TACL_REQUIRE names what is needed (`postgres,browser`, as in `.ci/run`), absence is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+def need(what: str, found: T | None, advice: str) -> T:
+    """`found` itself. Skips the test, or fails it where `what` is required, when it is None."""
+    if found is not None:
+        return found
+    absent = f"there is no {what} here: {advice}"
+    if what in os.environ.get("TACL_REQUIRE", "").split(","):
+        pytest.fail(absent, pytrace=False)
+    pytest.skip(absent)
