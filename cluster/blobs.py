@@ -2,7 +2,8 @@
 
 A blob is there whole or not at all: locally it is written beside its place, flushed and renamed;
 an object store shows an object only after its upload ended. Putting the same bytes twice is
-harmless, so every put can be repeated. What is read whole is checked against its name.
+harmless, so every put can be repeated, also one whose answer was lost. What is read whole is
+checked against its name.
 """
 
 from __future__ import annotations
@@ -11,55 +12,73 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.fs
 
-from tacl.errors import CorruptBlob
+from cluster import steps
+from cluster.storage import Storage
+from tacl.errors import CorruptBlob, StorageUnavailable
 
 CHUNK = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of a store, as its directory lists it."""
+
+    digest: str
+    size: int  # bytes
+    modified: float  # seconds since 1970
 
 
 class Blobs:
     """A content-addressed store.
 
     Args:
-        uri: a directory, a `file://` URI, or any other URI that pyarrow.fs reads (`s3://...`).
-        cache: where blobs of a remote store are kept for `local_path`; a local store needs none.
+        uri: a directory, a `file://` URI, or `s3://BUCKET/PREFIX` (`cluster.storage`).
+        cache: a directory of this machine for files of a remote store; a local store needs none.
+            Whatever lies there may be deleted at any time.
+
+    Every method of a remote store raises StorageUnavailable when it does not answer.
     """
 
     def __init__(self, uri: str | Path, cache: Path | None = None) -> None:
-        text = str(uri)
-        source = text if "://" in text else Path(text).expanduser().resolve().as_uri()
-        self._filesystem, self._root = pyarrow.fs.FileSystem.from_uri(source)
-        self._local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
-        self._cache = None if cache is None or self._local else Blobs(cache)
+        self._storage = Storage(uri)
+        self._filesystem, self._root = self._storage.filesystem, self._storage.root
+        self._local = self._storage.is_local
+        self._checked: set[str] = set()  # files of the cache that this process has read whole
         if self._local:
-            Path(self._root).mkdir(parents=True, exist_ok=True)
+            self._cache = self
+        elif cache is not None:
+            self._cache = Blobs(cache)
+        else:
+            raise ValueError(f"{self._root} is remote: give Blobs a cache to get local paths")
 
     def put(self, data: Path | bytes) -> str:
         """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
         digest, size = _measure(data)
-        found = self._filesystem.get_file_info(self._place(digest))
-        if found.is_file and found.size == size:
-            return digest
-        if self._local:
-            self._put_local(digest, data)
-        else:
-            self._put_remote(digest, data)
+        if not self._has(digest, size):
+            if self._local:
+                self._put_local(digest, data)
+            else:
+                self._put_remote(digest, size, data)
         return digest
 
     def open(self, digest: str) -> BinaryIO:
         """A seekable binary file. CorruptBlob when there is none; its content is not checked."""
-        try:
-            return self._filesystem.open_input_file(self._place(digest))
-        except FileNotFoundError as error:
-            raise self._missing(digest) from error
+        with self._storage.reaching():
+            try:
+                return self._filesystem.open_input_file(self._place(digest))
+            except FileNotFoundError as error:
+                raise self._missing(digest) from error
 
     def read(self, digest: str) -> bytes:
         """All bytes, checked. CorruptBlob when missing or altered."""
-        with self.open(digest) as stream:
+        with self._storage.reaching(), self.open(digest) as stream:
             data = stream.read()
         self._require(digest, hashlib.sha256(data).hexdigest(), len(data))
         return data
@@ -67,34 +86,54 @@ class Blobs:
     def local_path(self, digest: str) -> Path:
         """A path on this machine to read the blob from; CorruptBlob when it is missing.
 
-        A blob of a remote store is downloaded into the cache and checked on the way; one that
-        lies here already is not read again: `verify` does that.
+        A blob of a remote store is downloaded into the cache, whose file is read whole and checked
+        once by every process. A local store's own file is not read: `verify` does that.
         """
+        path = Path(self._cache._place(digest))
         if self._local:
-            path = Path(self._place(digest))
             if not path.is_file():
                 raise self._missing(digest)
-            return path
-        if self._cache is None:
-            raise ValueError(f"{self._root} is remote: give Blobs a cache to get local paths")
-        if not self._cache.exists(digest):
-            self._cache.put(self.read(digest))
-        return self._cache.local_path(digest)
+        elif digest not in self._checked:
+            if not _is_sound(path, digest):
+                self._download(digest)
+            self._checked.add(digest)
+        return path
 
     def exists(self, digest: str) -> bool:
         """Whether a file of that name is there; its content is not checked."""
-        return self._filesystem.get_file_info(self._place(digest)).is_file
+        return self._has(digest, size=None)
 
     def verify(self, digest: str) -> None:
         """Read it all: CorruptBlob when missing, truncated or altered."""
         found, size = hashlib.sha256(), 0
-        with self.open(digest) as stream:
-            while chunk := stream.read(CHUNK):
-                found.update(chunk)
-                size += len(chunk)
+        for chunk in self._stream(digest):
+            found.update(chunk)
+            size += len(chunk)
         self._require(digest, found.hexdigest(), size)
 
-    def _put_local(self, digest: str, data: Path | bytes) -> None:
+    def stored(self) -> Iterator[Stored]:
+        """Every blob there is, in no order."""
+        everything = pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        with self._storage.reaching():
+            found = self._filesystem.get_file_info(everything)
+        for file in found:
+            if file.is_file and _is_digest(file.base_name):
+                yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
+
+    def remove(self, digest: str) -> None:
+        """Delete it, here and in the cache; harmless when it is not there."""
+        self._checked.discard(digest)
+        for blobs in {self, self._cache}:
+            with self._storage.reaching():
+                if blobs.exists(digest):
+                    blobs._filesystem.delete_file(blobs._place(digest))
+
+    def _has(self, digest: str, size: int | None) -> bool:
+        with self._storage.reaching():
+            found = self._filesystem.get_file_info(self._place(digest))
+        return found.is_file and size in (None, found.size)
+
+    def _put_local(self, digest: str, data: Path | bytes | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
         place.parent.mkdir(exist_ok=True)
         beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
@@ -103,22 +142,51 @@ class Blobs:
                 self._copy(digest, data, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
+            steps.reached("blob written")
             beside.rename(place)
         finally:
             beside.unlink(missing_ok=True)
         _flush_directory(place.parent)
+        steps.reached("blob stored")
 
-    def _put_remote(self, digest: str, data: Path | bytes) -> None:
-        place = self._place(digest)
-        self._filesystem.create_dir(place.rpartition("/")[0])
+    def _put_remote(self, digest: str, size: int, data: Path | bytes) -> None:
+        """Only bytes that cannot change any more are uploaded: closing the stream stores what it
+        had, and nothing may ever lie under another's digest."""
+        if isinstance(data, Path):
+            self._cache._put_local(digest, data)
+            data = self._cache.local_path(digest)
+            self._checked.add(digest)
         try:
-            with self._filesystem.open_output_stream(place) as stream:
-                self._copy(digest, data, stream)
-        except BaseException:
-            self._filesystem.delete_file(place)  # closing the stream stored what it had
+            with self._storage.reaching():
+                self._upload(digest, data)
+        except StorageUnavailable:
+            if not self._landed(digest, size):  # the answer alone may have been lost
+                raise
+
+    def _upload(self, digest: str, data: Path | bytes) -> None:
+        buffer = pa.py_buffer(data) if isinstance(data, bytes) else pa.memory_map(str(data))
+        with self._filesystem.open_output_stream(self._place(digest)) as stream:
+            stream.write(buffer if isinstance(data, bytes) else buffer.read_buffer())
+
+    def _landed(self, digest: str, size: int) -> bool:
+        if not self._has(digest, size):
+            return False
+        self.verify(digest)
+        return True
+
+    def _download(self, digest: str) -> None:
+        try:
+            self._cache._put_local(digest, self._stream(digest))
+        except CorruptBlob:
+            self.verify(digest)  # says it better, or finds that it was the way that was bad
             raise
 
-    def _copy(self, digest: str, data: Path | bytes, stream: BinaryIO) -> None:
+    def _stream(self, digest: str) -> Iterator[bytes]:
+        with self._storage.reaching(), self.open(digest) as stream:
+            while chunk := stream.read(CHUNK):
+                yield chunk
+
+    def _copy(self, digest: str, data: Path | bytes | Iterator[bytes], stream: BinaryIO) -> None:
         copied = hashlib.sha256()
         for chunk in _chunks(data):
             copied.update(chunk)
@@ -151,13 +219,26 @@ def _measure(data: Path | bytes) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _chunks(data: Path | bytes) -> Iterator[bytes]:
+def _chunks(data: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
     if isinstance(data, bytes):
         yield data
-        return
-    with data.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            yield chunk
+    elif isinstance(data, Path):
+        with data.open("rb") as stream:
+            while chunk := stream.read(CHUNK):
+                yield chunk
+    else:
+        yield from data
+
+
+def _is_sound(path: Path, digest: str) -> bool:
+    try:
+        return _measure(path)[0] == digest
+    except FileNotFoundError:
+        return False
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == 64 and set(name) <= set("0123456789abcdef")
 
 
 def _flush_directory(folder: Path) -> None:
