@@ -138,13 +138,14 @@ def train(
     config: TrainConfig,
     *,
     start_step: int = 0,
-    on_step: Callable[[StepRecord], None] | None = None,
+    on_step: Callable[[StepRecord], bool | None] | None = None,
 ) -> None:
     """Trains the engine's module in place, from `start_step` to `config.steps`.
 
     An ordinary module is trained by the same loop; its tangent is zero, and a penalty is refused.
     `known(step)` gives the stores of the OTHER tasks, the generic one included, in the order of
-    their arrival; it is asked once before every optimizer step. `on_step` is called after it.
+    their arrival; it is asked once before every optimizer step. `on_step` is called after it, and
+    training ends there when it answers True.
     """
     head = head.to(engine.device)
     if engine.module.regime == "ordinary" and config.penalty != "none":
@@ -171,9 +172,9 @@ def train(
             penalty_sum += float(penalty.detach()) * engine.world_size
         rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
         norm = engine.step(rate)
-        if on_step is not None:
-            seen = penalty_sum if stores else None
-            on_step(StepRecord(step, loss_sum, seen, norm, rate))
+        seen = penalty_sum if stores else None
+        if on_step is not None and on_step(StepRecord(step, loss_sum, seen, norm, rate)):
+            return
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,189 @@
+"""Learning the coefficients of a composition: recipes, the loop's last words, blocks to keep.
+
+The loop is `tacl.train`: a ScaledEncoder is its module, a Head, JointHead or Entropy its loss.
+The published recipes count epochs over thousands of rows. AdamW moves a coefficient by at most
+about its rate per step, so on little data the rate is raised until steps x rate is at least 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacl.backbone import Backbone
+from tacl.compose.scaled import ScaledEncoder
+from tacl.config import TrainConfig
+from tacl.data import Labelled, evaluation_batches, sample_rows
+from tacl.heads import RowLoss
+from tacl.params import Params
+from tacl.train import PlainEngine, StepRecord, train
+
+Use = Literal["addition", "negation", "few-shot", "test-time", "peft"]
+REACH = 3.0  # steps x rate: how far a coefficient can go
+EPOCHS = {"addition": 20, "negation": 20, "few-shot": 10, "test-time": 10, "peft": 10}
+RATES = {"addition": 1e-3, "negation": 1e-3, "few-shot": 1e-1, "test-time": 1e-3, "peft": 1e-1}
+LEAST_BATCHES = 10  # in an epoch over few shots, which are repeated
+CHECKS = 20
+INADMISSIBLE = -math.inf
+
+
+def learning_config(
+    use: Use, rows: int, seed: int, batch: int = 16, steps: int | None = None
+) -> TrainConfig:
+    """aTLAS's recipe for `rows` rows (arXiv 2407.02880, appendix A)."""
+    epoch = max(rows // batch, LEAST_BATCHES if use in ("few-shot", "peft") else 1)
+    steps = steps or EPOCHS[use] * epoch
+    return TrainConfig(
+        steps=steps,
+        learning_rate=max(RATES[use], REACH / steps),
+        strength=0.0,
+        seed=seed,
+        trainable=(),
+        batch=batch,
+        penalty="none",
+    )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """coefficients: lambda [T, B, K], or [T, 1, K] for whole vectors, B in the order of `blocks`.
+
+    `score` is that of the step the coefficients are of; None where nothing chose a step.
+    """
+
+    coefficients: Tensor
+    blocks: tuple[str, ...]
+    score: float | None
+    step: int
+    losses: list[float]
+
+
+def learn(
+    module: ScaledEncoder,
+    backbone: Backbone,
+    loss: RowLoss,
+    data: Labelled,
+    config: TrainConfig,
+    *,
+    l1: float = 0.0,
+    score: Callable[[Params], float] | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> Learned:
+    """Learns the module's coefficients in place and leaves the best there.
+
+    `score` judges a composed tau on validation rows, at the start and about 20 times; the best
+    wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the last step
+    stands. `l1` draws deviations to exactly zero.
+    """
+    best = _Best(module, score, every=max(1, config.steps // CHECKS), last=config.steps - 1)
+    best.look(step=-1)
+    losses: list[float] = []
+
+    def after(record: StepRecord) -> bool:
+        losses.append(record.loss)
+        if on_step is not None:
+            on_step(record)
+        return best.look(record.step)
+
+    engine = Shrinking(module, config, l1)
+    train(engine, backbone, loss, data, lambda step: (), config, on_step=after)
+    return best.settle(losses)
+
+
+class Shrinking(PlainEngine[ScaledEncoder]):
+    """AdamW, then the proximal step of l1 |deviation|_1: what is of little use becomes zero.
+
+    The step is taken in Adam's own metric, so that where it comes to rest a coefficient is zero
+    exactly where |dL/dlambda| is below l1.
+    """
+
+    def __init__(self, module: ScaledEncoder, config: TrainConfig, l1: float) -> None:
+        super().__init__(module, config)
+        self.l1 = l1
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> float:
+        norm = super().step(learning_rate)
+        if self.l1:
+            deviation, group = self.module.deviation, self.optimizer.param_groups[0]
+            state = self.optimizer.state[deviation]
+            second = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
+            reach = learning_rate * self.l1 / (second.sqrt() + group["eps"])
+            deviation.copy_(deviation.sign() * (deviation.abs() - reach).clamp_min(0))
+        return norm
+
+
+class _Best:
+    """The deviation with the best score so far; without a score, the last one."""
+
+    def __init__(
+        self, module: ScaledEncoder, score: Callable[[Params], float] | None, every: int, last: int
+    ) -> None:
+        self.module, self.score, self.every, self.last = module, score, every, last
+        self.value, self.step, self.deviation = -math.inf, -1, module.deviation.detach().clone()
+
+    def look(self, step: int) -> bool:
+        """Whether learning should end here."""
+        if self.score is None or ((step + 1) % self.every and step != self.last):
+            return False
+        value = self.score(self.module.tau_dict())
+        if value > self.value:
+            self.value, self.step = value, step
+            self.deviation = self.module.deviation.detach().clone()
+        return value == INADMISSIBLE
+
+    @torch.no_grad()
+    def settle(self, losses: list[float]) -> Learned:
+        if self.score is not None:
+            self.module.deviation.copy_(self.deviation)
+        step, value = (len(losses) - 1, None) if self.score is None else (self.step, self.value)
+        found = self.module.coefficients().detach().cpu()
+        return Learned(found, tuple(self.module.blocks), value, step, losses)
+
+
+# -- block selection
+
+
+def loss_gradient(
+    module: ScaledEncoder, backbone: Backbone, loss: RowLoss, data: Labelled, batch: int = 16
+) -> Tensor:
+    """dL/dlambda where the module is, over all rows: [T, B, K]."""
+    loss, device = loss.to(module.deviation.device), module.deviation.device
+    module.zero_grad()
+    for rows in evaluation_batches(data.items, batch):
+        features_BD, tangent_BD = module(backbone.collate([data.items[row] for row in rows]))
+        found = loss.losses(features_BD + tangent_BD, data.labels[rows].to(device))
+        (found.sum() / len(data)).backward()
+    gradient = module.deviation.grad
+    assert gradient is not None
+    found_TBK = gradient.detach().clone()
+    module.zero_grad()
+    return found_TBK
+
+
+def blockwise(gradient_TBK: Tensor, most: int) -> Tensor:
+    """kept_TB: for every block the `most` vectors with the largest |dL/dlambda| (section 5.4)."""
+    size_TB = gradient_TBK.abs().sum(2)
+    order_TB = size_TB.argsort(dim=0, descending=True, stable=True).argsort(dim=0)
+    return (order_TB < most).float()
+
+
+def vectorwise(gradient_TBK: Tensor, most: int) -> Tensor:
+    """kept_TB: the `most` vectors with the largest sum of |dL/dlambda| over blocks, whole."""
+    return blockwise(gradient_TBK.abs().sum((1, 2), keepdim=True), most).expand(
+        -1, gradient_TBK.shape[1]
+    )
+
+
+def at_random(vectors: int, blocks: int, most: int, seed: int) -> Tensor:
+    """kept_TB: for every block `most` vectors by seed."""
+    kept_TB = torch.zeros(vectors, blocks)
+    for block in range(blocks):
+        rows = sample_rows(range(vectors), most, seed * blocks + block)
+        kept_TB[rows, block] = 1
+    return kept_TB

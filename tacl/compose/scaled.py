@@ -1,0 +1,111 @@
+"""The encoder at theta0 + sum_t Lambda_t tau_t, with the coefficients as its only parameters.
+
+What aTLAS (arXiv 2407.02880) and AdaMerging (2310.02575) train. It is a module as `train` knows
+them: ordinary vectors move theta, linearized ones the tangent, and the loop is the same.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tacl.backbone import Backbone
+from tacl.compose.arithmetic import require_one_model
+from tacl.compose.scaling import composed_block, random_parts
+from tacl.errors import BadConfig, BaseMismatch
+from tacl.params import Params
+from tacl.theta0 import Batch, FrozenEncoder
+from tacl.vectors import TaskVector
+
+
+class ScaledEncoder(FrozenEncoder):
+    """lambda = start_t + deviation; the deviation, [T, B, K] from zero, is what is learned.
+
+    Args:
+        start: one number for each vector: 0 to learn which vectors are of use at all, the recipe's
+            coefficient to learn how to deviate from a sum that works already (tauJp vectors).
+        whole: one coefficient for each vector instead of one for each (vector, block).
+        parts: K coefficients for each (vector, block), over entries dealt at random by `seed`.
+
+    Raises MixedRegimes, BaseMismatch, BadRecipe, BadConfig.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        vectors: Sequence[TaskVector],
+        start: Sequence[float] | None = None,
+        *,
+        whole: bool = False,
+        parts: int = 1,
+        seed: int = 0,
+    ) -> None:
+        require_one_model(vectors)
+        if vectors[0].base != backbone.digest:
+            raise BaseMismatch(
+                f"{vectors[0].task} belongs to the base {vectors[0].base[:12]}, and this encoder "
+                f"is {backbone.digest[:12]}"
+            )
+        if not 1 <= parts <= 256:
+            raise BadConfig(f"{parts} parts of a block; there may be 1 to 256")
+        super().__init__(backbone.encoder, sorted({n for v in vectors for n in v.blocks}))
+        self.regime = vectors[0].regime
+        self.vectors = tuple(vectors)
+        start = [0.0] * len(vectors) if start is None else start
+        size = (len(vectors), 1 if whole else len(self.blocks), parts)
+        device = self.theta0(self.blocks[0]).device
+        self.deviation = nn.Parameter(torch.zeros(size, device=device))
+        self.register_buffer("start_T", torch.tensor(start, device=device), persistent=False)
+        self.register_buffer("kept_TB", torch.ones(size[:2], device=device), persistent=False)
+        self._parts = {name: self._part(name, parts, seed) for name in self.blocks}
+
+    def _part(self, name: str, parts: int, seed: int) -> Tensor | None:
+        theta0 = self.theta0(name)
+        name_seed = zlib.crc32(f"{seed} {name}".encode())
+        return (
+            None if parts == 1 else random_parts(theta0.shape, parts, name_seed).to(theta0.device)
+        )
+
+    def keep(self, kept_TB: Tensor) -> None:
+        """Only coefficients with a 1 are learned; the others stay at the vector's start."""
+        self.kept_TB = kept_TB.to(self.deviation.device, torch.float32)
+
+    def coefficients(self) -> Tensor:
+        """lambda, [T, B, K], or [T, 1, K] for whole vectors."""
+        kept_TB1 = self.get_buffer("kept_TB").unsqueeze(2)
+        return self.get_buffer("start_T").view(-1, 1, 1) + kept_TB1 * self.deviation
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features, tangent) [B, D]; they add up to the features of the composed model."""
+        if self.regime == "linearized":
+            return self.linearized_at(self._composed(torch.zeros_like), batch)
+        features_BD = self.ordinary_at(self._composed(lambda theta0: theta0), batch)
+        return features_BD, torch.zeros_like(features_BD)
+
+    def _composed(self, origin, only: Sequence[int] | None = None) -> Params:
+        lambda_TBK = self.coefficients()
+        if lambda_TBK.shape[1] == 1:
+            lambda_TBK = lambda_TBK.expand(-1, len(self.blocks), -1)
+        chosen = range(len(self.vectors)) if only is None else only
+        return {
+            name: composed_block(
+                origin(self.theta0(name)),
+                lambda_TBK[list(chosen), index],
+                [self.vectors[t].blocks.get(name) for t in chosen],
+                self._parts[name],
+            )
+            for index, name in enumerate(self.blocks)
+        }
+
+    @torch.no_grad()
+    def tau_dict(self) -> Params:
+        """sum_t Lambda_t tau_t: evaluate it like any other tau."""
+        return self._composed(torch.zeros_like)
+
+    @torch.no_grad()
+    def scaled_vector(self, t: int) -> Params:
+        """Lambda_t tau_t alone, for instance to measure its tau_jp again."""
+        return self._composed(torch.zeros_like, [t])
