@@ -1,6 +1,8 @@
 """Task vectors as they are kept: what one task changed, block by block, in a file of tensors.
 
-A block is dense, low-rank or quantised; all become dense float32 when they are used.
+A block is dense, low-rank or quantised; all become dense float32 when they are used: whole, or a
+few of their rows [O, I] at a time (O is the first axis, I all others; a vector is one row), so that
+many vectors can be added up without a dense copy of any.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ class Dense:
     def dense(self) -> Tensor:
         return self.value.float()
 
+    def rows(self, some: slice) -> Tensor:
+        return as_rows(self.value)[some].float()
+
     def parts(self) -> Params:
         return {"value": self.value}
 
@@ -51,7 +56,7 @@ class Dense:
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """left_OR @ right_RI, seen in `shape` (O first, the rest is I)."""
+    """left_OR @ right_RI, seen in `shape`."""
 
     left_OR: Tensor
     right_RI: Tensor
@@ -61,11 +66,14 @@ class LowRank:
     @staticmethod
     def of(value: Tensor, rank: int) -> LowRank:
         """The closest block of this rank (truncated singular value decomposition)."""
-        u, s, v = torch.linalg.svd(_rows(value).float(), full_matrices=False)
+        u, s, v = torch.linalg.svd(as_rows(value).float(), full_matrices=False)
         return LowRank(u[:, :rank] * s[:rank], v[:rank].contiguous(), tuple(value.shape))
 
     def dense(self) -> Tensor:
-        return (self.left_OR.float() @ self.right_RI.float()).view(self.shape)
+        return self.rows(slice(None)).view(self.shape)
+
+    def rows(self, some: slice) -> Tensor:
+        return self.left_OR[some].float() @ self.right_RI.float()
 
     def parts(self) -> Params:
         return {"left": self.left_OR, "right": self.right_RI}
@@ -77,7 +85,7 @@ class LowRank:
 
 @dataclass(frozen=True, eq=False)
 class Quantised:
-    """int8 codes_OI times one float32 scale per row O, seen in `shape`; a vector is one row."""
+    """int8 codes_OI times one float32 scale per row O, seen in `shape`."""
 
     codes_OI: Tensor
     scales_O: Tensor
@@ -87,14 +95,17 @@ class Quantised:
     @staticmethod
     def of(value: Tensor) -> Quantised:
         """Symmetric rounding; the error of an entry is at most half of its row's scale."""
-        rows_OI = _rows(value).float()
+        rows_OI = as_rows(value).float()
         scales_O = rows_OI.abs().amax(1) / 127
         steps_O1 = torch.where(scales_O > 0, scales_O, 1).unsqueeze(1)
         codes_OI = (rows_OI / steps_O1).round().to(torch.int8)
         return Quantised(codes_OI, scales_O, tuple(value.shape))
 
     def dense(self) -> Tensor:
-        return (self.codes_OI.float() * self.scales_O.unsqueeze(1)).view(self.shape)
+        return self.rows(slice(None)).view(self.shape)
+
+    def rows(self, some: slice) -> Tensor:
+        return self.codes_OI[some].float() * self.scales_O[some].unsqueeze(1)
 
     def parts(self) -> Params:
         return {"codes": self.codes_OI, "scales": self.scales_O}
@@ -195,5 +206,6 @@ def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TaskVe
     return TaskVector(head["task"], head["base"], head["regime"], blocks)
 
 
-def _rows(value: Tensor) -> Tensor:
+def as_rows(value: Tensor) -> Tensor:
+    """[O, I]: the first axis, and all others."""
     return value.reshape(1, -1) if value.ndim < 2 else value.flatten(1)

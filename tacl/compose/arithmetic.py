@@ -10,7 +10,7 @@ from torch import Tensor
 from tacl.compose.terms import Term, parse_recipe, parse_term
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.params import Params
-from tacl.vectors import TaskVector
+from tacl.vectors import Block, TaskVector, as_rows
 
 __all__ = [
     "Term",
@@ -20,21 +20,42 @@ __all__ = [
     "parse_term",
     "require_additions",
     "require_one_model",
+    "sum_blocks",
 ]
 
+PIECE = 2**18  # entries of a piece of a sum: 1 MB
 
-def composed(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+
+def composed(
+    vectors: Sequence[TaskVector], coefficients: Sequence[float], out: Params | None = None
+) -> Params:
     """sum_t c_t tau_t, dense float32; a block that a vector does not have is zero in it.
 
     Vectors are added in the order of their digests, so that a recipe's model does not depend, not
-    even in its last bit, on the order in which the recipe was written.
+    even in its last bit, on the order in which the recipe was written. `out` is an earlier sum of
+    the same blocks whose memory is used again.
     """
-    require_one_model(vectors)
-    terms = zip(coefficients, vectors, strict=True)
     total: Params = {}
-    for coefficient, vector in sorted(terms, key=lambda term: (term[1].digest, term[0])):
-        _accumulate(total, coefficient, vector)
+    for name, shape, terms in _terms(vectors, coefficients):
+        total[name] = torch.empty(shape) if out is None else out[name]
+        sum_blocks(total[name], [(c, block) for c, block in terms if block is not None])
     return total
+
+
+def sum_blocks(out: Tensor, terms: Sequence[tuple[float, Block]]) -> None:
+    """out = sum_t c_t tau_t of one block, at least one term, in one pass over the vectors.
+
+    A piece of `out` stays in the processor's cache while the vectors' rows are added to it: every
+    vector is read once from memory, the sum is written once, and no scaled copy is made.
+    """
+    out_OI = as_rows(out)
+    rows = max(1, PIECE // max(1, out_OI.shape[1]))
+    for start in range(0, len(out_OI), rows):
+        some = slice(start, start + rows)
+        piece, ((first, block), *others) = out_OI[some], terms
+        torch.mul(block.rows(some), first, out=piece)
+        for coefficient, block in others:
+            piece.add_(block.rows(some), alpha=coefficient)
 
 
 def block_terms(
@@ -44,19 +65,9 @@ def block_terms(
 
     Zeros where a vector has no such block. In the order of the vectors' digests, as in `composed`.
     """
-    require_one_model(vectors)
-    pairs = zip(coefficients, vectors, strict=True)
-    ordered = sorted(pairs, key=lambda term: (term[1].digest, term[0]))
-    names = dict.fromkeys(name for _, vector in ordered for name in vector.blocks)
-    for name in names:
-        shapes = {tuple(v.blocks[name].shape) for _, v in ordered if name in v.blocks}
-        if len(shapes) > 1:
-            raise BadRecipe(f"block {name} has the shapes {sorted(shapes)} in these vectors")
-        zeros = torch.zeros(shapes.pop())
-        yield (
-            name,
-            [c * v.blocks[name].dense() if name in v.blocks else zeros for c, v in ordered],
-        )
+    for name, shape, terms in _terms(vectors, coefficients):
+        zeros = torch.zeros(shape)
+        yield name, [zeros if block is None else c * block.dense() for c, block in terms]
 
 
 def require_additions(coefficients: Sequence[float], method: str) -> None:
@@ -87,15 +98,16 @@ def require_one_model(vectors: Sequence[TaskVector]) -> None:
             )
 
 
-def _accumulate(total: Params, coefficient: float, vector: TaskVector) -> None:
-    for name, block in vector.blocks.items():
-        value = block.dense()
-        if name not in total:
-            total[name] = coefficient * value
-        elif total[name].shape != value.shape:
-            raise BadRecipe(
-                f"block {name} of {vector.task} has shape {tuple(value.shape)}, "
-                f"and {tuple(total[name].shape)} in the other vectors"
-            )
-        else:
-            total[name].add_(value, alpha=coefficient)
+def _terms(
+    vectors: Sequence[TaskVector], coefficients: Sequence[float]
+) -> Iterator[tuple[str, tuple[int, ...], list[tuple[float, Block | None]]]]:
+    """(block, its shape, [(c_t, tau_t,b)]) in the order of the vectors' digests."""
+    require_one_model(vectors)
+    pairs = zip(coefficients, vectors, strict=True)
+    ordered = sorted(pairs, key=lambda term: (term[1].digest, term[0]))
+    for name in dict.fromkeys(name for _, vector in ordered for name in vector.blocks):
+        terms = [(c, vector.blocks.get(name)) for c, vector in ordered]
+        shapes = {tuple(block.shape) for _, block in terms if block is not None}
+        if len(shapes) > 1:
+            raise BadRecipe(f"block {name} has the shapes {sorted(shapes)} in these vectors")
+        yield name, shapes.pop(), terms

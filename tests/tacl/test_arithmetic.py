@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacl.compose import arithmetic
 from tacl.compose.arithmetic import Term, composed, parse_recipe, parse_term
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
-from tacl.vectors import TaskVector
+from tacl.vectors import Block, Dense, LowRank, Quantised, TaskVector
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,21 @@ def test_a_block_that_a_vector_does_not_have_is_zero_in_it() -> None:
     one, two = vector(1, w=4), vector(2, w=4, extra=2)
     total = composed([one, two], [1.0, 3.0])
     torch.testing.assert_close(total["extra"], 3 * two.to_params()["extra"])
+
+
+def test_a_sum_by_pieces_is_the_plain_sum_for_every_kind_of_block(monkeypatch) -> None:
+    monkeypatch.setattr(arithmetic, "PIECE", 10)  # two rows of five, and a last one alone
+    kinds = (Dense, lambda x: Dense(x.bfloat16()), Quantised.of, lambda x: LowRank.of(x, 2))
+    for shape in ((7, 5), (3, 5, 1, 2), (23,), ()):
+        blocks: list[Block] = [kind(torch.randn(shape)) for kind in kinds if shape or kind is Dense]
+        vectors = [TaskVector(f"t{i}", "b", "linearized", {"w": b}) for i, b in enumerate(blocks)]
+        cs = [1.0, -0.5, 0.25, 3.0][: len(vectors)]
+        expected = sum(c * b.dense() for c, b in zip(cs, blocks, strict=True))
+        reused = {"w": torch.full(shape, torch.nan)}
+        again = composed(vectors, cs, out=reused)
+        assert again["w"] is reused["w"]
+        close(again, {"w": expected})  # pyright: ignore[reportArgumentType]
+        assert torch.equal(again["w"], composed(vectors, cs)["w"])
 
 
 def test_the_vectors_themselves_are_not_changed() -> None:
