@@ -1,0 +1,114 @@
+"""Test-time adaptation of coefficients without labels: unsupervised FixMatch (arXiv 2407.02880).
+
+Trusted rows are, for each class, the top min(N / C, 100) by zero-shot score; they make a quarter of
+each batch. The rest are judged by what the model says of a weak change of them: where it is surer
+than a threshold, which rises from 0.9 to 1, its answer is the label of a strong change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tacl.augment import Strength, augmented
+from tacl.backbone import Backbone, Item
+from tacl.compose.learning import Learned, Shrinking
+from tacl.compose.scaled import ScaledEncoder
+from tacl.config import TrainConfig, schedule
+from tacl.data import batch_rows, evaluation_batches
+from tacl.heads import Head
+from tacl.train import StepRecord
+
+MOST_TRUSTED = 100
+THRESHOLD = 0.9
+TRUSTED_SHARE = 4  # one row in so many
+
+
+def ufm(
+    module: ScaledEncoder,
+    backbone: Backbone,
+    head: Head,
+    items: Sequence[Item],
+    config: TrainConfig,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> Learned:
+    """Learns the module's coefficients in place from unlabelled inputs of the new task."""
+    head, losses = head.to(module.deviation.device), []
+    rows_K, labels_K = trusted(_logits(module, backbone, head, items).softmax(-1))
+    engine = Shrinking(module, config, l1=0.0)
+    for step in range(config.steps):
+        sure = [rows_K[i] for i in _batch(len(rows_K), _quarter(config), config, step)]
+        labels = [labels_K[i] for i in _batch(len(rows_K), _quarter(config), config, step)]
+        rest = _batch(len(items), config.batch - _quarter(config), config, step)
+        pseudo, kept = _pseudo_labels(module, backbone, head, items, rest, config, step)
+        batch = _changed(items, sure, "weak", config.seed, step)
+        batch += _changed(items, kept, "strong", config.seed, step)
+        features_BD, tangent_BD = module(backbone.collate(batch))
+        targets_B = torch.tensor([*labels, *pseudo], device=features_BD.device)
+        row_losses_B = head.losses(features_BD + tangent_BD, targets_B)
+        n = len(sure)
+        loss = row_losses_B[:n].mean() + row_losses_B[n:].sum() / len(rest)
+        engine.backward(loss)
+        rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
+        norm = engine.step(rate)
+        losses.append(float(loss.detach()))
+        if on_step is not None:
+            on_step(StepRecord(step, losses[-1], None, norm, rate))
+    found = module.coefficients().detach().cpu()
+    return Learned(found, tuple(module.blocks), None, config.steps - 1, losses)
+
+
+def trusted(probabilities_NC: Tensor, most: int = MOST_TRUSTED) -> tuple[list[int], list[int]]:
+    """(rows, their labels): of each class the rows to which it gives the largest probability."""
+    rows, classes = probabilities_NC.shape
+    count = max(1, min(rows // classes, most))
+    top_KC = probabilities_NC.topk(count, dim=0).indices
+    labels_KC = torch.arange(classes).expand(count, -1)
+    return top_KC.T.flatten().tolist(), labels_KC.T.flatten().tolist()
+
+
+def _pseudo_labels(
+    module: ScaledEncoder,
+    backbone: Backbone,
+    head: Head,
+    items: Sequence[Item],
+    rows: Sequence[int],
+    config: TrainConfig,
+    step: int,
+) -> tuple[list[int], list[int]]:
+    """(labels, rows) of those where the model is surer than the threshold of this step."""
+    threshold = THRESHOLD + (1 - THRESHOLD) * step / max(1, config.steps - 1)
+    weak = _changed(items, rows, "weak", config.seed, step)
+    best = _logits(module, backbone, head, weak).softmax(-1).max(-1)
+    sure = (best.values >= threshold).nonzero().flatten().tolist()
+    return best.indices[sure].tolist(), [rows[i] for i in sure]
+
+
+@torch.no_grad()
+def _logits(module: ScaledEncoder, backbone: Backbone, head: Head, items: Sequence[Item]) -> Tensor:
+    """[N, C] on the CPU, in the items' order."""
+    batches = evaluation_batches(items, 64)
+    passes = [module(backbone.collate([items[row] for row in rows])) for rows in batches]
+    place = torch.tensor([row for rows in batches for row in rows]).argsort()
+    return torch.cat([head.logits(f + tangent).cpu() for f, tangent in passes])[place]
+
+
+def _changed(
+    items: Sequence[Item], rows: Sequence[int], strength: Strength, seed: int, step: int
+) -> list[Item]:
+    """A change of a row depends on (seed, step, row, strength) alone."""
+    changed = []
+    for row in rows:
+        random = torch.Generator().manual_seed(hash((seed, step, row, strength == "weak")) % 2**63)
+        changed.append(augmented(items[row], strength, random))
+    return changed
+
+
+def _quarter(config: TrainConfig) -> int:
+    return max(1, config.batch // TRUSTED_SHARE)
+
+
+def _batch(rows: int, batch: int, config: TrainConfig, step: int) -> list[int]:
+    return batch_rows(rows, max(1, batch), config.seed, step)
