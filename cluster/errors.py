@@ -32,6 +32,9 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.BadRecipe: (34, 422),
     e.MixedRegimes: (35, 409),
     e.NoComposition: (36, 409),
+    e.Inexact: (39, 409),
+    e.AliasMoved: (37, 409),
+    e.Erased: (38, 410),
     # running
     e.RunFailed: (40, 500),
     e.NotPlaceable: (41, 409),

@@ -79,8 +79,20 @@ class BadCheckpoint(TaclError):
     """A checkpoint or adapter is not there, cannot be read, or does not fit the base."""
 
 
+class Inexact(TaclError):
+    """A model was asked for in a form that answers otherwise than it does, by too much."""
+
+
 class NoComposition(TaclError):
     """A question was asked before a model was composed."""
+
+
+class AliasMoved(TaclError):
+    """An alias was moved by somebody else since it was looked at: compare and swap failed."""
+
+
+class Erased(TaclError):
+    """What was asked for was erased at its owner's wish, and cannot come back."""
 
 
 class CorruptBlob(TaclError):

@@ -33,23 +33,27 @@ TRAINABLE = (  # everything but class and position embeddings
 
 def load(spec: BaseSpec) -> Backbone:
     """Raises BaseNotFound when there is nothing to load, BadBase when it cannot be used."""
-    import open_clip
-
-    with _access(spec) as where:
-        model = _create(spec, where)
-        tokenizer = open_clip.get_tokenizer(_library_name(spec))
-    return _backbone(spec, model, tokenizer)
+    return _backbone(spec, *whole_model(spec))
 
 
 def load_embedded(spec: BaseSpec) -> Backbone:
     """The small encoder that is shipped with the package."""
-    from tacl import embedded
-
-    model, tokenizer = embedded.load()
-    backbone = _backbone(spec, model, tokenizer)
+    backbone = _backbone(spec, *whole_model(spec))
     if spec.size not in (None, backbone.inputs.description()["size"]):
         raise BadBase(f"base {spec}: the embedded encoder has its own size; write `embedded`")
     return backbone
+
+
+def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
+    """The library's model, both towers, and its tokenizer; raises as `load`."""
+    import open_clip
+
+    if spec.scheme == "embedded":
+        from tacl import embedded
+
+        return embedded.load()
+    with _access(spec) as where:
+        return _create(spec, where), open_clip.get_tokenizer(_library_name(spec))
 
 
 def _library_name(spec: BaseSpec) -> str:

@@ -58,8 +58,9 @@ class SentenceEncoder(nn.Module):
 
 def load(spec: BaseSpec) -> Backbone:
     """Raises BaseNotFound when there is nothing to load, BadBase when it cannot be used."""
-    with _access(spec) as where:
-        model, tokenizer, pooling = _read(spec, where)
+    model, tokenizer, pooling = whole_model(spec)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None  # features are pooled here; an unused block must not be part of theta0
     encoder = SentenceEncoder(model, pooling)
     inputs = Texts(tokenizer, spec.size or MAX_TOKENS)
     _require_positions(spec, model, inputs.size)
@@ -71,6 +72,12 @@ def load(spec: BaseSpec) -> Backbone:
 
     variant = f"pooling={pooling}"
     return Backbone(spec, encoder, inputs, trainable, LOGIT_SCALE, TEMPLATES, tower, variant)
+
+
+def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
+    """The library's model, its tokenizer and how tokens are pooled; raises as `load`."""
+    with _access(spec) as where:
+        return _read(spec, where)
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
@@ -86,7 +93,7 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     return hub.within_reach()
 
 
-def _read(spec: BaseSpec, where: str) -> tuple[nn.Module, Any, str]:
+def _read(spec: BaseSpec, where: str) -> tuple[Any, Any, str]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
@@ -128,9 +135,9 @@ def _require_text_encoder(spec: BaseSpec, model: Any) -> None:
 
 
 def _require_weights(spec: BaseSpec, where: str, model: Any, report: Any) -> None:
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # features are pooled here; an unused block must not be part of theta0
     missing = sorted(k for k in report["missing_keys"] if not k.startswith("pooler."))
+    if len(missing) < len(report["missing_keys"]):
+        model.pooler = None  # it was never trained
     if missing:
         raise BadBase(
             f"base {spec}: the weights in {where} lack {len(missing)} parameters of "

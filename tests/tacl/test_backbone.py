@@ -24,8 +24,7 @@ from safetensors.torch import load_file, save_file
 from tacl.backbone import Backbone, BaseSpec, hub, load_backbone
 from tacl.backbone.inputs import Images
 from tacl.errors import BadBase, BadSample, BaseNotFound, ModalityMismatch
-
-CORPUS = ["the cat sat on the mat", "a dog ran over the road", "what is in a name"] * 20
+from tests import bases
 
 
 def png(array: np.ndarray | None = None, width: int = 40, height: int = 32) -> bytes:
@@ -36,79 +35,19 @@ def png(array: np.ndarray | None = None, width: int = 40, height: int = 32) -> b
     return buffer.getvalue()
 
 
-def tokenizer(folder: Path, **special: str) -> int:
-    """A word-piece tokenizer trained on the corpus, saved to the folder; the size of its words."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    words.normalizer = normalizers.BertNormalizer(lowercase=True)  # pyright: ignore
-    words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=120, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False
-    )
-    words.train_from_iterator(CORPUS, trainer)
-    if special:
-        ends: Any = [("[CLS]", 2), ("[SEP]", 3)]
-        words.post_processor = processors.TemplateProcessing(  # pyright: ignore
-            single="[CLS] $A [SEP]", special_tokens=ends
-        )
-    fast = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", **special)
-    fast.save_pretrained(folder)
-    return len(fast)
-
-
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("bert")
-    ends = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=tokenizer(folder, **ends),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=160,
-    )
-    BertModel(config).save_pretrained(folder)
-    return folder
+    return bases.bert(tmp_path_factory.mktemp("bert"))
 
 
 @pytest.fixture(scope="session")
 def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    folder = tmp_path_factory.mktemp("gpt2")
-    torch.manual_seed(0)
-    size = tokenizer(folder)
-    config = GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_positions=128)
-    GPT2LMHeadModel(config).save_pretrained(folder)
-    return folder
-
-
-VISION = {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8}
-TEXT = {"context_length": 16, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
-
-
-def clip_folder(folder: Path, vision: dict[str, Any]) -> Path:
-    import open_clip
-
-    torch.manual_seed(0)
-    settings = {"embed_dim": 12, "vision_cfg": vision, "text_cfg": TEXT}
-    preprocessing = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.1]}
-    config = {"model_cfg": settings, "preprocess_cfg": preprocessing}
-    (folder / "open_clip_config.json").write_text(json.dumps(config))
-    model = open_clip.CLIP(**settings)
-    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
-    return folder
+    return bases.gpt2(tmp_path_factory.mktemp("gpt2"))
 
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return clip_folder(tmp_path_factory.mktemp("clip"), VISION)
+    return bases.clip(tmp_path_factory.mktemp("clip"))
 
 
 @pytest.fixture(scope="session")
@@ -287,7 +226,7 @@ def test_clip_trains_all_but_its_lookup_tables(clip: Path) -> None:
 
 def test_clip_residual_networks_too(tmp_path: Path) -> None:
     vision = {"image_size": 64, "layers": [1, 1, 1, 1], "width": 8, "patch_size": None}
-    backbone = load_backbone(f"open_clip:{clip_folder(tmp_path, vision)}")
+    backbone = load_backbone(f"open_clip:{bases.clip(tmp_path, vision)}")
     item = backbone.prepare(png())
     assert backbone.encoder(backbone.collate([item])).shape == (1, 12)
     assert frozen(backbone) == {"attnpool.positional_embedding"}

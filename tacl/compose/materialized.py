@@ -1,0 +1,44 @@
+"""theta0 + tau as one ordinary model: what other libraries can run, in one plain forward.
+
+For vectors that were trained in the linearized model this is an approximation, f(x; theta0 + tau)
+in place of f(x; theta0) + J(x) tau: it is worth what its measured accuracy says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tacl.backbone import Backbone, Item
+from tacl.data import evaluation_batches
+from tacl.params import Params
+
+
+def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:
+    """theta0 + tau, every parameter and buffer of the encoder by name.
+
+    Raises ValueError when `tau` names what the encoder does not have, or in another shape.
+    """
+    theta = {name: value.detach() for name, value in encoder.state_dict().items()}
+    for name, change in tau.items():
+        if name not in theta or theta[name].shape != change.shape:
+            raise ValueError(f"tau's {name}, {list(change.shape)}, is no tensor of the encoder")
+        theta[name] = theta[name] + change.to(theta[name].device, theta[name].dtype)
+    return theta
+
+
+@torch.no_grad()
+def materialized_features(
+    backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
+) -> Tensor:
+    """f(x; theta), [N, D] float32 on the CPU, in the items' order."""
+    batches = evaluation_batches(items, batch)
+    chunks = [
+        functional_call(backbone.encoder, theta, (backbone.collate([items[i] for i in rows]),))
+        for rows in batches
+    ]
+    place = torch.tensor([row for rows in batches for row in rows]).argsort()
+    return torch.cat([chunk.float().cpu() for chunk in chunks])[place]

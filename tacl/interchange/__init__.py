@@ -1,0 +1,22 @@
+"""Models that come from other libraries and go back to them: names and tensors, pure conversion.
+
+names.py says which tensor of a library's file is which of the encoder's. reading.py reads files of
+tensors without running them, checkpoint.py makes a vector of a fine-tuned model and adapter.py of a
+PEFT adapter; writing.py writes a model that the library loads by itself.
+"""
+
+from tacl.interchange.adapter import is_adapter, vector_of_adapter
+from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
+from tacl.interchange.writing import FORMATS, Format, require_writable, write_heads, write_model
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Imported",
+    "is_adapter",
+    "require_writable",
+    "vector_of_adapter",
+    "vector_of_checkpoint",
+    "write_heads",
+    "write_model",
+]

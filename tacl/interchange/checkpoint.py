@@ -1,0 +1,106 @@
+"""A fine-tuned model of the same base as a vector: theta - theta0 (arXiv 2212.04089)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tacl.backbone import Backbone
+from tacl.errors import BadCheckpoint, BaseMismatch
+from tacl.interchange.names import matched
+from tacl.interchange.reading import read_tensors
+from tacl.params import Params
+from tacl.vectors import Block, Dense, TaskVector
+
+KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-training is near 0
+
+
+@dataclass(frozen=True)
+class Imported:
+    """`vector` has a block for every tensor of the encoder that differs from theta0, statistics
+    of normalisation layers among them. `aside` are the file's tensors that are no part of it."""
+
+    vector: TaskVector
+    aside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
+    """Raises BadCheckpoint when the file cannot be read or lacks, adds or reshapes tensors, and
+    BaseMismatch when its weights have nothing in common with theta0."""
+    tensors = read_tensors(path)
+    found = matched(backbone, tensors)
+    theta0 = backbone.encoder.state_dict()
+    theta = {name: tensors[key] for name, key in found.keys.items()}
+    _require_whole(backbone, theta, path)
+    for name, value in theta.items():
+        require_like(name, value, theta0[name])
+    _require_kin(backbone, theta, path)
+    blocks = {name: Dense(delta) for name, delta in _changes(theta, theta0).items()}
+    if not blocks:
+        raise BadCheckpoint(f"{path} holds the weights of the base {backbone.spec}, unchanged")
+    return Imported(_vector(task, backbone, blocks), found.aside)
+
+
+def _vector(task: str, backbone: Backbone, blocks: Mapping[str, Block]) -> TaskVector:
+    return TaskVector(task, backbone.digest, "ordinary", blocks)
+
+
+def change(value: Tensor, theta0: Tensor) -> Tensor:
+    """theta - theta0, float32. A file in half precision is compared with theta0 rounded as it is,
+    so that what nobody trained is exactly 0."""
+    return value.float() - theta0.cpu().to(value.dtype).float()
+
+
+def require_like(name: str, value: Tensor, theta0: Tensor) -> None:
+    """Raises BadCheckpoint for another shape, and for infinities."""
+    if value.shape != theta0.shape:
+        raise BadCheckpoint(
+            f"{name} has shape {list(value.shape)}, and {list(theta0.shape)} in the base; give a "
+            "checkpoint of this base"
+        )
+    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        raise BadCheckpoint(f"{name} holds infinities or NaN")
+
+
+def _changes(theta: Mapping[str, Tensor], theta0: Mapping[str, Tensor]) -> Params:
+    deltas = {
+        name: change(value, theta0[name])
+        for name, value in theta.items()
+        if theta0[name].is_floating_point()
+    }
+    return {name: delta for name, delta in deltas.items() if bool(delta.any())}
+
+
+def _require_whole(backbone: Backbone, theta: Mapping[str, Tensor], path: Path) -> None:
+    """Every parameter must be there; buffers are often left out of files."""
+    names = [name for name, _ in backbone.encoder.named_parameters()]
+    missing = [name for name in names if name not in theta]
+    if missing:
+        raise BadCheckpoint(
+            f"{path} lacks {len(missing)} of the {len(names)} parameters of the base "
+            f"{backbone.spec}, such as {missing[:3]}; give a whole checkpoint of this base"
+        )
+
+
+def _require_kin(backbone: Backbone, theta: Mapping[str, Tensor], path: Path) -> None:
+    """Shapes alone do not tell two pre-trainings of one architecture apart."""
+    matrices = {n: p for n, p in backbone.encoder.named_parameters() if p.ndim > 1}
+    inner = left = right = 0.0
+    for name, theta0 in matrices.items():
+        one, other = theta[name].double().flatten(), theta0.detach().cpu().double().flatten()
+        inner += torch.dot(one, other).item()
+        left += torch.dot(one, one).item()
+        right += torch.dot(other, other).item()
+    cosine = inner / math.sqrt(left * right) if left and right else 0.0
+    if cosine < KIN:
+        raise BaseMismatch(
+            f"the weights in {path} have the shapes of {backbone.spec} and another origin: their "
+            f"cosine with the base is {cosine:.2f}, where fine-tuning leaves it near 1. Give a "
+            "checkpoint that was fine-tuned from this base"
+        )

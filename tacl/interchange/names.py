@@ -1,0 +1,82 @@
+"""Which tensor of a library's file is which tensor of the encoder.
+
+A library names its whole model (`visual.conv1.weight` beside a text tower, `bert.encoder...` below
+a classifier); the encoder is a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tacl.backbone import Backbone
+from tacl.errors import BadCheckpoint
+
+BESIDE = {  # in the library's namespace of the encoder, and no part of it
+    "hf": ("pooler.", "embeddings.position_ids", "embeddings.token_type_ids"),
+}
+
+
+@dataclass(frozen=True)
+class Matched:
+    """keys[name] is the file's key of the encoder's tensor `name`; `aside` are keys of what is no
+    part of the encoder, such as a classifier."""
+
+    keys: dict[str, str]
+    aside: tuple[str, ...]
+
+
+def library_name(scheme: str, name: str) -> str:
+    """The library's own name of one of the encoder's tensors."""
+    return ("" if scheme in ("hf", "timm") else "visual.") + _bare(scheme, name)
+
+
+def matched(backbone: Backbone, keys: Iterable[str]) -> Matched:
+    """Raises BadCheckpoint for a key that looks like the encoder's and is none of its tensors."""
+    found, scheme = sorted(keys), backbone.spec.scheme
+    prefix = _prefix(backbone, found)
+    known = {prefix + _bare(scheme, name): name for name in backbone.encoder.state_dict()}
+    beside = tuple(prefix + name for name in _beside(backbone))
+    unexpected = [
+        key
+        for key in found
+        if key.startswith(prefix) and key not in known and not key.startswith(beside)
+    ]
+    if unexpected:
+        raise BadCheckpoint(
+            f"{len(unexpected)} of {len(found)} tensors are unknown to the base {backbone.spec}, "
+            f"such as {unexpected[:3]}; its own are named like {list(known)[:2]}. Give a "
+            "checkpoint or an adapter of this base"
+        )
+    aside = tuple(key for key in found if key not in known)
+    return Matched({known[key]: key for key in found if key in known}, aside)
+
+
+def _bare(scheme: str, name: str) -> str:
+    """Without the name that our own module gives the library's."""
+    return name.removeprefix("model.") if scheme == "hf" else name
+
+
+def _prefix(backbone: Backbone, keys: Sequence[str]) -> str:
+    """What the file writes before the encoder's names: of what is usual, what fits best."""
+    there = set(keys)
+    names = [_bare(backbone.spec.scheme, name) for name in backbone.encoder.state_dict()]
+    return max(_prefixes(backbone), key=lambda p: sum(p + name in there for name in names))
+
+
+def _prefixes(backbone: Backbone) -> tuple[str, ...]:
+    if backbone.spec.scheme == "timm":
+        return ("",)
+    if backbone.spec.scheme != "hf":
+        return ("visual.", "")  # a whole CLIP, or its visual tower alone
+    model: Any = backbone.encoder.model
+    return (f"{model.base_model_prefix}.", "")  # below a task's model, or alone
+
+
+def _beside(backbone: Backbone) -> tuple[str, ...]:
+    if backbone.spec.scheme != "timm":
+        return BESIDE.get(backbone.spec.scheme, ())
+    config: Any = backbone.encoder.pretrained_cfg
+    heads = config.get("classifier") or ()
+    return tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))

@@ -1,0 +1,106 @@
+"""Files of tensors, read without running anything that is in them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tacl.errors import BadCheckpoint
+from tacl.params import Params
+
+PICKLED = (".pt", ".pth", ".bin", ".ckpt")  # PyTorch's own; read by its weights-only loader
+FILES = (  # of a directory: the first of these that is there
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
+NESTED = ("state_dict", "model")  # where training programs put the weights in their checkpoints
+
+
+def read_tensors(path: Path) -> Params:
+    """The tensors of a file or of a library's directory, by the names in it.
+
+    Raises BadCheckpoint when there is nothing, or something else than tensors.
+    """
+    if path.is_dir():
+        return read_tensors(_weights_of(path))
+    if not path.is_file():
+        raise BadCheckpoint(f"no checkpoint at {path.absolute()}")
+    if path.name.endswith(".index.json"):
+        return _sharded(path)
+    if path.suffix == ".safetensors":
+        return _safetensors(path)
+    if path.suffix in PICKLED:
+        return _weights_only(path)
+    raise BadCheckpoint(
+        f"{path} is no checkpoint that can be read: give a .safetensors file, a PyTorch file of "
+        f"plain tensors ({', '.join(PICKLED)}), or a directory of transformers, open_clip or timm"
+    )
+
+
+def _weights_of(folder: Path) -> Path:
+    there = [folder / name for name in FILES if (folder / name).is_file()]
+    there += sorted(folder.glob("*.safetensors"))
+    if not there:
+        raise BadCheckpoint(f"the directory {folder} has no weights: none of {', '.join(FILES)}")
+    return there[0]
+
+
+def _sharded(index: Path) -> Params:
+    try:
+        names = json.loads(index.read_text())["weight_map"].values()
+        inside = {name for name in names if Path(name).name == name}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise BadCheckpoint(f"{index} is no index of weights: {error!r}") from error
+    if len(inside) != len(set(names)):
+        raise BadCheckpoint(f"{index} names files of other directories")
+    return {
+        key: value
+        for name in sorted(inside)
+        for key, value in read_tensors(index.parent / name).items()
+    }
+
+
+def _safetensors(path: Path) -> Params:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise BadCheckpoint(f"{path} is no whole safetensors file: {error}") from error
+
+
+def _weights_only(path: Path) -> Params:
+    """PyTorch's loader that makes tensors and nothing else of a file."""
+    try:
+        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise BadCheckpoint(
+            f"{path} holds more than tensors, which could be a program; it is not loaded. Save "
+            "its state_dict() alone, or as safetensors"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BadCheckpoint(f"{path} is no whole PyTorch file: {error}") from error
+    nested = [found[name] for name in NESTED if isinstance(found, dict) and name in found]
+    tensors = nested[0] if nested and not _is_tensors(found) else found
+    if not _is_tensors(tensors):
+        raise BadCheckpoint(f"{path} is no dictionary of tensors; save a model's state_dict()")
+    return _unwrapped(tensors)
+
+
+def _is_tensors(found: Any) -> bool:
+    return isinstance(found, Mapping) and all(isinstance(v, Tensor) for v in found.values())
+
+
+def _unwrapped(tensors: Mapping[str, Tensor]) -> Params:
+    """Without the name under which parallel training wraps a model."""
+    wrapped = bool(tensors) and all(key.startswith("module.") for key in tensors)
+    return {key.removeprefix("module.") if wrapped else key: v for key, v in tensors.items()}

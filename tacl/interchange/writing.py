@@ -1,0 +1,141 @@
+"""A model theta0 + tau in the files that its library loads by itself, with the heads beside.
+
+safetensors    model.safetensors: the library's names, no configuration
+open_clip      open_clip.create_model("local-dir:DIR")
+transformers   transformers.AutoModel.from_pretrained("DIR")
+timm           timm.create_model("local-dir:DIR", pretrained=True)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from safetensors.torch import save_file
+
+from tacl.backbone import Backbone, BaseSpec, clip, hf
+from tacl.compose.materialized import materialized
+from tacl.errors import BadConfig
+from tacl.heads import Head
+from tacl.interchange.names import library_name
+from tacl.params import Params
+
+Format = Literal["safetensors", "open_clip", "transformers", "timm"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+OF_SCHEME: dict[str, Format] = {
+    "hf": "transformers",
+    "open_clip": "open_clip",
+    "embedded": "open_clip",
+    "timm": "timm",
+}
+HEADS = "heads.safetensors"
+
+
+def require_writable(spec: BaseSpec, format: str) -> None:
+    """Raises BadConfig when a model of this base cannot be written in this format."""
+    possible = ("safetensors", OF_SCHEME[spec.scheme])
+    if format not in possible:
+        raise BadConfig(
+            f"format {format} was asked for, and the base is {spec}; its models can be written as "
+            f"{' or '.join(possible)}"
+        )
+
+
+def write_model(backbone: Backbone, tau: Params, format: Format, folder: Path) -> None:
+    """Files of the library, into an empty folder. Raises BadConfig (`require_writable`)."""
+    require_writable(backbone.spec, format)
+    theta = materialized(backbone.encoder, tau)
+    renamed = {library_name(backbone.spec.scheme, name): value for name, value in theta.items()}
+    writers: dict[Format, Callable[[Backbone, Params, Path], None]] = {
+        "safetensors": _write_tensors,
+        "open_clip": _write_open_clip,
+        "transformers": _write_transformers,
+        "timm": _write_timm,
+    }
+    writers[format](backbone, renamed, folder)
+
+
+def write_heads(heads: Mapping[str, Head], folder: Path) -> None:
+    """`TASK.weight` [C, D] for every task; classes and scales in the file's metadata."""
+    weights = {f"{task}.weight": head.weight_CD.contiguous() for task, head in heads.items()}
+    about = {t: {"classes": list(h.classes), "scale": h.scale} for t, h in heads.items()}
+    save_file(weights, folder / HEADS, metadata={"heads": json.dumps(about, sort_keys=True)})
+
+
+def _write_tensors(backbone: Backbone, theta: Params, folder: Path) -> None:
+    """Also what the library's model has beside the encoder, such as a text tower."""
+    _save(_whole(backbone.spec, theta), folder / "model.safetensors")
+
+
+def _whole(spec: BaseSpec, theta: Params) -> Params:
+    if spec.scheme == "timm":
+        return theta
+    model = (hf if spec.scheme == "hf" else clip).whole_model(spec)[0]
+    return {**model.state_dict(), **theta}
+
+
+def _save(tensors: Params, path: Path) -> None:
+    save_file({n: v.cpu().contiguous() for n, v in tensors.items()}, path, {"format": "pt"})
+
+
+def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None:
+    """With the pooling where sentence-transformers looks for it."""
+    model, tokenizer, pooling = hf.whole_model(backbone.spec)
+    model.load_state_dict({**model.state_dict(), **theta})
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
+    settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
+    settings |= {f"pooling_mode_{key}": mode == pooling for mode, key in modes.items()}
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings, indent=2))
+    path = "sentence_transformers.models."
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": f"{path}Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{path}Pooling"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules, indent=2))
+    length = {"max_seq_length": backbone.inputs.description()["size"], "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(length, indent=2))
+
+
+def _write_open_clip(backbone: Backbone, theta: Params, folder: Path) -> None:
+    model, tokenizer = clip.whole_model(backbone.spec)
+    _save({**model.state_dict(), **theta}, folder / "open_clip_model.safetensors")
+    config = _clip_config(backbone.spec)
+    config["vision_cfg"]["image_size"] = backbone.inputs.description()["size"]
+    if "quick_gelu=True" in backbone.variant:
+        config["quick_gelu"] = True
+    about = {"model_cfg": config, "preprocess_cfg": model.visual.preprocess_cfg}
+    (folder / "open_clip_config.json").write_text(json.dumps(about, indent=2))
+    if hasattr(tokenizer, "save_pretrained"):
+        tokenizer.save_pretrained(folder)
+
+
+def _clip_config(spec: BaseSpec) -> dict[str, Any]:
+    import open_clip
+
+    if spec.scheme == "embedded":
+        from tacl.embedded import model
+
+        return model.config()
+    folder = Path(spec.name).expanduser()
+    if folder.is_dir():
+        return json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
+    config = open_clip.get_model_config(spec.name)
+    assert config is not None  # it was loaded by this name
+    return config
+
+
+def _write_timm(backbone: Backbone, theta: Params, folder: Path) -> None:
+    from timm.models import save_for_hf
+
+    inputs = backbone.inputs.description()
+    size = int(inputs["size"])
+    data = {"input_size": (3, size, size), "interpolation": "bicubic", "crop_pct": 1.0}
+    data |= {"mean": inputs["mean"], "std": inputs["std"], "crop_mode": "center"}
+    model: Any = backbone.encoder
+    save_for_hf(model, str(folder), safe_serialization=True, data_config=data)
+    _save(theta, folder / "model.safetensors")  # in place of theta0
