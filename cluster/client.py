@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from cluster.home import Home
-from cluster.messages import Composition, Modality, Options, Submission, Submitted
+from cluster.messages import ANY, Composition, Modality, Options, Submission, Submitted
 from cluster.names import checked_name
 from tacl.errors import (
     BadConfig,
@@ -34,6 +34,7 @@ from tacl.errors import (
     NameTaken,
     RunFailed,
     UnknownTask,
+    UnknownVector,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Client:
     Args:
         home: the directory of the installation; default `default_home()`.
         coordinator, predictor: objects with the methods of the cluster's own, in their place.
+        user: who asks, and sees their own private tasks; default the user of this process.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Client:
         home: str | Path | None = None,
         coordinator: object | None = None,
         predictor: object | None = None,
+        user: str | None = None,
     ) -> None:
         self.home = Home((Path(home).expanduser() if home else default_home()).resolve())
         self._coordinator, self._predictor = coordinator, predictor
+        self.user = user or getpass.getuser()
 
     # -- the cluster
 
@@ -78,15 +82,29 @@ class Client:
         generic: str | Path | None = None,
         cpus: int | None = None,
         progress: Callable[[str], None] | None = None,
+        *,
+        storage: str | Path | None = None,
+        registry: str | None = None,
+        address: str | None = None,
     ) -> dict[str, Any]:
         """Start the cluster of this home and wait until it answers; harmless when it runs already.
 
-        `base` and `generic` are needed the first time only. Raises HomeInUse when the home has or
-        serves another base, BaseNotFound, BadBase, DataNotFound ... when they cannot be used.
+        Args:
+            base, generic: needed the first time only.
+            storage: the first time, where blobs and checkpoints are kept: a directory or
+                s3://BUCKET/PREFIX; default the home.
+            registry: the first time, its URL; default SQLite in the home.
+            address: HOST:PORT of a Ray cluster to join, all of whose nodes see the storage.
+
+        Raises HomeInUse when the home has or serves another base, BaseNotFound, BadBase,
+        DataNotFound ... when they cannot be used.
         """
+        from cluster.home import Founding
         from cluster.launch import start
 
-        return start(self.home, base, generic, cpus, progress or (lambda line: None))
+        texts = (None if value is None else str(value) for value in (generic, storage))
+        chosen = Founding(base, *texts, registry)
+        return start(self.home, chosen, cpus, address, progress or (lambda line: None))
 
     def down(self) -> bool:
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""
@@ -109,6 +127,10 @@ class Client:
         """Nodes, CPUs and GPUs, all and free."""
         return self._ask("cluster")
 
+    def collect(self, dry_run: bool = False) -> dict[str, Any]:
+        """Delete files that nothing refers to: {blobs, bytes, others}, how many there were."""
+        return self._ask("collect", dry_run)
+
     # -- tasks
 
     def submit(
@@ -117,6 +139,7 @@ class Client:
         data: Data,
         *,
         owner: str | None = None,
+        private: bool = False,
         input_column: str | None = None,
         label_column: str | None = None,
         classes: Sequence[str] | None = None,
@@ -124,6 +147,7 @@ class Client:
         request_id: str | None = None,
         progress: Rows | None = None,
         read: Callable[[Ingested], None] | None = None,
+        vector: Path | None = None,
         **options: Any,
     ) -> Submitted:
         """Check and store a labelled data set, and queue its training; returns at once then.
@@ -134,6 +158,7 @@ class Client:
             templates: prompts with {} for the class name.
             request_id: the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
+            vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
             options: fields of `cluster.messages.Options`: penalty, workers, steps, seed ...
 
         Raises the errors of bad data (`cluster.ingest`), BadConfig, BadName, NameTaken,
@@ -160,7 +185,8 @@ class Client:
         submission = Submission(
             request_id=request_id or _new_id(),
             name=name,
-            owner=owner or getpass.getuser(),
+            owner=owner or self.user,
+            private=private,
             modality=found.modality,
             classes=found.classes,
             templates=prompts,
@@ -169,8 +195,26 @@ class Client:
             test=found.test,
             shard=found.shard,
             options=chosen,
+            vector_blob=self.home.blobs().put(vector) if vector else None,
         )
         return self._ask("submit", submission)
+
+    def import_checkpoint(
+        self, name: str, checkpoint: str | Path, data: Data, **how: Any
+    ) -> dict[str, Any]:
+        """A fine-tuned checkpoint of this home's base, or a PEFT LoRA adapter, as a task's vector.
+
+        `data` give classes, head, validation and test rows; `how` as for `submit`. Answers
+        {task, run_id, state, notes}. Raises BadCheckpoint, BaseMismatch, and what `submit` raises;
+        nothing is stored then.
+        """
+        checked_name(name)
+        self._require_free(name)
+        from cluster.importing import converted
+
+        with converted(name, Path(checkpoint).expanduser(), self.home) as (vector, notes):
+            submitted = self.submit(name, data, vector=vector, **how)
+        return {**submitted.model_dump(), "notes": list(notes)}
 
     def add_samples(
         self,
@@ -183,7 +227,7 @@ class Client:
         progress: Rows | None = None,
     ) -> dict[str, Any]:
         """Grow a task's store by at most 1,024 unlabelled samples, by seed. Raises UnknownTask."""
-        self._ask("task", name)
+        self.task(name)
         from cluster.ingest import ingest_samples
 
         blob = ingest_samples(
@@ -194,13 +238,13 @@ class Client:
             seed=seed,
             progress=progress,
         )
-        return self._ask("add_samples", name, blob, request_id or _new_id())
+        return self._ask("add_samples", name, blob, request_id or _new_id(), self.user)
 
     def task(self, name: str) -> dict[str, Any]:
-        return self._ask("task", name)
+        return self._ask("task", name, self.user)
 
     def status(self) -> Status:
-        return self._ask("status")
+        return self._ask("status", self.user)
 
     def wait(
         self,
@@ -228,51 +272,117 @@ class Client:
 
     def logs(self, name: str) -> list[dict[str, Any]]:
         """What happened to a task, oldest first."""
-        return self._ask("logs", name)
+        return self._ask("logs", name, self.user)
 
     def retry(self, name: str) -> dict[str, Any]:
-        """Queue again what failed of this task."""
-        return self._ask("retry", name)
+        """Queue again what failed or was cancelled of this task."""
+        return self._ask("retry", name, self.user)
+
+    def cancel(self, name: str, request_id: str | None = None) -> dict[str, Any]:
+        """Stop the training or refresh of this task, at any stage: {task, cancelled: [run ids]}."""
+        return self._ask("cancel", name, request_id or _new_id(), self.user)
+
+    def remove(
+        self, name: str, purge: bool = False, request_id: str | None = None
+    ) -> dict[str, Any]:
+        """Withdraw a task's samples and vectors from later use: {task, purged, users, withdrawn}.
+        Models of these users work on, unless `purge` erases its bytes. Raises UnknownTask."""
+        return self._ask("remove", name, purge, request_id or _new_id(), self.user)
 
     def refresh(self, name: str, request_id: str | None = None) -> str:
         """Refresh a task's vector against the samples of all others, label-free; the run's id."""
-        return self._ask("refresh", name, request_id or _new_id())
+        return self._ask("refresh", name, request_id or _new_id(), self.user)
 
     # -- vectors and models
 
     def vectors(self, name: str | None = None) -> list[dict[str, Any]]:
-        return self._ask("vectors", name)
+        return self._ask("vectors", name, self.user)
+
+    def compare(self, name: str, one: int, other: int) -> dict[str, Any]:
+        """What is different between two versions of a vector. Raises UnknownVector."""
+        return self._ask("compare", name, one, other, self.user)
+
+    def aliases(self, name: str) -> dict[str, Any]:
+        """{aliases: {name: version}, history: [moves, oldest first]}."""
+        return self._ask("aliases", name, self.user)
+
+    def move_alias(
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        expected: int | None = ANY,
+        request_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Let NAME@ALIAS mean a version, if it means `expected` now (None: nothing yet; ANY:
+        whatever). Raises AliasMoved when somebody moved it meanwhile."""
+        chosen = name, alias, version, expected
+        return self._ask("move_alias", *chosen, request_id or _new_id(), self.user)
+
+    def roll_back(self, name: str, alias: str) -> dict[str, Any]:
+        """Let an alias mean again what it meant before. Raises UnknownVector when it never meant
+        anything else, AliasMoved when somebody moves it meanwhile."""
+        moves = [move for move in self.aliases(name)["history"] if move["name"] == alias]
+        if not moves or moves[-1]["came_from"] is None:
+            raise UnknownVector(f"{name}@{alias} never meant another version")
+        return self.move_alias(name, alias, moves[-1]["came_from"], moves[-1]["version"])
 
     def interference(self) -> dict[str, Any]:
         """The tau_jp matrix of the current vectors, and what it warns of (`tacl.interference`)."""
-        return self._ask("interference")
+        return self._ask("interference", self.user)
 
     def users(self) -> list[dict[str, Any]]:
-        """Every user's model, and of which of its tasks there are newer versions."""
-        return self._ask("users")
+        """Every user's model, and which of its tasks have newer versions or were removed."""
+        return self._ask("users", self.user)
 
     def compose(
         self, user: str, terms: Sequence[str], request_id: str | None = None
     ) -> Composition:
         """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned."""
-        return self._ask("compose", user, list(terms), request_id or _new_id())
+        return self._ask("compose", user, list(terms), request_id or _new_id(), self.user)
+
+    def update_composition(self, user: str, request_id: str | None = None) -> Composition:
+        """Move every vector of the user's model to its task's newest champion."""
+        return self._ask("update_composition", user, request_id or _new_id(), self.user)
 
     def composition(self, user: str) -> Composition:
         """The user's model. Raises NoComposition."""
         return self._ask("composition", user)
 
-    def evaluating(self, user: str) -> str:
+    def evaluating(self, user: str, materialized: bool = False) -> str:
         """Have the user's model evaluated; the run's id, for `result`. Raises NoComposition."""
-        return self._ask("evaluate", user)
+        return self._ask("evaluate", user, materialized)
 
     def evaluate(
-        self, user: str, progress: Callable[[dict[str, Any]], None] | None = None
+        self,
+        user: str,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        materialized: bool = False,
     ) -> dict[str, Any]:
         """Accuracies of the user's model on the test splits of its tasks; waits for them.
 
-        The fields of `cluster.messages.Evaluated`. Raises NoComposition, RunFailed.
+        The fields of `cluster.messages.Evaluated`; with `materialized`, each task's also as one
+        ordinary model, theta0 + sum c tau. Raises NoComposition, RunFailed.
         """
-        return self.result(self.evaluating(user), progress)
+        return self.result(self.evaluating(user, materialized), progress)
+
+    def export(
+        self,
+        user: str,
+        out: str | Path,
+        format: str = "safetensors",
+        *,
+        licence: str | None = None,
+        accept: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """The user's model as a checkpoint for another library, in the new folder `out`.
+
+        See `cluster.exporting.export`, also for what is raised.
+        """
+        from cluster.exporting import export
+
+        return export(self, user, Path(out).expanduser(), format, licence, accept, progress)
 
     def result(
         self,
@@ -283,7 +393,7 @@ class Client:
         """Wait for a run's result. Raises RunFailed with the cause."""
         while (found := self._ask("result", run_id)) is None:
             if progress is not None:
-                progress(self._ask("run", run_id))
+                progress(self._ask("run", run_id, self.user))
             time.sleep(poll)
         return found
 
@@ -330,7 +440,7 @@ class Client:
     def _require_free(self, name: str) -> None:
         """Before any data is read; the coordinator asks again when it stores the task."""
         try:
-            self._ask("task", name)
+            self._ask("task", name)  # of anybody
         except UnknownTask:
             return
         raise NameTaken(f"there is a task {name} already; submit under another name")
@@ -349,7 +459,7 @@ def _require_success(status: Status, names: Sequence[str]) -> None:
     failed = [
         task
         for task in status["tasks"]
-        if task["state"] == "failed" and (not names or task["name"] in names)
+        if task["state"] in ("failed", "cancelled") and (not names or task["name"] in names)
     ]
     if failed:
         reasons = "; ".join(f"{task['name']}: {task['reason']}" for task in failed)

@@ -12,9 +12,9 @@ import threading
 from collections import deque
 from typing import Any
 
-from cluster import plan, works
+from cluster import plan, steps, works
 from cluster.acceptance import checked, values_of
-from cluster.checkpoints import Checkpoints
+from cluster.checkpoints import checkpoints, runs
 from cluster.home import Home
 from cluster.launcher import Finished, Launcher, Outcome, Raised
 from cluster.messages import (
@@ -28,7 +28,7 @@ from cluster.messages import (
     Work,
 )
 from cluster.recovery import options_of, restored
-from cluster.registry import Registry
+from cluster.registry import STOPPED, Registry
 from cluster.room import needs_of
 from cluster.samples import Arrivals
 from cluster.state import (
@@ -45,6 +45,7 @@ from cluster.state import (
     Requested,
     Requeue,
     Start,
+    Stop,
     Vector,
 )
 from cluster.state import Measured as Values
@@ -54,11 +55,11 @@ LOG = logging.getLogger(__name__)
 
 
 class Told:
-    """What a run that runs was told, and its own task."""
+    """What a run that runs was told, its own task and whose that is."""
 
     def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
         self.attempt = work.attempt
-        self.own = work.submission.name
+        self.own, self.owner = work.submission.name, work.submission.owner
         self.arrivals = arrivals
 
 
@@ -76,7 +77,7 @@ class Execution:
         self._blobs = home.blobs()
         self._lock = lock
         self._handles: dict[str, Any] = {}  # what runs
-        self._outcomes: dict[str, Outcome] = {}  # ended, and not in the registry yet
+        self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
         self._told: dict[str, Told] = {}
         self._due: deque[Instruction] = deque()
         self._unchecked = True  # whether something happened since the plan was validated
@@ -93,12 +94,12 @@ class Execution:
         try:
             self._carry_out()
         except Exception as error:  # what happened is kept; what follows from it is tried again
-            self._say(error)
+            self.say(error)
 
     def request(self, run_id: str) -> None:
         """Let the plan know of a run in the registry; a failed one is queued again."""
         run = self._registry.run(run_id)
-        if run.state == "failed":
+        if run.state in STOPPED:
             self._registry.retry([run_id])
         if run.state != "done":
             needs = needs_of(run.kind, options_of(run.work))
@@ -119,14 +120,24 @@ class Execution:
             with self._lock:
                 if nodes != self.state.nodes:
                     self.happened(NodesChanged(nodes))
-                for run_id, outcome in list(self._outcomes.items()):
-                    self._settle(run_id, outcome)
+                for run_id, (handle, outcome) in list(self._outcomes.items()):
+                    if self._handles.get(run_id) is handle:  # else it was stopped meanwhile
+                        self._settle(run_id, outcome)
+                    self._outcomes.pop(run_id, None)
                 self._carry_out()
                 if self._unchecked:
                     plan.validate(self.state)
                 self._unchecked, self.trouble = False, None
         except Exception as error:
-            self._say(error)
+            self.say(error)
+
+    def reread(self) -> None:
+        """After a commit whose outcome nobody knows: what the registry says now is what holds."""
+        self.state = restored(self._registry, self._base.digest)
+        for run_id in self._handles.keys() & self.state.runs.keys():
+            self.state.runs[run_id].state = "running"
+        self._due = deque(Stop(run_id) for run_id in self._handles.keys() - self.state.runs.keys())
+        self.happened(NodesChanged(self._launcher.nodes()))
 
     def close(self) -> None:
         """Stop what runs, as the end of this process would; it stays owed."""
@@ -145,7 +156,7 @@ class Execution:
             if isinstance(outcome, Finished):
                 outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
             if outcome is not None:
-                self._outcomes[run_id] = outcome
+                self._outcomes[run_id] = handle, outcome
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
@@ -156,11 +167,11 @@ class Execution:
             event = Failed(run_id, outcome.cause)
         else:
             event = Died(run_id, outcome.cause)
-        del self._handles[run_id], self._outcomes[run_id]
+        del self._handles[run_id]
         self._told.pop(run_id, None)
         self.happened(event)
         if isinstance(outcome, Finished):
-            Checkpoints(self._home.checkpoints / run_id).clear()
+            checkpoints(self._home.checkpoints, run_id).clear()
 
     def _recorded(self, run_id: str, result: Result) -> Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
@@ -188,6 +199,7 @@ class Execution:
                 work = self._registry.start(run_id)
                 self._prepare(work)
                 self._handles[run_id] = self._launcher.start(work, needs)
+                steps.reached("work started")
             case Measure():
                 work = works.measuring(self._registry, self._base, instruction)
                 self._registry.add_run(work, None)
@@ -198,6 +210,16 @@ class Execution:
                 self._registry.requeue(run_id, cause)
             case Fail(run_id, cause):
                 self._registry.fail(run_id, cause)
+            case Stop(run_id, forget):
+                self._stop(run_id, forget)
+
+    def _stop(self, run_id: str, forget: bool) -> None:
+        if run_id in self._handles:
+            self._launcher.cancel(self._handles.pop(run_id))
+            steps.reached("work stopped")
+        self._told.pop(run_id, None)
+        if forget:
+            checkpoints(self._home.checkpoints, run_id).clear()
 
     def _prepare(self, work: Work) -> None:
         """What the run was told before, it is told again."""
@@ -206,13 +228,13 @@ class Execution:
             arrivals = Arrivals(reached, self._registry.arrivals(work.run_id))
             self._told[work.run_id] = Told(work, arrivals)
 
-    def _say(self, error: Exception) -> None:
+    def say(self, error: Exception) -> None:
         self.trouble = f"{type(error).__name__}: {error}"
         LOG.exception("what is due is tried again")
 
     def _forget_checkpoints(self) -> None:
-        """Of runs that ended while nobody was there to delete them."""
-        folders = self._home.checkpoints.iterdir() if self._home.checkpoints.is_dir() else ()
-        for folder in folders:
-            if folder.name not in self.state.runs:
-                Checkpoints(folder).clear()
+        """Of runs that ended, or begin anew, while nobody was there to delete them."""
+        for run_id in runs(self._home.checkpoints):
+            owed = run_id in self.state.runs
+            if not owed or self._registry.run(run_id).reached < 0:
+                checkpoints(self._home.checkpoints, run_id).clear()

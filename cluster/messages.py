@@ -17,6 +17,7 @@ Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
 Positive = Annotated[int, Field(ge=1)]
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
+ANY = -1  # whatever version an alias has now
 CHAMPION = "champion"  # the alias a task's published versions move
 
 
@@ -69,6 +70,7 @@ class Submission(Message):
     request_id: str
     name: str
     owner: str
+    private: bool = False  # its samples enter only its owner's cycles, and only its owner sees it
     modality: Modality
     classes: tuple[str, ...]
     templates: tuple[str, ...] = ()
@@ -77,6 +79,7 @@ class Submission(Message):
     test: BlobRef
     shard: BlobRef
     options: Options = Options()
+    vector_blob: str | None = None  # of a vector made elsewhere: it is measured, nothing is trained
 
 
 class Submitted(Message):
@@ -97,6 +100,14 @@ class Shard(Message):
     ordinal: int  # order of arrival of the task; GENERIC is 0
     blob: BlobRef
     version: int = 1
+
+
+class Arrival(Message):
+    """A run knows this shard from `step` on, and before `left`: when its task was removed."""
+
+    step: int
+    shard: Shard
+    left: int | None = None
 
 
 class VectorRef(Message):
@@ -195,13 +206,17 @@ class TaskData(Message):
 
 
 class EvaluateWork(Message):
-    """Evaluate a composition on the test split of every task it names."""
+    """Evaluate a composition on the test split of every task it names.
+
+    `materialized`: also as one ordinary model theta0 + sum c tau, which is what is exported.
+    """
 
     kind: Literal["evaluate"] = "evaluate"
     run_id: str
     base: Base
     composition: Composition
     tasks: tuple[TaskData, ...]
+    materialized: bool = False
     attempt: int
 
 
@@ -253,7 +268,7 @@ class Measured(Message):
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split (method.md section 4)."""
 
-    per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows
+    per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
     normalized: float
     class_incremental: float

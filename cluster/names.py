@@ -8,7 +8,15 @@ from cluster.messages import GENERIC
 from tacl.errors import BadName
 
 LONGEST = 64
+VERSION = re.compile(r"v[0-9]+")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def checked_alias(name: str) -> str:
+    """The name of an alias: any name that cannot be read as a version."""
+    if VERSION.fullmatch(name):
+        raise BadName(f"{name!r} cannot be an alias: it reads as a version; use a word")
+    return checked_name(name, "alias")
 
 
 def checked_name(name: str, what: str = "task") -> str:

@@ -8,8 +8,9 @@ from itertools import pairwise
 from cluster.blobs import Blobs
 from cluster.messages import CHAMPION, Composition, RecipeTerm, VectorRef, identity
 from cluster.registry import Registry, Task
+from cluster.sight import ALL, Sight
 from tacl.compose.terms import Term
-from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
+from tacl.errors import BadRecipe, CorruptBlob, Erased, MixedRegimes, UnknownVector
 
 
 class Pins:
@@ -18,12 +19,12 @@ class Pins:
     def __init__(self, registry: Registry, blobs: Blobs, unready: Callable[[Task], str]) -> None:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
-    def composed(self, user: str, recipe: Sequence[Term]) -> Composition:
+    def composed(self, user: str, recipe: Sequence[Term], sight: Sight = ALL) -> Composition:
         """The user's model, its terms by task's name: the order in a recipe means nothing.
 
         Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
         """
-        terms = [RecipeTerm(coefficient=t.coefficient, vector=self.pin(t)) for t in recipe]
+        terms = [RecipeTerm(coefficient=t.coefficient, vector=self.pin(t, sight)) for t in recipe]
         terms.sort(key=lambda term: (term.vector.task, term.vector.version))
         _require_distinct([term.vector for term in terms])
         _require_one_regime([term.vector for term in terms])
@@ -31,9 +32,9 @@ class Pins:
         digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
         return Composition(digest=digest, user=user, terms=tuple(terms))
 
-    def pin(self, term: Term) -> VectorRef:
+    def pin(self, term: Term, sight: Sight = ALL) -> VectorRef:
         """The version that a term means now."""
-        task, aliases = self._registry.task(term.name), self._registry.aliases(term.name)
+        task, aliases = self._registry.task(term.name, sight), self._registry.aliases(term.name)
         if not aliases:
             raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
         version = term.version or aliases.get(term.alias or CHAMPION)
@@ -48,6 +49,17 @@ class Pins:
                     "it from a backup, or name another version."
                 )
         return reference
+
+
+def require_not_purged(model: Composition, registry: Registry) -> None:
+    """Raises Erased for a model that needs bytes which are gone."""
+    purged = registry.purged()
+    gone = [f"{t.vector.task}@v{t.vector.version}" for t in model.terms if t.vector.task in purged]
+    if gone:
+        raise Erased(
+            f"the model of {model.user} needs {', '.join(gone)}, whose bytes were erased for ever "
+            f"(tacl remove --purge). Compose again without: tacl compose {model.user} ..."
+        )
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

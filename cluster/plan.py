@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping
 
 from cluster.messages import GENERIC, identity
 from cluster.room import needs_of, next_run, starts
+from cluster.sight import Sight
 from cluster.state import (
+    Cancelled,
     Cell,
+    Championed,
     Died,
     Ended,
     Event,
@@ -25,12 +28,15 @@ from cluster.state import (
     NodesChanged,
     Published,
     Refresh,
+    Removed,
     Requested,
     Requeue,
     Run,
     SamplesArrived,
     State,
+    Stop,
     Task,
+    Vector,
 )
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
@@ -57,6 +63,9 @@ def _apply(state: State, event: Event) -> Iterator[Instruction]:
             _queue(state, event)
         case Published():
             _publish(state, event)
+        case Championed(task, vector, row):
+            _crown(state, task, vector, row)
+            state.ask.add(task)
         case Measured(run_id, values):
             _end(state, run_id, measured=values)
         case Ended(run_id):
@@ -69,11 +78,18 @@ def _apply(state: State, event: Event) -> Iterator[Instruction]:
             yield _fail(state, run_id, f"{cause} (its process was lost {DEATHS + 1} times)")
         case Failed(run_id, cause):
             yield _fail(state, run_id, cause)
+        case Cancelled(run_id):
+            yield Stop(run_id)
+            _give_up(state, run_id)
+        case Removed():
+            yield from _remove(state, event)
 
 
 def _arrive(state: State, event: SamplesArrived) -> None:
     known = state.tasks.get(event.task)
-    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard)
+    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard, event.owner)
+    if event.private:
+        state.owners[event.task] = event.owner
     if known is None or known.shard != event.shard:
         for champion, row in state.rows.items():
             row.pop(event.task, None)
@@ -91,12 +107,18 @@ def _queue(state: State, event: Requested) -> None:
 
 def _publish(state: State, event: Published) -> None:
     if event.champion:
-        task = event.task
-        state.champions[task] = event.vector
-        current = {name: (name, known.shard) for name, known in state.tasks.items()}
-        row = {name: event.row[key] for name, key in current.items() if key in event.row}
-        state.rows[task], state.missing[task] = row, state.tasks.keys() - row.keys()
+        _crown(state, event.task, event.vector, event.row)
     _end(state, event.run_id)
+
+
+def _crown(
+    state: State, task: str, vector: Vector, measured: Mapping[tuple[str, str], float]
+) -> None:
+    """The vector is the task's champion; of what was measured of it, what is of the samples now."""
+    state.champions[task] = vector
+    current = {name: (name, known.shard) for name, known in state.tasks.items()}
+    row = {name: measured[key] for name, key in current.items() if key in measured}
+    state.rows[task], state.missing[task] = row, state.tasks.keys() - row.keys()
 
 
 def _end(state: State, run_id: str, measured: Mapping[Cell, float] | None = None) -> None:
@@ -113,11 +135,34 @@ def _end(state: State, run_id: str, measured: Mapping[Cell, float] | None = None
 
 
 def _fail(state: State, run_id: str, cause: str) -> Fail:
+    _give_up(state, run_id)
+    return Fail(run_id, cause)
+
+
+def _give_up(state: State, run_id: str) -> None:
     run = state.runs[run_id]
     run.state = "failed"
     state.unmeasurable.update(run.cells)
     _ask(state, run)
-    return Fail(run_id, cause)
+
+
+def _remove(state: State, event: Removed) -> Iterator[Stop]:
+    """As if it had never come: what is left is asked again, without it."""
+    task = event.task
+    for run_id in event.runs:
+        state.runs.pop(run_id, None)
+        yield Stop(run_id, forget=True)
+    for run_id in event.anew:
+        run = state.runs[run_id]
+        run.state = "queued" if run.state == "running" else run.state
+        yield Stop(run_id, forget=True)
+    for table in (state.tasks, state.champions, state.rows, state.missing):
+        table.pop(task, None)
+    for champion, row in state.rows.items():
+        row.pop(task, None)
+        state.missing[champion].discard(task)
+    state.ask.discard(task)
+    state.ask.update(state.champions)
 
 
 def _ask(state: State, run: Run) -> None:
@@ -192,13 +237,19 @@ def is_due(state: State, task: str) -> bool:
     if own == 0 or _active(state, "refresh", task) or _is_incomplete(state, task):
         return False
     wanted = state.tasks[task].options.refresh == "on_arrival"
+    sight = _sight(state, task)
     return any(
         value > REFRESH_FROM * own
         and (wanted or state.tasks[on].options.refresh == "on_arrival")
         and state.tasks[on].shard not in vector.seen
         for on, value in row.items()
-        if on not in (task, GENERIC)
+        if on not in (task, GENERIC) and sight.of(on)
     )
+
+
+def _sight(state: State, task: str) -> Sight:
+    """Whose samples the vector of a task may be refreshed against."""
+    return Sight(state.tasks[task].owner, state.owners)
 
 
 def _is_incomplete(state: State, task: str) -> bool:
@@ -207,8 +258,9 @@ def _is_incomplete(state: State, task: str) -> bool:
 
 def refresh_of(state: State, task: str) -> Refresh:
     """The refresh of a task's champion against all shards of now; the same inputs, the same id."""
-    vector, known = state.champions[task], state.tasks
-    names = sorted(known.keys() - {task}, key=lambda name: known[name].ordinal)
+    vector, known, sight = state.champions[task], state.tasks, _sight(state, task)
+    seen = (name for name in known if name != task and sight.of(name))
+    names = sorted(seen, key=lambda name: known[name].ordinal)
     own, others = known[task].shard, tuple((name, known[name].shard) for name in names)
     options = known[task].options.model_dump()
     parts = {"base": state.base, "task": task, "vector": vector.digest, "parent": vector.version}

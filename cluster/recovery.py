@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.messages import MeasureWork, Options, TrainWork, Work
-from cluster.registry import OWED, Registry
+from cluster.registry import OWED, STOPPED, Registry
 from cluster.registry import Run as Record
 from cluster.room import needs_of
 from cluster.state import Cell, Run, State, Task, Vector
@@ -12,12 +12,14 @@ from cluster.state import Cell, Run, State, Task, Vector
 def restored(registry: Registry, base: str) -> State:
     """Everything accepted, with what ran before queued again. `base` is the base's digest."""
     state = State(base)
-    options = {task.name: task.submission.options for task in registry.tasks()}
+    tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     for shard in registry.shards():  # a later version replaces the earlier
-        own = options.get(shard.task, Options())
-        state.tasks[shard.task] = Task(shard.ordinal, own, shard.blob.digest)
+        task = tasks.get(shard.task)
+        options, owner = (task.options, task.owner) if task else (Options(), "")
+        state.tasks[shard.task] = Task(shard.ordinal, options, shard.blob.digest, owner)
+    state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
-    for record in registry.runs(states=(*OWED, "failed")):
+    for record in registry.runs(states=(*OWED, *STOPPED)):
         run = _run(record)
         state.runs[run.run_id] = run
         if run.state == "failed":
@@ -43,7 +45,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
 
 
 def _run(record: Record) -> Run:
-    state = "failed" if record.state == "failed" else "queued"
+    state = "failed" if record.state in STOPPED else "queued"
     return Run(
         record.run_id,
         record.kind,

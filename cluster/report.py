@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from cluster.messages import (
     CHAMPION,
+    Arrival,
     MeasureWork,
     RefreshWork,
     Shard,
@@ -14,57 +15,71 @@ from cluster.messages import (
     VectorRef,
     Work,
 )
-from cluster.registry import Registry, Run, Task
+from cluster.registry import OWED, STOPPED, Registry, Run, Task
 from cluster.room import free, reason
+from cluster.sight import Sight
 from cluster.state import State
+from cluster.works import tasks_of
 from tacl.compose.terms import Term
 from tacl.interference import Matrix, TauJp
 from tacl.interference import report as findings
 
 Facts = dict[str, object]
 
-TASK_STATES = {"queued": "queued", "running": "training", "done": "ready", "failed": "failed"}
+TASK_STATES = {
+    "queued": "queued",
+    "running": "training",
+    "done": "ready",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
+UNSEEN = "it concerns a private task"
 
 
-def status(registry: Registry, state: State, damaged: Mapping[str, str]) -> Facts:
+def status(registry: Registry, state: State, damaged: Mapping[str, str], sight: Sight) -> Facts:
     """Tasks by arrival; work that is no training and is owed or failed; room."""
     trainings = {record.run_id: record for record in registry.runs(kinds=("train",))}
     champions = {entry.reference.task: entry.reference for entry in registry.champions()}
     firsts = {entry.reference.task: entry.reference for entry in registry.vectors(version=1)}
     refreshes = {
-        record.task: record.state
-        for record in registry.runs(states=("queued", "running", "failed"), kinds=("refresh",))
+        record.task: record.state for record in registry.runs(states=LEFT, kinds=("refresh",))
     }
     shards = {shard.task: shard for shard in registry.shards()}
     tasks = []
     for record in registry.tasks():
         name = record.name
-        facts = _task(record, trainings[record.run_id], state)
+        if not sight.of(name):
+            continue
+        facts = _task(record, trainings[record.run_id], state, sight)
         facts |= _vector_facts(champions.get(name), firsts.get(name))
         facts |= {"samples": shards[name].blob.rows, "refresh": refreshes.get(name)}
         if name in damaged:
             facts["reason"] = damaged[name]
         tasks.append(facts)
-    others = registry.runs(
-        ("queued", "running", "failed"), kinds=("refresh", "measure", "evaluate")
-    )
-    work = [run(record, state) for record in others if not _is_past(record, champions)]
+    others = registry.runs(LEFT, kinds=("refresh", "measure", "evaluate"))
+    work = [
+        run(record, state, sight)
+        for record in others
+        if not _is_past(record, champions) and (record.task is None or sight.of(record.task))
+    ]
     return {"tasks": tasks, "work": work, "room": room(state)}
 
 
 def _is_past(record: Run, champions: Mapping[str, VectorRef]) -> bool:
     """A refresh that failed, of a vector that is no champion any more."""
-    if record.state != "failed" or not isinstance(record.work, RefreshWork):
+    if record.state not in STOPPED or not isinstance(record.work, RefreshWork):
         return False
     return champions[record.work.vector.task].version != record.work.vector.version
 
 
-def _task(record: Task, training: Run, state: State) -> Facts:
-    submission, facts = record.submission, run(training, state)
+def _task(record: Task, training: Run, state: State, sight: Sight) -> Facts:
+    submission, facts = record.submission, run(training, state, sight)
     kept = ("run_id", "step", "steps", "loss", "penalty", "attempt", "reason", "started", "ended")
     return {
         "name": record.name,
         "owner": submission.owner,
+        "private": submission.private,
         "state": TASK_STATES[training.state],
         **{name: facts[name] for name in kept},
         "created": record.created,
@@ -89,15 +104,17 @@ def _vector_facts(champion: VectorRef | None, first: VectorRef | None) -> Facts:
 def task_state(registry: Registry, state: State, task: Task) -> str:
     """A task's state in a sentence's end, with why."""
     training = registry.run(task.run_id)
-    why = run(training, state)["reason"]
+    why = run(training, state, Sight(task.submission.owner, state.owners))["reason"]
     return TASK_STATES[training.state] + (f" ({why})" if why else "")
 
 
-def whole_task(registry: Registry, state: State, task: Task, damaged: Mapping[str, str]) -> Facts:
+def whole_task(
+    registry: Registry, state: State, task: Task, damaged: Mapping[str, str], sight: Sight
+) -> Facts:
     """As in `status`, with what it was submitted as, its shards and every run that bears on it."""
     versions = [entry.reference for entry in registry.vectors(task.name)]
     champion = registry.aliases(task.name).get(CHAMPION)
-    facts = _task(task, registry.run(task.run_id), state)
+    facts = _task(task, registry.run(task.run_id), state, sight)
     facts |= _vector_facts(
         next((ref for ref in versions if ref.version == champion), None),
         versions[0] if versions else None,
@@ -106,11 +123,11 @@ def whole_task(registry: Registry, state: State, task: Task, damaged: Mapping[st
         facts["reason"] = damaged[task.name]
     facts["submission"] = task.submission.model_dump(mode="json")
     facts["shards"] = [shard.model_dump() for shard in registry.shards(task.name)]
-    facts["runs"] = [run(record, state) for record in registry.runs(task=task.name)]
+    facts["runs"] = [run(record, state, sight) for record in registry.runs(task=task.name)]
     return facts
 
 
-def run(record: Run, state: State) -> Facts:
+def run(record: Run, state: State, sight: Sight) -> Facts:
     """One run; `reason` says why it waits, or why it failed."""
     progress = record.progress
     return {
@@ -124,7 +141,7 @@ def run(record: Run, state: State) -> Facts:
         "loss": progress.loss if progress else None,
         "penalty": progress.penalty if progress else None,
         "attempt": record.attempt,
-        "reason": _reason(record, state),
+        "reason": _reason(record, state, sight),
         "created": record.created,
         "started": record.started,
         "ended": record.ended,
@@ -138,12 +155,14 @@ def _step(record: Run) -> int | None:
     return record.progress.steps if record.state == "done" else record.progress.step
 
 
-def _reason(record: Run, state: State) -> str | None:
+def _reason(record: Run, state: State, sight: Sight) -> str | None:
     planned = state.runs.get(record.run_id)
-    if record.state == "failed":
+    if record.cause and not sight.of_all(tasks_of(record.work)):
+        return UNSEEN
+    if record.state not in (*OWED, "done"):
         return record.cause
     waits = record.state == "queued" and planned is not None and planned.state == "queued"
-    parts = [reason(state, planned)] if waits and planned else []
+    parts = [reason(state, planned, sight)] if waits and planned else []
     parts += [f"started again after: {record.cause}"] if record.cause else []
     return "; ".join(parts) or None
 
@@ -151,7 +170,8 @@ def _reason(record: Run, state: State) -> str | None:
 def about(work: Work) -> str:
     """A piece of work in a few words."""
     if isinstance(work, TrainWork):
-        return f"training {work.submission.name}"
+        verb = "training" if work.submission.vector_blob is None else "importing"
+        return f"{verb} {work.submission.name}"
     if isinstance(work, RefreshWork):
         return f"refreshing {work.vector.task}@v{work.vector.version}"
     if isinstance(work, MeasureWork):
@@ -160,32 +180,63 @@ def about(work: Work) -> str:
     return f"evaluating the model of {work.composition.user}"
 
 
-def tasks_of(work: Work) -> set[str]:
-    """The tasks that a piece of work is about."""
-    if isinstance(work, TrainWork):
-        return {work.submission.name}
-    if isinstance(work, RefreshWork):
-        return {work.vector.task}
-    if isinstance(work, MeasureWork):
-        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
-    return {task.name for task in work.tasks}
-
-
-def vectors(registry: Registry, task: str | None) -> list[Facts]:
+def vectors(registry: Registry, task: str | None, sight: Sight) -> list[Facts]:
     """Every version with what made it."""
     found = []
+    names = {one.name for one in registry.tasks() if sight.of(one.name)}
     for entry in registry.vectors(task):
         ref = entry.reference
+        if ref.task not in names:
+            continue
         facts: Facts = ref.model_dump(exclude={"accepted_metrics"})
         facts |= {"champion": registry.aliases(ref.task).get(CHAMPION) == ref.version}
         facts |= {"norm": entry.norm, "metrics": ref.accepted_metrics, "config": entry.config}
         facts |= {"curves": entry.curves, "created": entry.created}
-        facts["arrivals"] = [
-            {"step": step, "task": shard.task, "version": shard.version}
-            for step, shard in registry.arrivals(ref.run_id)
-        ]
+        facts["arrivals"] = _arrivals(registry, ref, sight)
         found.append(facts)
     return found
+
+
+def _arrivals(registry: Registry, ref: VectorRef, sight: Sight) -> list[Facts]:
+    """Against whose samples it was made: told one by one, or all at the beginning."""
+    work = registry.run(ref.run_id).work
+    if isinstance(work, RefreshWork):
+        told = [Arrival(step=0, shard=shard) for shard in work.others]
+    else:
+        told = registry.arrivals(ref.run_id)
+    return [
+        {"step": a.step, "left": a.left, "task": a.shard.task, "version": a.shard.version}
+        for a in told
+        if sight.of(a.shard.task)
+    ]
+
+
+def compare(registry: Registry, task: str, versions: tuple[int, int], sight: Sight) -> Facts:
+    """Two versions of a vector, and only what is different between them."""
+    sides = [_side(registry, task, version, sight) for version in versions]
+    found: Facts = {"task": task, "versions": list(versions)}
+    for name in sides[0]:
+        one, other = (side[name] for side in sides)
+        keys = sorted(one.keys() | other.keys())
+        pairs = {key: [one.get(key), other.get(key)] for key in keys}
+        found[name] = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    return found
+
+
+def _side(registry: Registry, task: str, version: int, sight: Sight) -> dict[str, Facts]:
+    """What is told of a version, as name -> value in four groups."""
+    registry.vector(task, version)
+    (entry,) = registry.vectors(task, version)
+    ref = entry.reference
+    measured = {pair.on: pair.tau_jp for pair in registry.pairs(task, version)}
+    met = _arrivals(registry, ref, sight)
+    return {
+        "made": {"parent": ref.parent, "norm": entry.norm, "created": entry.created},
+        "metrics": dict(ref.accepted_metrics),
+        "config": dict(entry.config),
+        "tau_jp": {on: value for on, value in measured.items() if sight.of(on)},
+        "arrivals": {str(one["task"]): f"v{one['version']} at step {one['step']}" for one in met},
+    }
 
 
 def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
@@ -218,16 +269,21 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
     }
 
 
-def users(registry: Registry) -> list[Facts]:
-    """Every user's model, and which of its tasks have a newer champion."""
+def users(registry: Registry, sight: Sight) -> list[Facts]:
+    """Every user's model, and which of its tasks have a newer champion, or were removed."""
     newest = {entry.reference.task: entry.reference.version for entry in registry.champions()}
     found = []
+    gone = {one.name for one in registry.tasks(with_removed=True) if one.removed}
     for model in registry.compositions():
         pinned = [term.vector for term in model.terms]
+        if not sight.of_all(ref.task for ref in pinned):
+            continue
         terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
-        outdated = {ref.task for ref in pinned if newest[ref.task] > ref.version}
+        outdated = {ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}
+        removed = {ref.task for ref in pinned} & gone
         facts: Facts = {"user": model.user, "digest": model.digest}
         found.append(facts | {"terms": list(map(str, terms)), "outdated": sorted(outdated)})
+        found[-1]["removed"] = sorted(removed)
     return found
 
 

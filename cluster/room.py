@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cluster.messages import Options
+from cluster.sight import ALL, Sight
 from cluster.state import ONE_CPU, SHORT, Needs, Node, Run, Start, State
 
 PATIENCE = 4  # short runs that may pass a waiting long one
@@ -82,19 +83,22 @@ def _first(state: State, short: bool) -> Run | None:
 # -- what people are told
 
 
-def reason(state: State, run: Run) -> str:
-    """Why a queued run waits."""
+def reason(state: State, run: Run, sight: Sight = ALL) -> str:
+    """Why a queued run waits; what is not seen has no name."""
     asked, room = resources(run.needs), free(state)
     if not placeable(state.nodes, run.needs):
         return f"needs {asked}; {describe(state.nodes)}"
     ahead = _ahead(state, run)
     if _fits(state, run) and ahead is not None:
-        return f"waits for {_name(ahead)}, whose turn it is: {reason(state, ahead)}"
+        why = reason(state, ahead, sight)
+        return f"waits for {_name(ahead, sight)}, whose turn it is: {why}"
     cpus, gpus = sum(node.cpus for node in state.nodes), sum(node.gpus for node in state.nodes)
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
         found += f" and {max(room.gpus, 0)} of {_count(gpus, 'GPU')} free"
-    doing = ", ".join(_name(other) for other in state.runs.values() if other.state == "running")
+    doing = ", ".join(
+        _name(other, sight) for other in state.runs.values() if other.state == "running"
+    )
     return f"needs {asked}, {found}: {doing or 'it starts next'}"
 
 
@@ -121,10 +125,11 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" + ("" if number == 1 else "s")
 
 
-def _name(run: Run) -> str:
+def _name(run: Run, sight: Sight) -> str:
     """A run in a sentence."""
+    task = run.task if run.task and sight.of(run.task) else "a private task"
     if run.kind == "train":
-        return f"training {run.task}"
+        return f"training {task}"
     if run.kind == "refresh":
-        return f"refreshing {run.task}"
+        return f"refreshing {task}"
     return "measuring interference" if run.kind == "measure" else "an evaluation"

@@ -7,21 +7,24 @@ blob has the columns `input` and `label` (int64). Which shard a step looks at is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.blobs import Blobs
-from cluster.messages import BlobRef, Shard
+from cluster.messages import Arrival, BlobRef, Shard
+from cluster.sight import ALL, Sight
 from tacl.errors import CorruptBlob
 
 Raw = bytes | str  # one input as it was submitted
 
 
-def known(shards: Iterable[Shard], own: str) -> tuple[Shard, ...]:
-    """The shards a run of task `own` trains against: all others, by arrival, generic first."""
-    return tuple(sorted((s for s in shards if s.task != own), key=lambda shard: shard.ordinal))
+def known(shards: Iterable[Shard], own: str, sight: Sight = ALL) -> tuple[Shard, ...]:
+    """The shards a run of task `own` trains against: all others that its owner sees, by arrival,
+    generic first."""
+    others = (shard for shard in shards if shard.task != own and sight.of(shard.task))
+    return tuple(sorted(others, key=lambda shard: shard.ordinal))
 
 
 class Arrivals:
@@ -29,10 +32,10 @@ class Arrivals:
 
     Args:
         reached: the highest step that was told, -1 for none.
-        log: (step, shard) in the order in which they were recorded.
+        log: in the order in which they were recorded.
     """
 
-    def __init__(self, reached: int, log: Iterable[tuple[int, Shard]]) -> None:
+    def __init__(self, reached: int, log: Iterable[Arrival]) -> None:
         self.reached = reached
         self._log = list(log)
 
@@ -43,13 +46,24 @@ class Arrivals:
         told = {(shard.task, shard.version) for shard in self.at(step)}
         return [shard for shard in current if (shard.task, shard.version) not in told]
 
-    def record(self, step: int, newcomers: Iterable[Shard]) -> None:
-        self._log.extend((step, shard) for shard in newcomers)
+    def leavers(self, step: int, current: Iterable[Shard]) -> set[str]:
+        """Tasks whose samples were withdrawn, and that `step` is the first not to see."""
+        if step <= self.reached:
+            return set()
+        return {shard.task for shard in self.at(step)} - {shard.task for shard in current}
+
+    def record(self, step: int, newcomers: Iterable[Shard], leavers: Collection[str] = ()) -> None:
+        for number, one in enumerate(self._log):
+            if one.shard.task in leavers and one.left is None:
+                self._log[number] = one.model_copy(update={"left": step})
+        self._log.extend(Arrival(step=step, shard=shard) for shard in newcomers)
         self.reached = max(self.reached, step)
 
     def at(self, step: int) -> tuple[Shard, ...]:
         """What `step` was told: of every task the latest version then, by arrival of the task."""
-        latest = {shard.task: shard for joined, shard in self._log if joined <= step}
+        there = (one for one in self._log if one.step <= step)
+        there = (one.shard for one in there if one.left is None or step < one.left)
+        latest = {shard.task: shard for shard in there}
         return tuple(sorted(latest.values(), key=lambda shard: shard.ordinal))
 
 

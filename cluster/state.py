@@ -50,6 +50,7 @@ class Task:
     ordinal: int
     options: Options
     shard: str  # digest of its current version
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Run:
     number: int  # order of acceptance
     task: str | None = None
     needs: Needs = ONE_CPU
-    state: str = "queued"  # queued | running | failed
+    state: str = "queued"  # queued | running | failed (or cancelled: the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
 
@@ -82,6 +83,7 @@ class State:
     base: str  # digest
     nodes: tuple[Node, ...] = ()
     tasks: dict[str, Task] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # of the private tasks, removed ones too
     champions: dict[str, Vector] = field(default_factory=dict)
     rows: dict[str, dict[str, float]] = field(
         default_factory=dict
@@ -111,11 +113,13 @@ class SamplesArrived:
     ordinal: int
     options: Options
     shard: str
+    owner: str = ""
+    private: bool = False
 
 
 @dataclass(frozen=True)
 class Requested:
-    """A run was accepted, or a failed one queued again."""
+    """A run was accepted, or a failed or cancelled one queued again."""
 
     run_id: str
     kind: str
@@ -135,6 +139,15 @@ class Published:
     vector: Vector
     row: Mapping[tuple[str, str], float]  # (task, digest of its shard) -> tau_jp
     champion: bool = True
+
+
+@dataclass(frozen=True)
+class Championed:
+    """The champion of a task was moved to another version by hand; `row` as in Published."""
+
+    task: str
+    vector: Vector
+    row: Mapping[tuple[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -166,7 +179,35 @@ class Failed:
     cause: str
 
 
-Event = NodesChanged | SamplesArrived | Requested | Published | Measured | Ended | Died | Failed
+@dataclass(frozen=True)
+class Cancelled:
+    """Somebody wants this run no more; it may be queued again."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A task's samples and vectors are withdrawn, and with them the runs that use them."""
+
+    task: str
+    runs: tuple[str, ...]
+    anew: tuple[str, ...] = ()  # runs that met its samples, and begin again without what they met
+
+
+Event = (
+    NodesChanged
+    | SamplesArrived
+    | Requested
+    | Published
+    | Championed
+    | Measured
+    | Ended
+    | Died
+    | Failed
+    | Cancelled
+    | Removed
+)
 
 
 # -- what is to be done
@@ -209,7 +250,15 @@ class Fail:
     cause: str
 
 
-Instruction = Start | Measure | Refresh | Requeue | Fail
+@dataclass(frozen=True)
+class Stop:
+    """End the process of a run, if there is one; the registry knows already."""
+
+    run_id: str
+    forget: bool = False  # its checkpoints too
+
+
+Instruction = Start | Measure | Refresh | Requeue | Fail | Stop
 
 
 class Inconsistent(Exception):

@@ -13,6 +13,7 @@ from cluster.messages import (
     TaskData,
     TrainWork,
     VectorRef,
+    Work,
     identity,
 )
 from cluster.registry import Registry
@@ -21,7 +22,7 @@ from cluster.state import Measure, Refresh
 
 def training(base: Base, submission: Submission) -> TrainWork:
     """The same inputs, the same run: who asked, and how often, does not matter."""
-    parts = submission.model_dump(mode="json", exclude={"request_id", "owner"})
+    parts = submission.model_dump(mode="json", exclude={"request_id", "owner", "private"})
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
     return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
 
@@ -45,16 +46,45 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
     )
 
 
-def evaluation(registry: Registry, base: Base, model: Composition) -> EvaluateWork:
+def evaluation(
+    registry: Registry, base: Base, model: Composition, materialized: bool = False
+) -> EvaluateWork:
     names = dict.fromkeys(term.vector.task for term in model.terms)
     tasks = tuple(_task_data(registry, name) for name in names)
     tests = [[task.name, task.test.digest] for task in tasks]
-    run_id = identity("evaluate", {"base": base.digest, "model": model.digest, "tests": tests})
-    return EvaluateWork(run_id=run_id, base=base, composition=model, tasks=tasks, attempt=0)
+    parts = {"base": base.digest, "model": model.digest, "tests": tests}
+    run_id = identity("evaluate", {**parts, "materialized": True} if materialized else parts)
+    return EvaluateWork(
+        run_id=run_id,
+        base=base,
+        composition=model,
+        tasks=tasks,
+        materialized=materialized,
+        attempt=0,
+    )
+
+
+def tasks_of(work: Work) -> set[str]:
+    """The tasks that a piece of work is about."""
+    if isinstance(work, TrainWork):
+        return {work.submission.name}
+    if isinstance(work, RefreshWork):
+        return {work.vector.task}
+    if isinstance(work, MeasureWork):
+        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
+    return {task.name for task in work.tasks}
+
+
+def uses(work: Work, task: str, purged: bool) -> bool:
+    """Whether it has to end when the task is removed. Models of removed tasks work on, until they
+    are purged; a training goes on without the samples."""
+    if isinstance(work, RefreshWork) and task in {shard.task for shard in work.others}:
+        return True
+    return task in tasks_of(work) and (purged or not isinstance(work, EvaluateWork))
 
 
 def _task_data(registry: Registry, name: str) -> TaskData:
-    submission, first = registry.task(name).submission, registry.vector(name, 1)
+    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
     return TaskData(
         name=name,
         classes=submission.classes,

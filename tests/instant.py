@@ -32,9 +32,9 @@ class Instant(FakeLauncher):
 class InProcess(Coordinator):
     """The coordinator that looks after its work whenever it is asked how it is."""
 
-    def status(self) -> dict[str, object]:
+    def status(self, viewer: str | None = None) -> dict[str, object]:
         self.tick()
-        return super().status()
+        return super().status(viewer)
 
     def result(self, run_id: str) -> dict[str, object] | None:
         self.tick()

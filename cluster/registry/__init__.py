@@ -8,16 +8,17 @@ tables, `database` how they are opened.
 
 from __future__ import annotations
 
-from cluster.registry.aliases import Aliases
+from cluster.registry.aliases import Aliases, Move
+from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
 from cluster.registry.models import Models
-from cluster.registry.runs import OWED, Run
+from cluster.registry.runs import OWED, STOPPED, Run
 from cluster.registry.samples import Samples
 from cluster.registry.tasks import Task, Tasks
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["OWED", "Registry", "Request", "Run", "Task", "Vector"]
+__all__ = ["OWED", "STOPPED", "Move", "Registry", "Request", "Run", "Task", "Vector"]
 
 
-class Registry(Tasks, Samples, Vectors, Aliases, Models, Journal):
+class Registry(Tasks, Samples, Vectors, Aliases, Models, Erasure, Journal):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 import sqlalchemy as sa
 
-from cluster.messages import CHAMPION
-from cluster.registry.database import Database, exists
-from cluster.registry.schema import ALIAS
+from cluster.messages import ANY, CHAMPION
+from cluster.registry.database import Database
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.schema import ALIAS, MOVE
+from tacl.errors import AliasMoved
+
+
+@dataclass(frozen=True)
+class Move:
+    """An alias went from one version to another."""
+
+    at: float
+    name: str
+    came_from: int | None
+    version: int
+    cause: str  # published | asked
 
 
 class Aliases(Database):
-    """Which version a name means now."""
+    """Which version a name means now, and what it meant before."""
 
     def aliases(self, task: str) -> dict[str, int]:
         with self._read() as db:
             rows = db.execute(sa.select(ALIAS).where(ALIAS.c.task == task))
             return {row.name: row.version for row in rows}
+
+    def move_alias(
+        self, task: str, name: str, version: int, expected: int | None, request: Request
+    ) -> None:
+        """Compare and swap. `expected` is the version it must have now: None for none yet, ANY for
+        whatever it is. AliasMoved when it has another."""
+        with self._write() as db:
+            found = _version(db, task, name)
+            if expected not in (ANY, found):
+                raise AliasMoved(
+                    f"{task}@{name} was expected at {_said(expected)}; it is at {_said(found)}: "
+                    "somebody moved it meanwhile. Look again, then repeat."
+                )
+            if found != version:
+                move(db, task, name, found, version, "asked")
+                log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
+            remember(db, request)
+
+    def moves(self, task: str) -> list[Move]:
+        """Every move of every alias of a task, oldest first."""
+        query = sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
+        query = query.where(MOVE.c.task == task).order_by(MOVE.c.number)
+        with self._read() as db:
+            return [Move(**row._mapping) for row in db.execute(query)]
 
 
 def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
@@ -23,12 +63,27 @@ def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(same, ALIAS.c.name == CHAMPION)
 
 
-def move(db: sa.Connection, task: str, name: str, expected: int | None, version: int) -> bool:
-    """Compare and swap: only from the expected version (None: from nowhere)."""
-    if expected is None:
-        if exists(db, sa.and_(ALIAS.c.task == task, ALIAS.c.name == name)):
-            return False
+def champion_of(db: sa.Connection, task: str) -> int | None:
+    return _version(db, task, CHAMPION)
+
+
+def move(
+    db: sa.Connection, task: str, name: str, found: int | None, version: int, cause: str
+) -> None:
+    """From the version that was found in this transaction."""
+    if found is None:
         db.execute(ALIAS.insert().values(task=task, name=name, version=version))
-        return True
-    held = sa.and_(ALIAS.c.task == task, ALIAS.c.name == name, ALIAS.c.version == expected)
-    return db.execute(ALIAS.update().where(held).values(version=version)).rowcount == 1
+    else:
+        same = sa.and_(ALIAS.c.task == task, ALIAS.c.name == name)
+        db.execute(ALIAS.update().where(same).values(version=version))
+    row = {"at": time.time(), "task": task, "name": name, "came_from": found}
+    db.execute(MOVE.insert().values(**row, version=version, cause=cause))
+
+
+def _version(db: sa.Connection, task: str, name: str) -> int | None:
+    same = sa.and_(ALIAS.c.task == task, ALIAS.c.name == name)
+    return db.scalar(sa.select(ALIAS.c.version).where(same))
+
+
+def _said(version: int | None) -> str:
+    return "no version" if version is None else f"v{version}"

@@ -39,6 +39,14 @@ class Models(Database):
             rows = db.execute(query if user is None else query.where(USER.c.name == user))
             return [_composition(row) for row in rows]
 
+    def users_of(self, task: str) -> list[str]:
+        """Whose current model holds a vector of this task."""
+        return [
+            model.user
+            for model in self.compositions()
+            if any(term.vector.task == task for term in model.terms)
+        ]
+
 
 def _composition(row: sa.Row) -> Composition:
     terms = _TERMS.validate_json(row.terms)

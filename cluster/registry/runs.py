@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
-from cluster.messages import Progress, Result, Shard, Work
+from cluster.messages import Arrival, Progress, Result, Shard, Work
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of
@@ -19,6 +19,7 @@ from cluster.registry.schema import ARRIVAL, RUN, SHARD
 from tacl.errors import RunFailed
 
 OWED = ("queued", "running")
+STOPPED = ("failed", "cancelled")  # and may be queued again
 _WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
 
 
@@ -72,17 +73,30 @@ class Runs(Database):
             row = _update(db, run_id, state="failed", cause=cause, ended=time.time())
             log(db, "failed", cause, row.task, run_id)
 
+    def cancel(self, run_ids: Collection[str], request: Request) -> None:
+        """Nobody wants these any more; they can be queued again."""
+        with self._write() as db:
+            for run_id in run_ids:
+                stop(db, run_id, "cancelled", "somebody cancelled it")
+            remember(db, request)
+
     def retry(self, run_ids: Collection[str]) -> None:
-        """Queue what failed again, with a fresh budget."""
+        """Queue what failed or was cancelled again, with a fresh budget."""
         with self._write() as db:
             for run_id in run_ids:
                 row = _update(db, run_id, state="queued", deaths=0, cause=None, ended=None)
                 log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
     def told(
-        self, run_id: str, step: int, newcomers: Sequence[Shard], progress: Progress | None
+        self,
+        run_id: str,
+        step: int,
+        newcomers: Sequence[Shard],
+        progress: Progress | None,
+        left: Collection[str] = (),
     ) -> None:
-        """A run reached `step`, from which on it knows the newcomers.
+        """A run reached `step`, from which on it knows the newcomers, and the tasks that `left` no
+        more.
 
         Called at every step: a power cut may lose the latest, as it loses the steps themselves.
         """
@@ -95,6 +109,10 @@ class Runs(Database):
             for shard in newcomers:
                 row = {"run_id": run_id, "task": shard.task, "version": shard.version}
                 db.execute(ARRIVAL.insert().values(row | {"step": step}))
+            if left:
+                gone = sa.and_(ARRIVAL.c.run_id == run_id, ARRIVAL.c.task.in_(left))
+                gone = sa.and_(gone, ARRIVAL.c.left.is_(None))
+                db.execute(ARRIVAL.update().where(gone).values(left=step))
 
     def run(self, run_id: str) -> Run:
         """RunFailed when there is none."""
@@ -121,19 +139,30 @@ class Runs(Database):
         with self._read() as db:
             return [run_of(row) for row in db.execute(query)]
 
+    def that_met(self, task: str) -> list[str]:
+        """Runs without a result, yet, that were told of a task's samples."""
+        unfinished = RUN.c.state.in_((*OWED, *STOPPED))
+        query = sa.select(RUN.c.run_id).where(unfinished).order_by(RUN.c.number)
+        told = sa.select(ARRIVAL.c.run_id).where(ARRIVAL.c.task == task)
+        with self._read() as db:
+            return list(db.scalars(query.where(RUN.c.run_id.in_(told))))
+
     def result(self, run_id: str) -> dict[str, object] | None:
         """None while there is none."""
         with self._read() as db:
             text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
         return None if text is None else json.loads(text)
 
-    def arrivals(self, run_id: str) -> list[tuple[int, Shard]]:
-        """(step, shard) by step, then by arrival of the task: what the run was told, and when."""
+    def arrivals(self, run_id: str) -> list[Arrival]:
+        """What the run was told, and when: by step, then by arrival of the task."""
         same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
-        query = sa.select(ARRIVAL.c.step, SHARD).join(SHARD, same)
+        query = sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, same)
         query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
         with self._read() as db:
-            return [(row.step, shard_of(row)) for row in db.execute(query)]
+            return [
+                Arrival(step=row.step, shard=shard_of(row), left=row.left)
+                for row in db.execute(query)
+            ]
 
 
 def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
@@ -149,6 +178,20 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
     db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
     return db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+
+
+def stop(db: sa.Connection, run_id: str, state: str, cause: str) -> None:
+    """Without its result, by a person's wish: cancelled | withdrawn."""
+    row = _update(db, run_id, state=state, cause=cause, ended=time.time())
+    log(db, state, cause, row.task, run_id)
+
+
+def begin_anew(db: sa.Connection, run_id: str) -> None:
+    """As if it had never asked for its shards; one that runs is queued again."""
+    _update(db, run_id, reached=-1, progress=None)
+    running = sa.and_(RUN.c.run_id == run_id, RUN.c.state == "running")
+    db.execute(RUN.update().where(running).values(state="queued"))
+    db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 
 def is_done(db: sa.Connection, run_id: str) -> bool:

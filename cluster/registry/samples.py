@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from cluster.messages import BlobRef, Shard
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
-from cluster.registry.schema import SHARD
+from cluster.registry.schema import SHARD, TASK
 
 
 class Samples(Database):
@@ -26,8 +26,11 @@ class Samples(Database):
             remember(db, request)
 
     def shards(self, task: str | None = None) -> list[Shard]:
-        """Every version (of one task), by arrival of the task, then by version."""
-        query = sa.select(SHARD).order_by(SHARD.c.ordinal, SHARD.c.version)
+        """Every version (of one task), by arrival of the task, then by version; not of tasks that
+        were removed."""
+        gone = sa.select(TASK.c.name).where(TASK.c.removed.is_not(None))
+        query = sa.select(SHARD).where(SHARD.c.task.not_in(gone))
+        query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
         with self._read() as db:
             rows = db.execute(query if task is None else query.where(SHARD.c.task == task))
             return [shard_of(row) for row in rows]

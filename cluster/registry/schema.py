@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA = "1"  # a registry of another schema is refused
+SCHEMA = "2"  # a registry of another schema is refused
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -31,6 +31,7 @@ TASK = _table(
     _column("run_id", STRING),
     _column("submission", sa.Text),
     _column("created", sa.Float),
+    _column("removed", STRING, nullable=True),  # removed | purged
 )
 SHARD = _table(
     "shard",
@@ -48,7 +49,8 @@ RUN = _table(
     _column("kind", STRING),
     _column("task", STRING, nullable=True, index=True),
     _column("work", sa.Text),
-    _column("state", STRING, index=True),  # queued | running | done | failed
+    # queued | running | done | failed | cancelled (by a person) | withdrawn (with a removed task)
+    _column("state", STRING, index=True),
     _column("attempt", sa.Integer),  # number of the latest start; 0: never started
     _column("deaths", sa.Integer),  # processes lost since it was accepted or retried
     _column("cause", sa.Text, nullable=True),
@@ -65,6 +67,7 @@ ARRIVAL = _table(
     _key("task"),
     _key("version", sa.Integer),
     _column("step", sa.Integer),
+    _column("left", sa.Integer, nullable=True),  # the first step after its task was removed
 )
 VECTOR = _table(
     "vector",
@@ -89,6 +92,17 @@ PAIR = _table(
     _column("rows", sa.Integer),
 )
 ALIAS = _table("alias", _key("task"), _key("name"), _column("version", sa.Integer))
+MOVE = _table(
+    "move",
+    _key("number", sa.Integer),
+    _column("at", sa.Float),
+    _column("task", STRING, index=True),
+    _column("name", STRING),
+    _column("came_from", sa.Integer, nullable=True),  # version before; none: the alias is new
+    _column("version", sa.Integer),
+    _column("cause", STRING),  # published | asked
+)
+ERASURE = _table("erasure", _key("digest"))  # blobs of purged tasks that may still lie there
 COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )

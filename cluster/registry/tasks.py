@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from cluster.messages import GENERIC, Base, BlobRef, Shard, Submission, TrainWork
 from cluster.registry.database import Database
+from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
-from cluster.registry.runs import add_run
+from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard
 from cluster.registry.schema import META, TASK
+from cluster.sight import ALL, Sight
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 
@@ -25,6 +28,7 @@ class Task:
     run_id: str
     submission: Submission
     created: float
+    removed: str | None = None  # or removed | purged
 
 
 class Tasks(Database):
@@ -61,22 +65,57 @@ class Tasks(Database):
             remember(db, request)
         return ordinal
 
-    def task(self, name: str) -> Task:
-        """UnknownTask says which there are."""
+    def remove(
+        self,
+        name: str,
+        how: str,
+        withdrawn: Collection[str],
+        anew: Collection[str],
+        erased: Iterable[str],
+        request: Request,
+    ) -> None:
+        """Withdraw a task, and runs. `how` is removed or purged. Runs that met what is purged begin
+        anew, and blobs are owed their erasure."""
+        with self._write() as db:
+            db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
+            for run_id in withdrawn:
+                stop(db, run_id, "withdrawn", f"{name} was {how}")
+            for run_id in anew:
+                begin_anew(db, run_id)
+            owe_erasure(db, erased)
+            log(db, how, f"{name} is withdrawn from later use", name)
+            remember(db, request)
+
+    def task(self, name: str, sight: Sight = ALL) -> Task:
+        """UnknownTask says which there are, of those that are seen."""
         with self._read() as db:
             row = db.execute(sa.select(TASK).where(TASK.c.name == name)).first()
-            names = db.scalars(sa.select(TASK.c.name).order_by(TASK.c.ordinal)) if not row else []
-            if row is None:
-                there_is = ", ".join(names) or "none yet"
-                raise UnknownTask(f"no task is named {name}; there is {there_is}")
-        return _task(row)
+        if row is not None and row.removed is None and sight.of(name):
+            return _task(row)
+        if row is not None and sight.of(name):
+            raise UnknownTask(f"the task {name} was {row.removed}; submit it under another name")
+        names = [task.name for task in self.tasks() if sight.of(task.name)]
+        raise UnknownTask(f"no task is named {name}; there is {', '.join(names) or 'none yet'}")
 
-    def tasks(self) -> list[Task]:
+    def tasks(self, with_removed: bool = False) -> list[Task]:
         """By arrival."""
+        query = sa.select(TASK).order_by(TASK.c.ordinal)
         with self._read() as db:
-            return [_task(row) for row in db.execute(sa.select(TASK).order_by(TASK.c.ordinal))]
+            rows = db.execute(query if with_removed else query.where(TASK.c.removed.is_(None)))
+            return [_task(row) for row in rows]
+
+    def purged(self) -> set[str]:
+        """Names of the tasks whose bytes are gone."""
+        query = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
+        with self._read() as db:
+            return set(db.scalars(query))
+
+    def any_task(self, name: str) -> Task:
+        """Also one that was removed: models that use it work on."""
+        with self._read() as db:
+            return _task(db.execute(sa.select(TASK).where(TASK.c.name == name)).one())
 
 
 def _task(row: sa.Row) -> Task:
     submission = Submission.model_validate_json(row.submission)
-    return Task(row.name, row.ordinal, row.run_id, submission, row.created)
+    return Task(row.name, row.ordinal, row.run_id, submission, row.created, row.removed)

@@ -10,11 +10,13 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from cluster.messages import (
     CHAMPION,
+    GENERIC,
     Evaluated,
     Measured,
     Pair,
@@ -24,11 +26,11 @@ from cluster.messages import (
     TrainWork,
     VectorRef,
 )
-from cluster.registry.aliases import is_champion, move
+from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.database import exists
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
-from cluster.registry.schema import ALIAS, PAIR, VECTOR
+from cluster.registry.schema import ALIAS, PAIR, TASK, VECTOR
 from tacl.errors import UnknownVector
 
 
@@ -71,7 +73,10 @@ class Vectors(Runs):
             reference = _reference(db, run_of(row), result)
             _add_vector(db, reference, result)
             _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
-            moved = move(db, reference.task, CHAMPION, reference.parent, reference.version)
+            old = champion_of(db, reference.task)
+            moved = old == reference.parent
+            if moved:
+                move(db, reference.task, CHAMPION, old, reference.version, "published")
             champion = "the champion" if moved else "not the champion: that was moved meanwhile"
             text = f"version {reference.version}, {champion}"
             log(db, "published", text, reference.task, run_id)
@@ -97,16 +102,25 @@ class Vectors(Runs):
             return [_vector(row) for row in db.execute(query)]
 
     def champions(self) -> list[Vector]:
-        """The vector of every task that has one, by task's name."""
+        """The vector of every task that has one and was not removed, by task's name."""
         query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+        query = query.where(VECTOR.c.task.in_(_present()))
         with self._read() as db:
             return [_vector(row) for row in db.execute(query)]
 
     def champion_pairs(self) -> list[Pair]:
         """Every measured pair of the champions, with any version of any shard."""
-        query = sa.select(PAIR).join(ALIAS, is_champion(PAIR))
+        return self._pairs(sa.select(PAIR).join(ALIAS, is_champion(PAIR)))
+
+    def pairs(self, task: str, version: int) -> list[Pair]:
+        """What was measured of one version."""
+        return self._pairs(sa.select(PAIR).where(PAIR.c.task == task, PAIR.c.version == version))
+
+    def _pairs(self, query: sa.Select[Any]) -> list[Pair]:
+        """Of tasks that are there, on samples of such."""
+        there = PAIR.c.task.in_(_present()), sa.or_(PAIR.c.on == GENERIC, PAIR.c.on.in_(_present()))
         with self._read() as db:
-            return [Pair(**row._mapping) for row in db.execute(query)]
+            return [Pair(**row._mapping) for row in db.execute(query.where(*there))]
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against."""
@@ -115,7 +129,11 @@ class Vectors(Runs):
             return frozenset(shard.blob.digest for shard in work.others)
         if isinstance(work, TrainWork) and work.submission.options.penalty == "none":
             return frozenset()
-        return frozenset(shard.blob.digest for _, shard in self.arrivals(reference.run_id))
+        return frozenset(one.shard.blob.digest for one in self.arrivals(reference.run_id))
+
+
+def _present() -> sa.Select[Any]:
+    return sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
 
 
 def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:

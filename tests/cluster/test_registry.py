@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from cluster.messages import (
     CHAMPION,
     GENERIC,
+    Arrival,
     Base,
     BlobRef,
     Composition,
@@ -358,10 +359,13 @@ def test_what_a_run_was_told_is_kept(registry: Registry) -> None:
     registry.told("train a", 0, [generic], None)
     registry.told("train a", 5, [b], Progress(step=5, steps=9, loss=0.25, penalty=0.1))
     registry.told("train a", 3, [], Progress(step=3, steps=9, loss=0.5))
-    assert registry.arrivals("train a") == [(0, generic), (5, b)]
+    told = [Arrival(step=0, shard=generic), Arrival(step=5, shard=b)]
+    assert registry.arrivals("train a") == told
     run = registry.run("train a")
     assert run.reached == 5
     assert run.progress == Progress(step=3, steps=9, loss=0.5)
+    registry.told("train a", 7, [], None, ["b"])
+    assert registry.arrivals("train a") == [told[0], told[1].model_copy(update={"left": 7})]
 
 
 # -- publishing

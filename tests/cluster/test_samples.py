@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.blobs import Blobs
-from cluster.messages import GENERIC, BlobRef, Shard
+from cluster.messages import GENERIC, Arrival, BlobRef, Shard
 from cluster.samples import (
     Arrivals,
     grown,
@@ -20,6 +20,7 @@ from cluster.samples import (
     store_shard,
     training_inputs,
 )
+from cluster.sight import Sight
 from tacl.errors import CorruptBlob
 
 
@@ -57,7 +58,8 @@ def test_arrivals_are_replayed_as_they_were_recorded() -> None:
     for step, current in enumerate([[generic], [generic, b], [generic, b, a], [generic, b, a]]):
         arrivals.record(step, arrivals.newcomers(step, current))
     arrivals.record(4, arrivals.newcomers(4, [generic, a_grown, b]))
-    again = Arrivals(4, [(0, generic), (1, b), (2, a), (4, a_grown)])
+    told = [(0, generic), (1, b), (2, a), (4, a_grown)]
+    again = Arrivals(4, [Arrival(step=step, shard=shard) for step, shard in told])
     for log in (arrivals, again):
         assert log.newcomers(3, [generic, a_grown, b]) == []  # told before: nothing joins there
         assert log.newcomers(5, [generic, a_grown, b]) == []
@@ -69,6 +71,28 @@ def test_arrivals_are_replayed_as_they_were_recorded() -> None:
             (generic, a_grown, b),
             (generic, a_grown, b),
         ]
+
+
+def test_what_was_removed_is_left_from_the_next_step_on() -> None:
+    blob = BlobRef(digest="d", rows=1)
+    generic, a = (Shard(task=t, ordinal=o, blob=blob) for t, o in [(GENERIC, 0), ("a", 1)])
+    arrivals = Arrivals(-1, [])
+    arrivals.record(0, [generic, a])
+    assert arrivals.leavers(0, [generic]) == set()  # told before: nothing leaves there
+    assert arrivals.leavers(1, [generic]) == {"a"}
+    arrivals.record(1, [], {"a"})
+    assert arrivals.leavers(2, [generic]) == set()
+    again = Arrivals(1, [Arrival(step=0, shard=generic), Arrival(step=0, shard=a, left=1)])
+    for log in (arrivals, again):
+        assert [log.at(step) for step in range(3)] == [(generic, a), (generic,), (generic,)]
+
+
+def test_a_private_task_enters_only_the_cycles_of_its_owner() -> None:
+    blob = BlobRef(digest="d", rows=1)
+    shards = [Shard(task=t, ordinal=o, blob=blob) for o, t in enumerate([GENERIC, "mine", "open"])]
+    cycles = {who: known(shards, "new", Sight(who, {"mine": "ann"})) for who in ("ann", "bob")}
+    assert [shard.task for shard in cycles["ann"]] == [GENERIC, "mine", "open"]
+    assert [shard.task for shard in cycles["bob"]] == [GENERIC, "open"]
 
 
 def test_growing_keeps_every_role(blobs: Blobs) -> None:

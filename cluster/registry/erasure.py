@@ -1,0 +1,92 @@
+"""What refers to files in the blob store, and which of them are owed their erasure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from cluster.messages import BlobRef, Submission, VectorRef
+from cluster.registry.database import Database, exists
+from cluster.registry.schema import ERASURE, SHARD, TASK, VECTOR
+
+PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
+
+
+class Reference(NamedTuple):
+    """Whose file, and what it is, for people."""
+
+    task: str
+    what: str
+
+
+References = dict[str, Reference]  # by digest
+
+
+class Erasure(Database):
+    """Blobs as the registry sees them."""
+
+    def referenced(self) -> References:
+        """Every blob that something may still need; those of purged tasks are none."""
+        with self._read() as db:
+            rows = db.execute(sa.select(TASK.c.name, TASK.c.removed, TASK.c.submission)).all()
+            purged = {row.name for row in rows if row.removed == "purged"}
+            found = dict(_samples(db, purged))
+            for row in rows:
+                if row.name not in purged:
+                    found |= parts_of(Submission.model_validate_json(row.submission))
+            return found | dict(_vectors(db, purged))
+
+    def references_of(self, task: str) -> References:
+        """Those of one task."""
+        with self._read() as db:
+            mine = sa.select(TASK.c.submission).where(TASK.c.name == task)
+            found = parts_of(Submission.model_validate_json(db.scalar(mine) or ""))
+            found |= dict(_samples(db, set(), task))
+            return found | dict(_vectors(db, set(), task))
+
+    def erasures(self) -> list[str]:
+        """Digests of files that are to be deleted."""
+        with self._read() as db:
+            return list(db.scalars(sa.select(ERASURE.c.digest)))
+
+    def erased(self, digests: Iterable[str]) -> None:
+        with self._write() as db:
+            db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(list(digests))))
+
+
+def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
+    for digest in digests:
+        if not exists(db, ERASURE.c.digest == digest):
+            db.execute(ERASURE.insert().values(digest=digest))
+
+
+def parts_of(submission: Submission) -> References:
+    blobs: dict[str, BlobRef] = {part: getattr(submission, part) for part in PARTS}
+    name = submission.name
+    found = {b.digest: Reference(name, f"the {part} rows of {name}") for part, b in blobs.items()}
+    if submission.vector_blob is not None:
+        found[submission.vector_blob] = Reference(name, f"the imported vector of {name}")
+    return found
+
+
+def _samples(
+    db: sa.Connection, without: set[str], task: str | None = None
+) -> Iterator[tuple[str, Reference]]:
+    query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest)
+    for row in db.execute(query if task is None else query.where(SHARD.c.task == task)):
+        if row.task not in without:
+            what = f"the samples of {row.task}, version {row.version}"
+            yield row.digest, Reference(row.task, what)
+
+
+def _vectors(
+    db: sa.Connection, without: set[str], task: str | None = None
+) -> Iterator[tuple[str, Reference]]:
+    query = sa.select(VECTOR.c.task, VECTOR.c.reference)
+    for row in db.execute(query if task is None else query.where(VECTOR.c.task == task)):
+        if row.task not in without:
+            ref = VectorRef.model_validate_json(row.reference)
+            yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")
+            yield ref.blob, Reference(ref.task, f"the vector {ref.task}@v{ref.version}")

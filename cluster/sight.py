@@ -1,0 +1,27 @@
+"""Who sees a private task: its owner, and nobody else. The one place that decides it.
+
+A viewer is whoever asks, or the owner of a task whose training or refresh is about to read samples:
+a private task enters only the cycles of its owner's tasks. None is the cluster itself; it sees all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one viewer sees. `owners`: of the private tasks, by task."""
+
+    viewer: str | None = None
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, task: str) -> bool:
+        return self.viewer is None or self.owners.get(task, self.viewer) == self.viewer
+
+    def of_all(self, tasks: Iterable[str]) -> bool:
+        return all(self.of(task) for task in tasks)
+
+
+ALL = Sight()
