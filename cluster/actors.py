@@ -23,11 +23,11 @@ from cluster.coordinator import Coordinator
 from cluster.home import Home
 from cluster.launcher import Finished, Gone, LearnerProcess, Lost, Outcome, Raised
 from cluster.messages import Base, Work
+from cluster.nodes import NAMESPACE, here
 from cluster.state import Needs, Node
-from tacl.errors import TaclError
+from tacl.errors import StorageUnavailable, TaclError
 
 NAME = "coordinator"
-NAMESPACE = "tacl"
 LEARNER = "cluster.learner:Learner"
 PERIOD = 0.2  # seconds between two looks at what runs
 RETRY = 1.0  # seconds before a recovery that failed is tried again
@@ -80,7 +80,7 @@ def _outcome(answer: ray.ObjectRef) -> Outcome:
         return Finished(ray.get(answer))
     except RayTaskError as error:
         cause = error.cause
-        if isinstance(cause, Lost | RayError):
+        if isinstance(cause, Lost | RayError | StorageUnavailable):
             return Gone(str(cause).strip())
         kind = "" if isinstance(cause, TaclError) else f"{type(cause).__name__}: "
         return Raised(f"{kind}{cause}", trace=str(error))
@@ -102,7 +102,8 @@ class WatchedCoordinator(Coordinator):
     """
 
     def __init__(self, home: str, learner: str) -> None:
-        _log_to(Home(Path(home)).logs / "coordinator.log")
+        self._where = home
+        _log_to(Home.at(home).logs / "coordinator.log")
         try:
             super().__init__(home, RayLauncher(home, learner))
         except Exception:
@@ -110,6 +111,10 @@ class WatchedCoordinator(Coordinator):
             time.sleep(RETRY)
             os._exit(1)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def serves(self) -> str:
+        """Which home."""
+        return self._where
 
     def _watch(self) -> None:
         while True:
@@ -124,14 +129,17 @@ def _log_to(path: Path) -> None:
     )
 
 
-def start_coordinator(home: str, learner: str = LEARNER) -> Any:
-    """The detached, named actor that is restarted for ever; it answers when this returns.
+def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) -> Any:
+    """The detached, named actor that is restarted for ever; it answers when this returns. It stays
+    on the node of this process when `pinned`.
 
     Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
     idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
     """
     lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-    make = _remote(WatchedCoordinator, name=NAME, namespace=NAMESPACE, num_cpus=0, **lasting)
+    place = {"scheduling_strategy": here()} if pinned else {}
+    names = {"name": NAME, "namespace": NAMESPACE, "num_cpus": 0}
+    make = _remote(WatchedCoordinator, **names, **lasting, **place)
     actor = make(home, learner)
     ray.get(actor.cluster.remote())
     return actor
@@ -139,7 +147,7 @@ def start_coordinator(home: str, learner: str = LEARNER) -> Any:
 
 def describe_base(home: str, spec: str, learner: str = LEARNER) -> Base:
     """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
-    actor = _remote(LearnerProcess, num_cpus=0)(home, learner)
+    actor = _remote(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
         return ray.get(actor.describe_base.remote(spec))
     except RayTaskError as error:

@@ -1,26 +1,54 @@
-"""Checkpoints of one run: folders named by step; complete or absent, the newest two are kept."""
+"""Checkpoints of one run: folders named by step; complete or absent, the newest two are kept.
+
+They lie on storage that every node of the run sees: a shared directory, where a rename makes one
+complete, or a bucket, where a mark that is written last does.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.fs
+
 from cluster import steps
+from cluster.storage import Storage
 
 KEPT = 2
+MARK = ".complete"
+
+
+def checkpoints(storage: Storage, run_id: str) -> Checkpoints:
+    """Those of a run, below `storage`."""
+    if storage.is_local:
+        return Checkpoints(Path(storage.root) / run_id)
+    return RemoteCheckpoints(storage.below(run_id))
+
+
+def runs(storage: Storage) -> list[str]:
+    """The runs that have any."""
+    selector = pyarrow.fs.FileSelector(storage.root, allow_not_found=True)
+    with storage.reaching():
+        return [folder.base_name for folder in storage.filesystem.get_file_info(selector)]
 
 
 class Checkpoints:
-    """`folder`/STEP, on storage that every node of the run sees."""
+    """`folder`/STEP in a shared directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def newest(self) -> tuple[int, Path] | None:
-        """(step, path) of the newest complete checkpoint."""
-        steps = self._steps()
-        return (steps[-1], self._place(steps[-1])) if steps else None
+    def newest(self) -> int | None:
+        """The step of the newest complete checkpoint."""
+        return max(self._steps(), default=None)
+
+    @contextmanager
+    def opened(self, step: int) -> Iterator[Path]:
+        """The folder of a complete checkpoint, to be read inside the block."""
+        yield self._place(step)
 
     def beside(self, step: int) -> Path:
         """An empty place to write a checkpoint that is not complete yet."""
@@ -59,3 +87,48 @@ class Checkpoints:
         if not self._folder.is_dir():
             return []
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+
+
+class RemoteCheckpoints(Checkpoints):
+    """STEP/... and STEP.complete in a bucket; files pass through a temporary folder."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage, self._files = storage, storage.filesystem
+
+    @contextmanager
+    def opened(self, step: int) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="tacl-checkpoint-") as folder:
+            with self._storage.reaching():
+                pyarrow.fs.copy_files(self._at(step), folder, self._files)
+            yield Path(folder)
+
+    def beside(self, step: int) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"tacl-checkpoint-{step}-"))
+
+    def complete(self, step: int, written: Path) -> None:
+        """The mark makes it visible; then older ones go, their marks first."""
+        with self._storage.reaching():
+            pyarrow.fs.copy_files(str(written), self._at(step), destination_filesystem=self._files)
+        steps.reached("checkpoint written")
+        self._storage.write(f"{step}{MARK}", b"")
+        steps.reached("checkpoint complete")
+        shutil.rmtree(written)
+        for old in self._steps()[:-KEPT]:
+            with self._storage.reaching():
+                self._files.delete_file(f"{self._at(old)}{MARK}")
+                self._files.delete_dir(self._at(old))
+
+    def clear(self) -> None:
+        with self._storage.reaching():
+            if self._files.get_file_info(self._storage.root).type != pyarrow.fs.FileType.NotFound:
+                self._files.delete_dir(self._storage.root)
+        steps.reached("checkpoints cleared")
+
+    def _at(self, step: int) -> str:
+        return f"{self._storage.root}/{step}"
+
+    def _steps(self) -> list[int]:
+        selector = pyarrow.fs.FileSelector(self._storage.root, allow_not_found=True)
+        with self._storage.reaching():
+            found = self._files.get_file_info(selector)
+        return sorted(int(f.base_name[: -len(MARK)]) for f in found if f.base_name.endswith(MARK))

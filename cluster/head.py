@@ -1,9 +1,10 @@
 """The process behind `tacl up`: `python -m cluster.head --home H`. It is the Ray cluster of a home.
 
-It starts Ray on this machine alone, founds the home the first time, starts the coordinator, writes
-`cluster.json` when all of it answers, and ends everything on SIGTERM. Ray's processes die with it,
-also when it is killed. What it does is said line by line; the last line of a failure is its
-message, and the exit code that of its error.
+It starts Ray on this machine alone, or joins the cluster at `--address`; founds the home the first
+time, starts the coordinator, writes `cluster.json` when all of it answers, and ends everything on
+SIGTERM. Ray's processes die with it, also when it is killed; a cluster that it joined goes on, and
+the next head of the home takes over what runs there. What it does is said line by line; the last
+line of a failure is its message, and the exit code that of its error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -26,12 +27,27 @@ import psutil
 from cluster.acceptance import require_startable
 from cluster.blobs import Blobs
 from cluster.errors import exit_code
-from cluster.home import Home, Running, Settings, require_founder, write
+from cluster.home import (
+    Founding,
+    Home,
+    Running,
+    Settings,
+    publish,
+    published,
+    require_founder,
+    write,
+)
 from cluster.messages import Base, BlobRef, Modality
+from cluster.registry import Registry
+from cluster.storage import Storage
 from tacl.errors import TaclError
 
 LEARNER = "cluster.learner:Learner"
 GENERIC_ROWS = 1024
+JOINED_ENVIRONMENT = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # the nodes are not on the loopback interface
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
 
 
@@ -40,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--base", help="the pre-trained encoder; needed the first time")
     parser.add_argument("--generic", help="data set of the reference shard; likewise")
+    parser.add_argument("--storage", help="URI of blobs and checkpoints; likewise")
+    parser.add_argument("--registry", help="URL of the registry; likewise")
     parser.add_argument("--cpus", type=int, help="CPUs to use; default: all of this process")
+    parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
     parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
@@ -48,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         home = Home(chosen.home.expanduser().resolve())
         home.path.mkdir(parents=True, exist_ok=True)
         with home.lock():
-            serve(home, chosen.base, chosen.generic, chosen.cpus, chosen.learner)
+            founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
+            serve(home, founding, chosen.cpus, chosen.address, chosen.learner)
     except TaclError as error:
         print(" ".join(str(error).split()), file=sys.stderr, flush=True)
         return exit_code(error)
@@ -56,17 +76,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(
-    home: Home, base: str | None, generic: str | None, cpus: int | None, learner: str = LEARNER
+    home: Home,
+    chosen: Founding,
+    cpus: int | None,
+    address: str | None = None,
+    learner: str = LEARNER,
 ) -> None:
     """Run the cluster of a home, whose lock is held, until SIGTERM."""
     home.running_file.unlink(missing_ok=True)  # of a head that was killed
-    require_founder(home, base, generic)
+    _require_usable(home, chosen)
+    with _joined(home, chosen, address) if address else _started(home, cpus) as running:
+        from cluster.actors import start_coordinator
+
+        signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
+        if home.settings() is None:
+            _found(home, chosen, learner)
+        _say("starting the coordinator")
+        start_coordinator(home.where, learner, pinned=home.is_pinned)
+        write(home.running_file, running)
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        _say("ready")
+        stop.wait()
+        _say("stopping")
+
+
+def _require_usable(home: Home, chosen: Founding) -> None:
+    """Everything that would keep a coordinator from starting is raised before anything starts."""
+    if home.settings() is None and chosen.storage and (found := published(chosen.storage)):
+        write(home.settings_file, found)  # the home of another machine, which goes on here
+    require_founder(home, chosen)
     if home.settings() is not None:
         require_startable(home)
+    elif chosen.registry is not None:
+        Registry(chosen.registry).close()
+    if chosen.storage is not None:
+        Storage(chosen.storage).write("probe/head", b"this can be written")
+
+
+@contextlib.contextmanager
+def _started(home: Home, cpus: int | None) -> Iterator[Running]:
+    """A cluster of this machine alone, which ends with the block."""
     _prepare_environment(home)
     import ray
 
-    from cluster.actors import NAMESPACE, start_coordinator
+    from cluster.nodes import NAMESPACE
 
     _say("starting Ray")
     try:
@@ -79,24 +133,36 @@ def serve(
             logging_level=logging.ERROR,
             object_store_memory=STORE_BYTES,
         )
-        signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
-        if home.settings() is None:
-            write(home.settings_file, _founded(home, base or "", generic, learner))
-        _say("starting the coordinator")
-        start_coordinator(str(home.path), learner)
         address = ray.get_runtime_context().gcs_address
-        token = str(home.token_file)
-        write(home.running_file, Running(pid=os.getpid(), address=address, token=token))
-        stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        _say("ready")
-        stop.wait()
-        _say("stopping")
+        yield Running(pid=os.getpid(), address=address, token=str(home.token_file))
     finally:
         family = psutil.Process().children(recursive=True)
         ray.shutdown()
         _end(family)
         home.running_file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
+    """A cluster that was there before. What was started on it ends with the block."""
+    os.environ.update(JOINED_ENVIRONMENT)
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
+    from cluster import nodes
+
+    _say(f"joining the Ray cluster at {address}")
+    nodes.join(address)
+    try:
+        _say("asking every node whether it sees the storage")
+        nodes.require_shared(Storage(chosen.storage) if chosen.storage else home.shared())
+        nodes.take_over(chosen.storage or home.where)
+        token = os.environ.get("RAY_AUTH_TOKEN_PATH")
+        try:
+            yield Running(pid=os.getpid(), address=address, token=token, joined=True)
+        finally:
+            nodes.end_actors()
+    finally:
+        home.running_file.unlink(missing_ok=True)
+        nodes.leave()
 
 
 def _end(family: list[psutil.Process]) -> None:
@@ -135,16 +201,25 @@ def _prepare_environment(home: Home) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
 
 
-def _founded(home: Home, spec: str, generic: str | None, learner: str) -> Settings:
+def _found(home: Home, chosen: Founding, learner: str) -> None:
     """The base, loaded once, and the reference shard. Raises what is wrong with either."""
     from cluster.actors import describe_base
 
-    _say(f"loading the base {spec}")
-    base: Base = describe_base(str(home.path), spec, learner)
-    store = home.path / "blobs"
-    _say(f"reading the generic samples{f' from {generic}' if generic else ''}")
-    shard = generic_shard(Blobs(store), base.modality, generic)
-    return Settings(base=base, generic=shard, blobs=str(store))
+    _say(f"loading the base {chosen.base}")
+    base: Base = describe_base(str(home.path), chosen.base or "", learner)
+    store = Storage(chosen.storage or home.path).below("blobs").uri
+    source = f" from {chosen.generic}" if chosen.generic else ""
+    _say(f"reading the generic samples{source}")
+    blobs = Blobs(store, cache=home.path / "cache" / "blobs")
+    settings = Settings(
+        base=base,
+        generic=generic_shard(blobs, base.modality, chosen.generic),
+        blobs=store,
+        storage=chosen.storage,
+        registry=chosen.registry,
+    )
+    publish(settings)
+    write(home.settings_file, settings)
 
 
 def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -15,19 +16,23 @@ from pydantic import ValidationError
 
 from cluster.blobs import Blobs
 from cluster.messages import Base, BlobRef, Message
+from cluster.storage import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 M = TypeVar("M", bound=Message)
 
+SETTINGS = "settings.json"
 EMBEDDED = "embedded"  # the base that needs no data of anybody's
 
 
 class Settings(Message):
-    """What `tacl up` decided the first time; written once."""
+    """What `tacl up` decided the first time; written once. No credentials."""
 
     base: Base
     generic: BlobRef  # the reference shard
     blobs: str  # URI of the blob store
+    storage: str | None = None  # URI of blobs, checkpoints, a copy of this; None: the home itself
+    registry: str | None = None  # URL; None: SQLite in the home
 
 
 class Running(Message):
@@ -35,18 +40,39 @@ class Running(Message):
 
     pid: int  # of the head process
     address: str  # of Ray's GCS
-    token: str  # path of the file with Ray's authentication token
+    token: str | None  # path of the file with Ray's authentication token; None: it asks for none
+    joined: bool = False  # a cluster that was there before, of several machines
 
 
 @dataclass(frozen=True)
 class Home:
-    """Paths under one directory."""
+    """Paths under one directory.
+
+    With `storage`, the directory is only this machine's own part of a home whose settings, blobs
+    and checkpoints lie at that URI.
+    """
 
     path: Path
+    storage: str | None = None
+
+    @staticmethod
+    def at(where: str | Path) -> Home:
+        """The home that `where` names, on any node: a directory, or the URI of its storage."""
+        text = str(where)
+        if "://" not in text:
+            return Home(Path(text))
+        caches = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        return Home(caches / "tacl" / hashlib.sha256(text.encode()).hexdigest()[:16], text)
+
+    @property
+    def where(self) -> str:
+        """What `at` finds it by on every node of its cluster."""
+        settings = self.settings()
+        return (settings and settings.storage) or str(self.path)
 
     @property
     def settings_file(self) -> Path:
-        return self.path / "settings.json"
+        return self.path / SETTINGS
 
     @property
     def running_file(self) -> Path:
@@ -66,23 +92,41 @@ class Home:
 
     @property
     def registry_url(self) -> str:
-        return f"sqlite:///{self.path / 'registry.sqlite'}"
+        settings = self.settings()
+        own = f"sqlite:///{self.path / 'registry.sqlite'}"
+        return (settings and settings.registry) or own
 
     @property
-    def checkpoints(self) -> Path:
-        """One folder per run."""
-        return self.path / "checkpoints"
+    def is_pinned(self) -> bool:
+        """Whether the coordinator must run on the machine of the home: its registry lies there."""
+        return self.registry_url.startswith("sqlite:")
+
+    def shared(self) -> Storage:
+        """Where every node of the cluster finds what is kept."""
+        settings = self.settings()
+        return Storage((settings and settings.storage) or self.path)
+
+    @property
+    def checkpoints(self) -> Storage:
+        """One folder per run; see `cluster.checkpoints`."""
+        return self.shared().below("checkpoints")
 
     def settings(self) -> Settings | None:
         """None before the first `tacl up`; BadConfig when the file is damaged."""
-        return _read(self.settings_file, Settings)
+        found = _read(self.settings_file, Settings)
+        if found is None and self.storage is not None:
+            found = published(self.storage)
+            if found is not None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                write(self.settings_file, found)
+        return found
 
     def blobs(self) -> Blobs:
         """The store that the settings name; ClusterNotRunning before the first `tacl up`."""
         settings = self.settings()
         if settings is None:
             raise ClusterNotRunning(f"{self.path} is no home of TACL yet; run `tacl up` first")
-        return Blobs(settings.blobs, cache=self.path / "cache")
+        return Blobs(settings.blobs, cache=self.path / "cache" / "blobs")
 
     def running(self) -> Running | None:
         """None when no cluster serves this home, a killed one included."""
@@ -114,24 +158,51 @@ class Home:
             return False
 
 
-def require_founder(home: Home, base: str | None, generic: str | None) -> None:
+@dataclass(frozen=True)
+class Founding:
+    """What is chosen when a home is made, and may be said again later. Paths are absolute."""
+
+    base: str | None = None
+    generic: str | None = None
+    storage: str | None = None  # URI
+    registry: str | None = None  # URL
+
+
+def require_founder(home: Home, chosen: Founding) -> None:
     """Before anything is started: what a first start needs, or what a later one may not change."""
-    settings = home.settings()
+    settings, base = home.settings(), chosen.base
     if settings is None and base is None:
         raise BadConfig(
             f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
             "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
         )
-    if settings is None and base != EMBEDDED and generic is None:
+    if settings is None and base != EMBEDDED and chosen.generic is None:
         raise BadConfig(
             f"a new home with the base {base} needs a generic data set, the reference that every "
             "task is trained against: tacl up --generic DATA"
         )
-    if settings is not None and base is not None and base != settings.base.spec:
-        raise HomeInUse(
-            f"{home.path} has the base {settings.base.spec}; {base} was asked for. A home has one "
-            "base for ever: use another --home."
-        )
+    if settings is not None:
+        has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}
+        for what, found in has.items():
+            asked = getattr(chosen, what)
+            if asked is not None and asked != found:
+                raise HomeInUse(
+                    f"{home.path} has the {what} {found or 'in its own directory'}; {asked} was "
+                    "asked for. A home keeps what it was made with for ever: use another --home."
+                )
+
+
+def publish(settings: Settings) -> None:
+    """Put them where every node finds them, when they name a storage."""
+    if settings.storage is not None:
+        text = settings.model_dump_json(indent=2) + "\n"
+        Storage(settings.storage).write(SETTINGS, text.encode())
+
+
+def published(storage: str) -> Settings | None:
+    """The settings that lie at a storage for every node to find; None when it is new."""
+    text = Storage(storage).read(SETTINGS)
+    return None if text is None else _parsed(text.decode(), Settings, f"{SETTINGS} of {storage}")
 
 
 def write(path: Path, message: Message) -> None:
@@ -146,11 +217,17 @@ def write(path: Path, message: Message) -> None:
 
 def _read(path: Path, kind: type[M]) -> M | None:
     try:
-        return kind.model_validate_json(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         return None
+    return _parsed(text, kind, str(path))
+
+
+def _parsed(text: str, kind: type[M], name: str) -> M:
+    try:
+        return kind.model_validate_json(text)
     except ValidationError as error:
-        raise BadConfig(f"{path} cannot be read: {error}. Restore it from a backup.") from error
+        raise BadConfig(f"{name} cannot be read: {error}. Restore it from a backup.") from error
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

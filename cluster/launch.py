@@ -11,14 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from cluster.errors import TABLE
-from cluster.home import Home, require_founder
-from tacl.errors import ClusterNotRunning, TaclError
+from cluster.home import Founding, Home, require_founder
+from cluster.storage import absolute_uri
+from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
 HEAD = (sys.executable, "-m", "cluster.head")
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
@@ -28,23 +30,26 @@ Say = Callable[[str], None]
 
 
 def start(
-    home: Home, base: str | None, generic: str | Path | None, cpus: int | None, say: Say
+    home: Home, chosen: Founding, cpus: int | None, address: str | None, say: Say
 ) -> dict[str, Any]:
     """Start the head of `home` and wait for it; {base, digest, modality, address, pid, started}.
 
-    Raises HomeInUse, BadConfig, DataNotFound, or what the head died of.
+    `address` is that of a Ray cluster to join. Raises HomeInUse, BadConfig, DataNotFound, or what
+    the head died of.
     """
-    base = None if base is None else absolute_base(base)
-    generic = None if generic is None else absolute_data(generic)
-    require_founder(home, base, generic)
+    chosen = absolute(chosen)
+    if address is not None and cpus is not None:
+        raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")
+    if chosen.storage is None:
+        require_founder(home, chosen)  # else what lies at the storage is asked by the head
     if home.running() is not None:
         return described(home) | {"started": False}
     home.logs.mkdir(parents=True, exist_ok=True)
     log = home.logs / "head.log"
-    options = {"--base": base, "--generic": generic, "--cpus": cpus}
+    options = {**asdict(chosen), "cpus": cpus, "address": address}
     command = [*HEAD, "--home", str(home.path)]
     for name, value in options.items():
-        command += [] if value is None else [name, str(value)]
+        command += [] if value is None else [f"--{name}", str(value)]
     with log.open("w") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
@@ -107,6 +112,17 @@ def described(home: Home) -> dict[str, Any]:
         "address": running.address,
         "pid": running.pid,
     }
+
+
+def absolute(chosen: Founding) -> Founding:
+    """The same from any directory. DataNotFound."""
+    base, generic, storage = chosen.base, chosen.generic, chosen.storage
+    return replace(
+        chosen,
+        base=None if base is None else absolute_base(base),
+        generic=None if generic is None else absolute_data(generic),
+        storage=None if storage is None else absolute_uri(storage),
+    )
 
 
 def absolute_base(spec: str) -> str:

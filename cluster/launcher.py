@@ -6,11 +6,14 @@ A protocol, so that the coordinator is tested without processes; the one on Ray 
 from __future__ import annotations
 
 import importlib
+import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from cluster.messages import Base, Result, Work
 from cluster.state import Needs, Node
+from tacl.errors import StorageUnavailable
 
 
 class Lost(Exception):
@@ -78,5 +81,11 @@ class LearnerProcess:
         return self._made().work(work)
 
     def _made(self) -> Any:
+        """StorageUnavailable on a node that does not see the home, as one that came later."""
+        if "://" not in self._home and not Path(self._home).is_dir():
+            raise StorageUnavailable(
+                f"the node {socket.gethostname()} has no directory {self._home}, where the home "
+                "is; let it mount that, or take it out of the cluster"
+            )
         module, _, name = self._learner.partition(":")
         return getattr(importlib.import_module(module), name)(self._home)

@@ -7,11 +7,10 @@ worker trains in that process. A run on several starts a Ray Train group, whose 
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ from cluster.messages import (
     TrainWork,
     Work,
 )
+from cluster.storage import Storage
 from cluster.training import Known, train_task
 from tacl.errors import RunFailed, TaclError
 
@@ -39,6 +39,7 @@ GROUP_ENVIRONMENT = {
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
 }
+LOG = logging.getLogger(__name__)
 PATIENCE = 60.0  # seconds that a run waits for a coordinator that is being restarted
 
 
@@ -46,7 +47,7 @@ class Learner:
     """`known` answers which shards a step sees; by default the coordinator of this Ray cluster."""
 
     def __init__(self, home: str, known: Known | None = None) -> None:
-        self._home = Home(Path(home))
+        self._home = Home.at(home)
         self._known = known or Coordinators()
 
     def describe_base(self, spec: str) -> Base:
@@ -126,7 +127,7 @@ class Coordinators:
 
 def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
     """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
-    config = {"home": str(home.path), "work": work, "known": known}
+    config = {"home": home.where, "work": work, "known": known}
     name = f"{work.run_id[:16]}-{work.attempt}"
     return Trained.model_validate(on_group(_rank, config, work.submission.options, home, name))
 
@@ -148,6 +149,7 @@ def on_group(
     from ray.train.torch import TorchConfig, TorchTrainer
     from ray.train.v2.api.exceptions import WorkerGroupError
 
+    shared = home.shared()
     trainer = TorchTrainer(
         function,
         train_loop_config=config,
@@ -160,7 +162,8 @@ def on_group(
         torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
         run_config=RunConfig(
             name=name,
-            storage_path=str(home.path / "groups"),
+            storage_path=f"{shared.root}/groups",
+            storage_filesystem=shared.filesystem,
             failure_config=FailureConfig(
                 max_failures=0, controller_failure_limit=0, max_preemption_failures=0
             ),
@@ -173,14 +176,22 @@ def on_group(
     except TrainingFailedError as error:  # the group's controller, or a node that was taken away
         raise Lost(f"the group of {options.workers} workers was lost: {error}") from error
     finally:
-        shutil.rmtree(home.path / "groups" / name, ignore_errors=True)
+        _delete(shared, f"{shared.root}/groups/{name}")
+
+
+def _delete(storage: Storage, folder: str) -> None:
+    """Ray Train's own notes on a group: nobody reads them."""
+    try:
+        storage.filesystem.delete_dir(folder)
+    except OSError:  # not there, or the store is away: what is left does no harm
+        LOG.warning("%s was not deleted", folder, exc_info=True)
 
 
 def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
     """What each worker of a group runs."""
     work: TrainWork = config["work"]
     _use_threads(work.submission.options)
-    trained = train_task(work, Home(Path(config["home"])), config["known"])
+    trained = train_task(work, Home.at(config["home"]), config["known"])
     return trained.model_dump() if trained else None
 
 

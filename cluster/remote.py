@@ -16,6 +16,7 @@ from typing import Any
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray
+from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
@@ -83,7 +84,7 @@ def _predictor(home: Home) -> Any:
         get_if_exists=True,
         num_cpus=0,
         max_restarts=-1,
-    ).remote(str(home.path))
+    ).remote(home.where)
 
 
 def unwrapped(error: RayTaskError) -> BaseException:
@@ -120,9 +121,14 @@ def leave(home: Home) -> None:
 
 def _join(home: Home, running: Running) -> None:
     _require_listening(home, running)
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN_PATH"] = running.token
-    os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+    ray_constants.ENABLE_RAY_CLUSTER = running.joined  # else this process is on the loopback
+    if running.joined:
+        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    else:
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+    if running.token is not None:
+        os.environ["RAY_AUTH_TOKEN_PATH"] = running.token
     Config.initialize("")  # Ray read its environment when it was imported,
     AuthenticationTokenLoader.instance().reset_cache()  # and keeps the token of another home
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ class Predictor:
     """A plain class; the client makes it a named actor on the first query."""
 
     def __init__(self, home: str) -> None:
-        place = Home(Path(home))
+        place = Home.at(home)
         settings = place.settings()
         if settings is None:
             raise ClusterNotRunning(f"{home} is no home of TACL yet; run `tacl up` first")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -25,7 +25,7 @@ class Storage:
     """One place; `root` is its path within `filesystem`. BadConfig for a URI that is not known."""
 
     def __init__(self, uri: str | Path) -> None:
-        self.uri = _absolute(str(uri))
+        self.uri = absolute_uri(str(uri))
         self.is_local = self.uri.startswith("file://")
         self.filesystem, self.root = _s3(self.uri) if not self.is_local else _local(self.uri)
 
@@ -55,6 +55,11 @@ class Storage:
             if self.is_local:
                 os.replace(beside, place)
 
+    def remove(self, name: str) -> None:
+        """Harmless when there is none."""
+        with self.reaching(), suppress(FileNotFoundError):
+            self.filesystem.delete_file(f"{self.root}/{name}")
+
     @contextmanager
     def reaching(self) -> Iterator[None]:
         """What a remote store cannot do now is StorageUnavailable. Errors of a disk stay."""
@@ -72,7 +77,8 @@ class Storage:
             ) from error
 
 
-def _absolute(text: str) -> str:
+def absolute_uri(text: str) -> str:
+    """A directory as a URI; a URI as it is."""
     return text if "://" in text else Path(text).expanduser().resolve().as_uri()
 
 

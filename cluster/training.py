@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 
-from cluster.checkpoints import Checkpoints
+from cluster.checkpoints import Checkpoints, checkpoints
 from cluster.home import Home
 from cluster.materials import BATCH, Materials
 from cluster.measuring import Named, measured_pairs
@@ -71,7 +71,7 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     bfloat16 = config.precision == "bfloat16"
     module = materials.linearized(torch.bfloat16 if bfloat16 else None)
     engine = build_engine(module, config, submission.options, ranks.size)
-    run = Run(work, materials, engine, ranks, config, Checkpoints(home.checkpoints / work.run_id))
+    run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
     step = run.resume()
     ready = time.monotonic()
     train(
@@ -157,9 +157,10 @@ class Run:
         """Takes up the newest checkpoint; the step to go on with."""
         newest = self.ranks.first(self.checkpoints.newest)
         if newest is not None:
-            self._start, folder = newest
-            self.engine.load(folder)
-            self.curves = json.loads((folder / "curves.json").read_text())
+            self._start = newest
+            with self.checkpoints.opened(newest) as folder:
+                self.engine.load(folder)
+                self.curves = json.loads((folder / "curves.json").read_text())
         return self._start
 
     def stores(self, step: int, known: Known) -> list[Store]:

@@ -29,6 +29,32 @@ def up(
         ),
     ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPUs to use.", show_default="all")] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Where blobs and checkpoints are kept, the first time: a directory or "
+            "s3://BUCKET/PREFIX. Credentials come from the environment or ~/.aws.",
+            show_default="the home",
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="What keeps the registry, the first time: postgresql://USER@HOST/DATABASE. The "
+            "password comes from PGPASSWORD or ~/.pgpass.",
+            show_default="SQLite in the home",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Join the Ray cluster there, of which this machine is a node, instead of starting "
+            "one. All its nodes must see the storage.",
+        ),
+    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -40,7 +66,8 @@ def up(
     from jobs.progress import saying
 
     with saying("starting the cluster") as say:
-        found = client(home).up(base, generic, cpus, say)
+        where = {"storage": storage, "registry": registry, "address": address}
+        found = client(home).up(base, generic, cpus, say, **where)
     tell(found, as_json, _up)
 
 

@@ -276,7 +276,7 @@ class FakeLearner:
     SECONDS = 0.1  # a step
 
     def __init__(self, home: str) -> None:
-        self._home = Home(Path(home))
+        self._home = Home.at(home)
 
     def describe_base(self, spec: str) -> Base:
         return BASE.model_copy(

@@ -68,7 +68,7 @@ def test_a_task_is_trained_and_published(scene: Scene) -> None:
     assert isinstance(work, TrainWork)
     assert (work.run_id, work.attempt) == (accepted.run_id, 1)
     assert scene.process("train").needs == Needs(1, 1, 0)
-    checkpoint = scene.home.checkpoints / accepted.run_id / "3"
+    checkpoint = scene.home.path / "checkpoints" / accepted.run_id / "3"
     checkpoint.mkdir(parents=True)
     scene.finish("train")
     status = scene.task("digits")

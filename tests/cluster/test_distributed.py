@@ -120,7 +120,7 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     from tacl.engine import DeepSpeedEngine
 
     work: TrainWork = config["work"]
-    materials = Materials(Home(Path(config["home"])), work.base)
+    materials = Materials(Home.at(config["home"]), work.base)
     rows = configuration(work.submission.options, 200, materials.backbone.trainable)
     engine = DeepSpeedEngine(materials.linearized(), rows, zero_stage=2)
     gradient(engine, materials, work, Share(engine.rank, engine.world_size))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from ray.exceptions import ActorDiedError
 
 from cluster import refreshing, training
-from cluster.checkpoints import Checkpoints
+from cluster.checkpoints import checkpoints
 from cluster.evaluation import Kept
 from cluster.home import Home
 from cluster.launcher import Lost
@@ -140,27 +139,17 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
     task = new_task(scene.home, 2)
     others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
-    folder = scene.home.checkpoints / tiny.train_work(scene.home, task).run_id
-    Checkpoints(folder).clear()
+    run_id = tiny.train_work(scene.home, task).run_id
+    checkpoints(scene.home.checkpoints, run_id).clear()
     with pytest.raises(ConnectionError):
         train(scene.home, task, tiny.Teller(*others, dies_at=12))
+    folder = scene.home.path / "checkpoints" / run_id
     assert sorted(path.name for path in folder.iterdir()) == ["10", "11"]
     second = tiny.Teller(*others)
     resumed = train(scene.home, task, second, attempt=2)
     assert second.asked[0][0] == 11
     assert resumed.vector_digest == scene.trained[1].vector_digest
     assert resumed.curves == scene.trained[1].curves
-
-
-def test_a_checkpoint_counts_only_when_it_is_complete(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "run")
-    assert checkpoints.newest() is None
-    for step in (3, 7, 11):
-        checkpoints.write(step, lambda folder: (folder / "file").touch())
-    (checkpoints.beside(15) / "file").touch()  # and then the machine went away
-    assert checkpoints.newest() == (11, tmp_path / "run" / "11")
-    assert not (tmp_path / "run" / "3").exists()
-    assert (tmp_path / "run" / "7").exists()
 
 
 def test_several_workers_need_deepspeed(scene: Scene) -> None:

@@ -50,9 +50,9 @@ def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
     scene.submit("shapes")
     ended, owed = scene.task("digits")["run_id"], scene.task("shapes")["run_id"]
     for run in (ended, owed):
-        (scene.home.checkpoints / run / "1").mkdir(parents=True)
+        (scene.home.path / "checkpoints" / run / "1").mkdir(parents=True)
     scene.restart()
-    assert [folder.name for folder in scene.home.checkpoints.iterdir()] == [owed]
+    assert [folder.name for folder in (scene.home.path / "checkpoints").iterdir()] == [owed]
 
 
 class Killed(BaseException):

@@ -1,0 +1,130 @@
+"""A Ray cluster that was there before: join it, see that its nodes share a storage, and leave it.
+
+`tacl up --address HOST:PORT` runs on a machine that is a node of that cluster. Ray's own
+environment decides how it is reached: RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cluster.storage import Storage
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+
+NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
+PROBE_SECONDS = 60.0
+END_SECONDS = 30.0
+
+
+def join(address: str) -> None:
+    """Become a driver of the cluster. BadConfig, ClusterNotRunning."""
+    require_listening(address)
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (RayError, ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ClusterNotRunning(
+            f"the Ray cluster at {address} cannot be joined from here: {reason}. Run `tacl up` on "
+            f"a machine of that cluster: ray start --address={address}"
+        ) from error
+
+
+def require_listening(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise ClusterNotRunning(f"nothing listens at {address}: {error}") from error
+
+
+def require_shared(storage: Storage) -> None:
+    """Every node reads what is written here, and what it writes is read here; else BadConfig."""
+    name, written = f"probe/{uuid.uuid4().hex}", uuid.uuid4().hex
+    storage.write(name, written.encode())
+    alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    answers = {node: _on(node).remote(storage.uri, name, node) for node in alive}
+    ready, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=PROBE_SECONDS)
+    blind = []
+    for node, answer in answers.items():
+        found = _answer(answer) if answer in ready else f"no answer in {PROBE_SECONDS:.0f} s"
+        if found == written and storage.read(f"{name}.{node}") != written.encode():
+            found = "what it wrote is not seen here"
+        if found != written:
+            blind.append(f"{alive[node]} (node {node[:8]}): {found}")
+        storage.remove(f"{name}.{node}")
+    storage.remove(name)
+    if blind:
+        raise BadConfig(
+            f"{storage.uri} is not the same place on every node of the cluster: "
+            f"{'; '.join(blind)}. Use --storage s3://BUCKET/PREFIX, or a directory that all of its "
+            "nodes mount."
+        )
+
+
+def _on(node: str):
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(_echo).options(num_cpus=0, scheduling_strategy=strategy, max_retries=1)
+
+
+def _echo(uri: str, name: str, node: str) -> str:
+    """What a node finds; it writes that back beside it."""
+    storage = Storage(uri)
+    found = storage.read(name)
+    if found is None:
+        return "does not see what was written here"
+    storage.write(f"{name}.{node}", found)
+    return found.decode()
+
+
+def _answer(answer: ray.ObjectRef) -> str:
+    try:
+        return ray.get(answer)
+    except RayError as error:
+        return " ".join(str(getattr(error, "cause", None) or error).split())[:200]
+
+
+def take_over(home: str) -> None:
+    """End what a head that died left of this home. HomeInUse when another home is served."""
+    for name in list_named_actors():
+        actor = ray.get_actor(name)
+        if name == "coordinator" and (served := ray.get(actor.serves.remote())) != home:
+            raise HomeInUse(
+                f"this cluster serves another home, {served}; one cluster serves one home. Stop "
+                "it with `tacl down` there, or use another cluster."
+            )
+    end_actors()
+
+
+def end_actors() -> None:
+    """Coordinator, predictor and whatever else lives longer than its driver."""
+    for name in list_named_actors():
+        ray.kill(ray.get_actor(name), no_restart=True)
+    deadline = time.monotonic() + END_SECONDS
+    while list_named_actors() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def here() -> NodeAffinitySchedulingStrategy:
+    """On the node of this process and no other."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def leave() -> None:
+    """The cluster goes on without us."""
+    ray.shutdown()
