@@ -21,9 +21,10 @@ def other_tasks(penalty: str, step: int, known: Sequence[Task]) -> Sequence[Task
     """The tasks whose samples penalise this step: the one place that says which come next.
 
     Cyclical takes one, step mod number of other tasks, so that a step costs the same however
-    many tasks there are; strict takes all; none, and an empty store, take nothing.
+    many tasks there are; strict takes all; none, an empty store, and curvature, which has
+    statistics instead of samples (tacl.curvature), take nothing.
     """
-    if penalty == "none" or not known:
+    if penalty in ("none", "curvature") or not known:
         return ()
     if penalty == "strict":
         return known

@@ -81,6 +81,10 @@ class FrozenEncoder(nn.Module):
         """One pre-trained parameter or buffer."""
         return self.get_buffer(_slot(name))
 
+    def tau_by_block(self) -> Params:
+        """What is added to theta0, by block name, with its graph."""
+        raise NotImplementedError
+
     def tau_dict(self) -> Params:
         """A copy of what is added to theta0, by block name."""
         raise NotImplementedError

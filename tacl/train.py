@@ -20,6 +20,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Batch, Item
 from tacl.config import TrainConfig, schedule
+from tacl.curvature import Statistics, merged
 from tacl.data import Labelled, batch_rows, lengths, share_a_pass
 from tacl.errors import BadConfig
 from tacl.heads import RowLoss
@@ -60,11 +61,15 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Store:
-    """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them."""
+    """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them.
+
+    `statistics` are what the curvature penalty needs; a task may share them instead of samples.
+    """
 
     name: str
     items: list[Item]
     feature_norm: float
+    statistics: Statistics | None = None
 
 
 @dataclass(frozen=True)
@@ -159,12 +164,17 @@ def train(
             f"a batch of {min(len(data), config.batch)} rows cannot be cut into {parts} parts "
             f"({config.accumulation} micro-batches on {engine.world_size} workers)"
         )
+    curvatures = Merged(engine.device)
     for step in range(start_step, config.steps):
-        stores = other_tasks(config.penalty, step, known(step))
+        everyone = known(step)
+        stores = other_tasks(config.penalty, step, everyone)
+        curvature = curvatures(everyone) if config.penalty == "curvature" else None
         loss_sum, penalty_sum = 0.0, 0.0
         for micro in range(config.accumulation):
             share = Share(micro * engine.world_size + engine.rank, parts)
             task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
+            if curvature is not None:
+                penalty = curvature.penalty(engine.module.tau_by_block()) / parts
             loss = task + config.strength * penalty
             # Shares add up to the loss of the step, and engines average over ranks.
             engine.backward(loss * engine.world_size)
@@ -172,9 +182,29 @@ def train(
             penalty_sum += float(penalty.detach()) * engine.world_size
         rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
         norm = engine.step(rate)
-        seen = penalty_sum if stores else None
+        seen = penalty_sum if stores or curvature is not None else None
         if on_step is not None and on_step(StepRecord(step, loss_sum, seen, norm, rate)):
             return
+
+
+class Merged:
+    """The statistics of all other tasks as one; merged again only when a task has arrived."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.names: tuple[str, ...] = ()
+        self.statistics: Statistics | None = None
+
+    def __call__(self, stores: Sequence[Store]) -> Statistics | None:
+        """None where there is no other task yet; BadConfig where one has no statistics."""
+        without = [store.name for store in stores if store.statistics is None]
+        if without:
+            raise BadConfig(f"the curvature penalty needs statistics, and {without} gave none")
+        names = tuple(store.name for store in stores)
+        if names and names != self.names:
+            shared = [store.statistics for store in stores if store.statistics is not None]
+            self.names, self.statistics = names, merged(shared).to(self.device)
+        return self.statistics if names else None
 
 
 @dataclass(frozen=True)
