@@ -134,6 +134,21 @@ def disentanglement_error(
     return error_GG
 
 
+def rank_correlation(left_N: Tensor, right_N: Tensor) -> float:
+    """Spearman's: the correlation of ranks, equal values sharing theirs; 0 where nothing varies."""
+    ranks = [_ranks(values.double()) for values in (left_N, right_N)]
+    centred = [rank - rank.mean() for rank in ranks]
+    size = centred[0].norm() * centred[1].norm()
+    return (centred[0] @ centred[1] / size).item() if size else 0.0
+
+
+def _ranks(values_N: Tensor) -> Tensor:
+    """The number of smaller values plus half of the equal ones."""
+    smaller_N = (values_N[None] < values_N[:, None]).sum(1)
+    equal_N = (values_N[None] == values_N[:, None]).sum(1)
+    return smaller_N + equal_N / 2.0
+
+
 def _disagreement(
     rows: Cached, head: Head, left: Mapping[str, float], right: Mapping[str, float]
 ) -> float:

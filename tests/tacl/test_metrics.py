@@ -19,6 +19,7 @@ from tacl.metrics import (
     disentanglement_error,
     interference,
     normalized,
+    rank_correlation,
 )
 from tacl.tangents import Cached
 
@@ -206,3 +207,18 @@ def test_disentanglement_error_is_zero_without_interference_on_the_published_gri
     error = disentanglement_error((mine, yours), (head(1, 3), head(2, 3)), ("a", "b"))
     assert error.shape == (21, 21)
     assert error.max() == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=20))
+def test_rank_correlation_against_its_definition(pairs: list[tuple[int, int]]) -> None:
+    def ranks(values: list[int]) -> list[float]:
+        ordered = sorted(values)
+        return [ordered.index(v) + (ordered.count(v) + 1) / 2 for v in values]
+
+    left, right = (ranks([pair[i] for pair in pairs]) for i in (0, 1))
+    mean = (len(pairs) + 1) / 2
+    cross = sum((a - mean) * (b - mean) for a, b in zip(left, right, strict=True))
+    sizes = [sum((a - mean) ** 2 for a in side) for side in (left, right)]
+    expected = cross / (sizes[0] * sizes[1]) ** 0.5 if sizes[0] * sizes[1] else 0.0
+    found = rank_correlation(*(torch.tensor([pair[i] for pair in pairs]) for i in (0, 1)))
+    assert found == pytest.approx(expected, abs=1e-12)

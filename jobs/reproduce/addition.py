@@ -1,0 +1,90 @@
+"""Addition: one model of all tasks, each evaluated with its own head and among all classes."""
+
+from __future__ import annotations
+
+from jobs.reproduce import pictures
+from jobs.reproduce.bench import Bench
+from jobs.reproduce.methods import METHODS, train_of
+from jobs.reproduce.models import Accuracies, accuracies
+from jobs.reproduce.spec import Spec
+from jobs.reproduce.table import Column, Entry, Numbers, Table
+from tacl import metrics
+
+ABOUT = (
+    "One model of all tasks, on their test rows. *Absolute*: mean over tasks of the accuracy, each "
+    "task with its own head. *Normalised*: mean over tasks of merged / single-task model by the "
+    "same method, as first trained, before any refresh. *Of linear*: the same, divided by plain "
+    "linear fine-tuning. *Class-incremental*: one head over the classes of all tasks."
+)
+COLUMNS = (
+    Column("absolute", "absolute"),
+    Column("normalised", "normalised"),
+    Column("of_linear", "of linear"),
+    Column("individual", "individual"),
+    Column("class_incremental", "class-incremental"),
+)
+
+
+def entry(bench: Bench, variant: str) -> Entry:
+    method = METHODS[variant]
+    model = method.model(bench)
+    found = accuracies(model)
+    return Entry(
+        variant,
+        bench.seed,
+        method.saw_training,
+        method.saw_merging,
+        numbers(found, trained=variant != "zero-shot"),
+        by_task(found),
+        model.facts,
+        model.training,
+        model.merging,
+    )
+
+
+def numbers(found: Accuracies, trained: bool = True) -> Numbers:
+    """The columns; without a training there is no single-task model to divide by."""
+    return {
+        "absolute": metrics.absolute(found.merged),
+        "normalised": metrics.normalized(found.merged, found.individual) if trained else None,
+        "individual": metrics.absolute(found.individual) if trained else None,
+        "class_incremental": metrics.absolute(found.class_incremental),
+    }
+
+
+def by_task(found: Accuracies) -> dict[str, Numbers]:
+    return {
+        task: {
+            "absolute": found.merged[task],
+            "individual": found.individual[task],
+            "class_incremental": found.class_incremental[task],
+            "zero_shot": found.zero_shot[task],
+        }
+        for task in found.merged
+    }
+
+
+def finish(table: Table) -> None:
+    """merged / individual of plain linear fine-tuning, where the seed has both."""
+    plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
+    for one in table.entries:
+        if one.seed in plain:
+            one.numbers["of_linear"] = metrics.normalized(
+                _accuracy(one, "absolute"), plain[one.seed]
+            )
+
+
+def _accuracy(one: Entry, key: str) -> dict[str, float]:
+    return {task: numbers[key] or 0.0 for task, numbers in one.tasks.items()}
+
+
+SPEC = Spec(
+    "addition",
+    ABOUT,
+    COLUMNS,
+    lambda suite: list(METHODS),
+    entry,
+    pictures.bars,
+    finish,
+    train_of,
+)

@@ -1,0 +1,95 @@
+"""Addition by tauJp under other settings: fewer samples, tasks or steps, and other strengths."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from jobs.reproduce import pictures
+from jobs.reproduce.addition import by_task, numbers
+from jobs.reproduce.bench import Bench
+from jobs.reproduce.directions import Vector
+from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, Train, linear, others_of, total
+from jobs.reproduce.models import accuracies
+from jobs.reproduce.spec import Spec
+from jobs.reproduce.table import Column, Entry
+from jobs.reproduce.training import trained
+from jobs.suites import Suite
+
+COLUMNS = (
+    Column("absolute", "absolute"),
+    Column("normalised", "normalised"),
+    Column("individual", "individual"),
+)
+LIMITED = (
+    "tauJp, summed at 1.0, with less of everything: shared samples of each other task (all are "
+    "960: 1,024 without the probe), only a random half of the other tasks, fewer steps."
+)
+SENSITIVITY = (
+    "tauJp, summed at 1.0, over the strength of the penalty: accuracy of the single-task models "
+    "(individual) and of their sum (absolute)."
+)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Variants by name, each a training."""
+
+    of: Callable[[Suite], dict[str, Train]]
+
+    def variants(self, suite: Suite) -> list[str]:
+        return list(self.of(suite))
+
+    def entry(self, bench: Bench, variant: str) -> Entry:
+        train = self.of(bench.suite)[variant]
+        model = total(bench, {task: train(bench, task) for task in bench.pool})
+        found = accuracies(model)
+        saw = LABELS if train is linear else PENALISED
+        return Entry(
+            variant,
+            bench.seed,
+            saw,
+            NOTHING,
+            numbers(found),
+            by_task(found),
+            training=model.training,
+        )
+
+
+def limits(suite: Suite) -> dict[str, Train]:
+    samples = {f"{n} samples": partial(_penalised, most=n) for n in (16, 64, 256)}
+    steps = {f"{n} steps": partial(_penalised, steps=n) for n in (25, 50, 100)}
+    return {"all": _penalised, **samples, "half of the tasks": _half, **steps}
+
+
+def strengths(suite: Suite) -> dict[str, Train]:
+    """No penalty is the training without one."""
+    return {
+        f"strength {value:g}": partial(_penalised, strength=value) if value else linear
+        for value in suite.strengths
+    }
+
+
+def _penalised(bench: Bench, task: str, most: int | None = None, **changed: Any) -> Vector:
+    return trained(bench, task, others_of(bench, task), most, **changed)
+
+
+def _half(bench: Bench, task: str) -> Vector:
+    """Generic sets, and a half of the other tasks chosen by seed."""
+    others = [name for name in bench.pool if name != task]
+    chosen = random.Random(f"half {bench.seed} {task}").sample(others, (len(others) + 1) // 2)
+    kept = [name for name in others_of(bench, task) if name not in others or name in chosen]
+    return trained(bench, task, kept)
+
+
+def _spec(name: str, about: str, sweep: Sweep) -> Spec:
+    return Spec(name, about, COLUMNS, sweep.variants, sweep.entry, pictures.lines)
+
+
+SPECS = (
+    _spec("limited", LIMITED, Sweep(limits)),
+    _spec("sensitivity", SENSITIVITY, Sweep(strengths)),
+)

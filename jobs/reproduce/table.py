@@ -1,0 +1,125 @@
+"""A table as it is kept: what was measured, under which settings, and by which commands.
+
+A table grows: a later run with other seeds or variants adds its entries to those that were made
+with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobs.reproduce.cells import beside
+from jobs.reproduce.cost import Cost
+
+Numbers = dict[str, float | None]
+
+
+@dataclass
+class Entry:
+    """One variant with one seed. `numbers` are the columns, `tasks` the same for each task, `more`
+    what a picture needs. Costs: of all trainings, and of what came after them."""
+
+    variant: str
+    seed: int
+    saw_training: str
+    saw_merging: str
+    numbers: Numbers
+    tasks: dict[str, Numbers] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    training: Cost = field(default_factory=Cost)
+    merging: Cost = field(default_factory=Cost)
+
+
+class Column(NamedTuple):
+    """`percent`: a share in [0, 1], shown as a percentage."""
+
+    key: str
+    heading: str
+    percent: bool = True
+
+
+@dataclass
+class Table:
+    """`settings` is what entries must share to stand in one table: suite, base and weights."""
+
+    name: str
+    title: str
+    about: str
+    columns: Sequence[Column]
+    settings: dict[str, Any]
+    data: dict[str, dict[str, int]] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        """In the place of what is known of the same variant and seed."""
+        same = [(e.variant, e.seed) for e in self.entries]
+        if (entry.variant, entry.seed) in same:
+            self.entries[same.index((entry.variant, entry.seed))] = entry
+        else:
+            self.entries.append(entry)
+
+    def variants(self) -> list[str]:
+        return list(dict.fromkeys(entry.variant for entry in self.entries))
+
+    def of(self, variant: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.variant == variant]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"columns": [column._asdict() for column in self.columns]}
+
+
+class Spread(NamedTuple):
+    """Over seeds; `deviation` is that of a sample, None for one seed."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """None when nothing was measured."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if not known:
+        return None
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(statistics.fmean(known), deviation, len(known))
+
+
+def grown(fresh: Table, path: Path) -> Table:
+    """`fresh` with what the file knows under the same settings."""
+    if not path.is_file():
+        return fresh
+    known = json.loads(path.read_text())
+    if known["settings"] != json.loads(json.dumps(fresh.settings)):
+        return fresh
+    fresh.entries = [_entry(one) for one in known["entries"]]
+    fresh.commands = list(dict.fromkeys([*known["commands"], *fresh.commands]))
+    fresh.data = known["data"] | fresh.data
+    return fresh
+
+
+def _entry(known: dict[str, Any]) -> Entry:
+    costs: dict[str, Any] = {name: Cost(**known[name]) for name in ("training", "merging")}
+    return Entry(**{**known, **costs})
+
+
+def write(table: Table, folder: Path, picture: Callable[[Table, Path], None]) -> list[Path]:
+    """NAME.json, NAME.md and NAME.png, each whole or as it was before."""
+    from jobs.reproduce.markdown import markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{table.name}.{kind}" for kind in ("json", "md", "png")]
+    with beside(paths[0]) as path:
+        path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
+    with beside(paths[1]) as path:
+        path.write_text(markdown(table))
+    with beside(paths[2]) as path:
+        picture(table, path)
+    return paths

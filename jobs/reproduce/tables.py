@@ -1,0 +1,11 @@
+"""All tables by name."""
+
+from __future__ import annotations
+
+from jobs.reproduce import addition, continual, negation, pairs, sweeps
+from jobs.reproduce.spec import Spec
+
+TABLES: dict[str, Spec] = {
+    spec.name: spec
+    for spec in (addition.SPEC, negation.SPEC, continual.SPEC, *sweeps.SPECS, *pairs.SPECS)
+}

@@ -1,0 +1,147 @@
+"""What a bench trains: vectors alone, all tasks together, refreshes. Each is a cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobs.reproduce.bench import Bench
+from jobs.reproduce.cells import Made
+from jobs.reproduce.cost import Cost, together
+from jobs.reproduce.directions import Kept, Vector
+from tacl import params
+from tacl.config import RefreshConfig, TrainConfig
+from tacl.data import Labelled
+from tacl.heads import RowLoss
+from tacl.joint import JointHead, joint_data
+from tacl.params import Params
+from tacl.refresh import refresh
+from tacl.train import PlainEngine, StepRecord, Store, train
+from tacl.vectors import Regime
+
+TOLD = 50  # steps between two lines about a training
+
+
+def trained(
+    bench: Bench,
+    task: str,
+    others: Sequence[str] = (),
+    most: int | None = None,
+    regime: Regime = "linearized",
+    start: Vector | None = None,
+    **changed: Any,
+) -> Vector:
+    """The vector of a task, with the tauJp penalty on the samples of `others` if there are any.
+
+    `most` bounds the samples of every other task; training goes on from `start`, or from 0;
+    `changed` are fields of TrainConfig.
+    """
+    rows = bench.rows(task)
+    settings = {"penalty": "cyclical" if others else "none", **changed}
+    given = (task, rows.count("train"), bench.seed, bench.base.trainable)
+    config = bench.suite.config(*given, **settings)
+
+    def make() -> Made:
+        stores = [bench.store(other, most) for other in others]
+        say = _teller(bench, task, config.steps)
+        tau = start.tau() if start else {}
+        return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)
+
+    decides = bench.decided_by(
+        regime=regime,
+        config=config.as_dict(),
+        data=[rows.digest("train"), list(rows.classes)],
+        others=[[bench.rows(other).digest("shard"), most] for other in others],
+        relative=bench.suite.relative,
+        start=start.key if start else None,
+    )
+    cell = bench.cells.get("vector", decides, make, f"of {task}, {_told(regime, config, others)}")
+    return Vector(cell, regime, task, cell.cost, Cost())
+
+
+def joint(bench: Bench, regime: Regime) -> Kept:
+    """One vector for all tasks (MTL), from as many rows as all the single trainings together."""
+    rows = [bench.rows(task) for task in bench.pool]
+    given = [(r.name, r.count("train"), bench.seed, bench.base.trainable) for r in rows]
+    configs = [bench.suite.config(*one, penalty="none") for one in given]
+    config = replace(configs[0], steps=sum(one.steps for one in configs))
+
+    def make() -> Made:
+        heads = [bench.head(task) for task in bench.pool]
+        data = joint_data([one.train for one in rows], heads)
+        say = _teller(bench, "all tasks", config.steps)
+        return _run(bench, regime, JointHead.of(heads), data, [], config, say, {})
+
+    data = [[one.digest("train"), list(one.classes)] for one in rows]
+    decides = bench.decided_by(regime=regime, config=config.as_dict(), joint=data)
+    return Kept(bench.cells.get("joint", decides, make, f"{regime}, seed {bench.seed}"), regime)
+
+
+def refreshed(
+    bench: Bench, vector: Vector, others: Sequence[str], config: RefreshConfig | None = None
+) -> Vector:
+    """The vector made way for `others` without a label; itself where that was not accepted."""
+    config = replace(config or bench.suite.refresh, seed=bench.seed)
+
+    def make() -> Made:
+        module = bench.base.linearized()
+        # A refresh is relative to the vector's own size: nobody asks for the features' norms.
+        own, *rest = [
+            Store(name, bench.store(name).items, math.nan) for name in (vector.task, *others)
+        ]
+        found = refresh(module, bench.backbone, vector.tau(), own, rest, config)
+        facts = {
+            "accepted": found.accepted,
+            "reason": found.reason,
+            "before": found.before._asdict(),
+            "after": found.after._asdict(),
+        }
+        return facts, found.tau if found.accepted else {}
+
+    decides = bench.decided_by(
+        vector=vector.key,
+        config=config.as_dict(),
+        own=bench.rows(vector.task).digest("shard"),
+        others=[bench.rows(other).digest("shard") for other in others],
+    )
+    cell = bench.cells.get("refresh", decides, make, f"of {vector.task}, seed {bench.seed}")
+    later = together([vector.later, cell.cost])
+    return replace(vector, cell=cell if cell.facts["accepted"] else vector.cell, later=later)
+
+
+def _run(
+    bench: Bench,
+    regime: Regime,
+    loss: RowLoss,
+    data: Labelled,
+    stores: Sequence[Store],
+    config: TrainConfig,
+    say: Callable[[int], None],
+    start: Params,
+) -> Made:
+    module = bench.base.linearized() if regime == "linearized" else bench.base.ordinary()
+    module.load_tau(start)
+    engine, curve = PlainEngine(module, config), []
+
+    def on_step(record: StepRecord) -> None:
+        curve.append(round(record.loss, 4))
+        say(record.step)
+
+    train(engine, bench.backbone, loss, data, lambda step: stores, config, on_step=on_step)
+    tau = engine.module.tau_dict()
+    return {"loss": curve, "norm": params.norm(tau)}, tau
+
+
+def _teller(bench: Bench, what: str, steps: int) -> Callable[[int], None]:
+    def say(step: int) -> None:
+        if (step + 1) % TOLD == 0:
+            bench.cells.say(f"  {what}: step {step + 1} of {steps}")
+
+    return say
+
+
+def _told(regime: Regime, config: TrainConfig, others: Sequence[str]) -> str:
+    against = f"{config.penalty} x {config.strength:g} against {len(others)}" if others else "alone"
+    return f"{regime}, {against}, seed {config.seed}"

@@ -1,0 +1,255 @@
+"""Tables from cells: what is computed once, what survives a kill, and whether the numbers hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import functional_call, jvp
+
+from jobs import suites
+from jobs.reproduce import continual, negation, pairs
+from jobs.reproduce.bench import Base, Bench
+from jobs.reproduce.cells import Cells
+from jobs.reproduce.directions import Sum, tangent
+from jobs.reproduce.methods import METHODS, linear, total
+from jobs.reproduce.run import reproduce, require_known
+from jobs.reproduce.table import spread
+from jobs.reproduce.tables import TABLES
+from tacl.errors import BadConfig
+from tacl.metrics import COEFFICIENTS
+from tests.jobs import small_suite
+
+METHOD_NAMES = ["zero-shot", "individual", "linear", "linear-grid", "taujp+refresh", "ties", "mtl"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(scope="module")
+def bench(place: Path) -> Bench:
+    request = small_suite.request(place, "out", "addition", [])
+    base = Base.of(request.suite)
+    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
+
+
+def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: Path) -> None:
+    request = small_suite.request(place, "out", "addition", METHOD_NAMES, seeds=(0, 1))
+    done = reproduce(request)
+    assert done.table.variants() == METHOD_NAMES
+    assert [path.name for path in done.files] == [
+        "addition-small.json",
+        "addition-small.md",
+        "addition-small.png",
+    ]
+    before = [path.read_bytes() for path in done.files]
+    again = reproduce(request)
+    assert again.made == []
+    assert [path.read_bytes() for path in again.files] == before
+    known = json.loads(before[0])
+    for one in known["entries"]:
+        assert set(one["tasks"]) == {"one", "two", "three"}
+        if one["variant"] == "individual":
+            assert one["numbers"]["normalised"] == pytest.approx(1.0)
+            assert one["numbers"]["of_linear"] == pytest.approx(1.0)
+
+
+def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
+    """The kept tangent of the sum against torch.func.jvp along the sum of the vectors."""
+    first = {task: linear(bench, task) for task in bench.pool}
+    model = total(bench, first)
+    items = bench.rows("two").items("test")[:6]
+    encoder = bench.backbone.encoder
+    theta0 = {n: p.detach() for n, p in encoder.named_parameters()}
+    taus = [vector.tau() for vector in first.values()]
+    along = {n: sum((tau[n] for tau in taus), torch.zeros_like(p)) for n, p in theta0.items()}
+    batch = bench.backbone.collate(items)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        features, change = jvp(  # pyright: ignore[reportAssignmentType]
+            lambda theta: functional_call(encoder, theta, (batch,)), (theta0,), (along,)
+        )
+    torch.testing.assert_close(
+        model.features("two", "test")[:6], features + change, rtol=1e-3, atol=1e-4
+    )
+    apart = sum(tangent(bench, vector, "two", "test") for vector in first.values())
+    both = bench.features("two", "test") + apart
+    torch.testing.assert_close(model.features("two", "test"), both, rtol=1e-3, atol=1e-4)
+
+
+def test_a_coefficient_is_chosen_on_validation_rows_only(bench: Bench) -> None:
+    grid = [i / 20 for i in range(21)]
+    along = Sum([(1.0, linear(bench, task)) for task in bench.pool])
+    scores = []
+    for c in grid:
+        right = 0.0
+        for task in bench.pool:
+            plain = bench.features(task, "validation")
+            change = tangent(bench, along, task, "validation")
+            predicted = bench.head(task).logits(plain + c * change).argmax(-1)
+            labels = bench.rows(task).labels_N("validation")
+            right += (predicted == labels).double().mean().item()
+        scores.append(right)
+    model = METHODS["linear-grid"].model(bench)
+    assert model.facts["coefficient"] == grid[scores.index(max(scores))]
+
+
+class Killed(BaseException):
+    """As a Ctrl-C or a kill: nothing catches it."""
+
+
+def test_a_run_that_was_killed_goes_on_with_the_same_bytes(place: Path) -> None:
+    methods = ["zero-shot", "linear", "linear+refresh"]
+    whole = reproduce(small_suite.request(place, "whole", "addition", methods))
+    broken = small_suite.request(place, "broken", "addition", methods)
+    made: list[str] = []
+    for patience in (9, 7, 5):
+
+        def say(line: str, left: list[int] = [patience]) -> None:  # noqa: B006
+            if line.startswith("addition"):
+                return
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+
+        with pytest.raises(Killed):
+            made += reproduce(broken, say).made
+        half = sorted(place.glob("broken/.cells/*/.*"))
+        assert not half, "a draft was left behind"
+    finished = {p: p.stat().st_mtime_ns for p in place.glob("broken/.cells/*/*")}
+    ended = reproduce(broken)
+    assert {p: p.stat().st_mtime_ns for p in finished} == finished
+    assert 0 < len(ended.made) < len(whole.made)
+    names = sorted(
+        p.relative_to(place / "whole") for p in place.glob("whole/.cells/*/*.safetensors")
+    )
+    for name in names:
+        assert (place / "broken" / name).read_bytes() == (place / "whole" / name).read_bytes()
+    assert [e.numbers for e in ended.table.entries] == [e.numbers for e in whole.table.entries]
+
+
+def test_sums_have_the_key_of_their_terms(bench: Bench) -> None:
+    first = [linear(bench, "one"), linear(bench, "two")]
+    assert Sum([(1.0, first[0])]).key != Sum([(0.5, first[0])]).key
+    assert Sum([(1.0, first[0])]).key != Sum([(1.0, first[1])]).key
+
+
+OTHER_TABLES = {
+    "negation": ["linear", "taujp-grid"],
+    "continual": ["linear", "taujp+refresh", "sequential", "magmax", "opcm", "joint"],
+    "interference": ["linear", "taujp+refresh"],
+    "disentanglement": ["linear", "taujp"],
+    "limited": ["all", "16 samples", "half of the tasks"],
+    "sensitivity": ["strength 0", "strength 3"],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TABLES)
+def test_every_table_is_made_and_written(place: Path, name: str) -> None:
+    done = reproduce(small_suite.request(place, "out", name, OTHER_TABLES[name]))
+    assert done.table.variants() == OTHER_TABLES[name]
+    text = done.files[1].read_text()
+    for column in done.table.columns:
+        assert column.heading in text
+        assert any(column.key in entry.numbers for entry in done.table.entries)
+    assert f"tacl reproduce {name}" in text
+    assert done.files[2].stat().st_size > 1000
+
+
+def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
+    found = continual.entry(bench, "linear")
+    order = found.more["order"]
+    assert sorted(order) == sorted(bench.pool)
+    vectors = {task: linear(bench, task) for task in order}
+    for i in range(len(order)):
+        for j, task in enumerate(order):
+            features_ND = bench.features(task, continual.PART)
+            for known in order[: i + 1]:
+                features_ND = features_ND + tangent(bench, vectors[known], task, continual.PART)
+            predicted = bench.head(task).logits(features_ND).argmax(-1)
+            labels = bench.rows(task).labels_N(continual.PART)
+            right = (predicted == labels).double().mean().item()
+            assert found.more["R"][i][j] == pytest.approx(right)
+
+
+def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
+    """A change of what comes later leaves the vectors before it as they are."""
+    order = continual.order_of(bench)
+    again = [order[0], order[2], order[1]]
+    first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
+    assert first[0].model.key == second[0].model.key
+    assert first[1].model.key != second[1].model.key
+
+
+def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
+    point = next(
+        one
+        for one in pairs.interference(bench, "linear").more["points"]
+        if (one["vector"], one["task"]) == ("two", "one")
+    )
+    own, other = linear(bench, "one"), linear(bench, "two")
+    labels, head = bench.rows("one").labels_N(pairs.PART), bench.head("one")
+    alone = bench.features("one", pairs.PART) + tangent(bench, own, "one", pairs.PART)
+    both = alone + tangent(bench, other, "one", pairs.PART)
+    accuracies = [(head.logits(f).argmax(-1) == labels).double().mean() for f in (alone, both)]
+    assert point["lost"] == pytest.approx((accuracies[0] - accuracies[1]).item())
+    probe = tangent(bench, other, "one", "probe")
+    sizes = [sum(x * x for x in row) ** 0.5 for row in probe.tolist()]
+    assert point["tau_jp"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-5)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
+def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, float]]) -> None:
+    table = dict(zip(COEFFICIENTS, points, strict=True))
+    best = 0.0
+    for coefficient, (target, control) in table.items():
+        if control >= 0.95 * table[0.0][1] and target < table[best][0]:
+            best = coefficient
+    assert negation.lowest(lambda c: table[c][0], lambda c: table[c][1]) == best
+
+
+def test_one_process_needs_neither_ray_nor_deepspeed(place: Path) -> None:
+    reproduce(small_suite.request(place, "out", "addition", ["zero-shot", "linear"]))
+    code = (
+        "import sys\n"
+        "for name in ('ray', 'deepspeed'):\n"
+        "    sys.modules[name] = None\n"  # an import of it raises ImportError
+        "from pathlib import Path\n"
+        "from tests.jobs import small_suite\n"
+        "from jobs.reproduce.run import reproduce\n"
+        "from jobs.verbs import reproduce as verb\n"
+        f"request = small_suite.request(Path({str(place)!r}), 'alone', 'addition', ['linear'])\n"
+        "print(len(reproduce(request).made))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 0
+
+
+def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -> None:
+    reproduce(small_suite.request(place, "grown", "addition", ["zero-shot"]))
+    request = small_suite.request(place, "grown", "addition", ["individual"], seeds=(1,))
+    table = reproduce(request).table
+    assert [(e.variant, e.seed) for e in table.entries] == [("zero-shot", 0), ("individual", 1)]
+    other = replace(request, suite=replace(request.suite, steps=3))
+    assert reproduce(other).table.variants() == ["individual"]
+
+
+def test_a_mean_and_its_deviation() -> None:
+    assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
+    assert spread([0.5]) == (0.5, None, 1)
+    assert spread([None]) is None
+
+
+def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
+    with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
+        require_known(TABLES["addition"], suites.text8(), ["magic"])
