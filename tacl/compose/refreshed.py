@@ -1,0 +1,195 @@
+"""One delta for a whole composition, without labels: every task keeps its own vector's function.
+
+The label-free refresh of tacl.refresh, once for all vectors instead of once for each:
+
+    minimise  sum_t  mean over x in store_t  |J(x) (sum_s c_s tau_s + delta) - c_t J(x) tau_t|^2
+
+A store without a vector in the composition, such as the generic one, keeps theta0's function: its
+target is zero. What has to go, J(x) sum_{s != t} c_s tau_s, is computed once per row; a step is one
+dual pass over rows mixed over all tasks. Rows held out decide when to stop and whether to accept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from tacl import params
+from tacl.backbone import Backbone, Item
+from tacl.config import RefreshConfig, schedule
+from tacl.data import batch_rows, sample_rows
+from tacl.errors import EmptySplit
+from tacl.linearize import LinearizedEncoder
+from tacl.params import Params
+from tacl.tangents import cached_tangents
+from tacl.train import Store
+
+
+@dataclass(frozen=True)
+class RefreshedComposition:
+    """`tau` is sum_t c_t tau_t + delta, also where it was not accepted.
+
+    before, after: mean |what is wrong|^2 by task on held-out rows, relative to the mean over tasks
+    of |c_t J tau_t|^2 there.
+    """
+
+    tau: Params
+    accepted: bool
+    reason: str
+    before: dict[str, float]
+    after: dict[str, float]
+    curve: list[float]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of one task, what is wrong on each, and what its own vector does there, [N, D]."""
+
+    items: list[Item]
+    wrong_ND: Tensor
+    own_ND: Tensor
+
+
+def refresh_composition(
+    module: LinearizedEncoder,
+    backbone: Backbone,
+    taus: Mapping[str, Params],
+    coefficients: Mapping[str, float],
+    stores: Sequence[Store],
+    config: RefreshConfig,
+    on_step: Callable[[int, float], None] | None = None,
+) -> RefreshedComposition:
+    """`samples` rows of each store; a step takes batch + other_batch rows of all together.
+
+    Stores and vectors belong together by name. The module's tau is used as delta. Raises
+    EmptySplit when a vector has no store, or a store has too few rows to hold any out.
+    """
+    lost = sorted(set(taus) - {store.name for store in stores})
+    if lost:
+        raise EmptySplit(f"{lost} are in the composition without samples: what they do is unknown")
+    total = params.combine([(coefficients[name], tau) for name, tau in taus.items()])
+    learn, held_out = {}, {}
+    for store in stores:
+        own = params.scale(coefficients[store.name], taus[store.name]) if store.name in taus else {}
+        chosen = sample_rows(range(len(store.items)), config.samples, config.seed)
+        if len(chosen) < 2:
+            raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+        aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
+        for part, rows in (
+            (learn, [row for row in chosen if row not in aside]),
+            (held_out, [row for row in chosen if row in aside]),
+        ):
+            items = [store.items[row] for row in rows]
+            part[store.name] = _rows(module, backbone, items, total, own)
+    size = _mean_square([held_out[name].own_ND for name in taus])
+    rate = (
+        config.learning_rate
+        * params.norm(total)
+        / math.sqrt(sum(v.numel() for v in total.values()))
+    )
+    return _fitted(_Delta(module, backbone, size, rate, config), total, learn, held_out, on_step)
+
+
+def _fitted(
+    delta: _Delta,
+    total: Params,
+    learn: Mapping[str, _Rows],
+    held_out: Mapping[str, _Rows],
+    on_step: Callable[[int, float], None] | None,
+) -> RefreshedComposition:
+    config, module = delta.config, delta.module
+    module.load_tau({})
+    before = delta.measure(held_out)
+    best, best_delta, curve = before, module.tau_dict(), []
+    for step in range(config.steps):
+        curve.append(delta.step(step, list(learn.values())))
+        if on_step is not None:
+            on_step(step, curve[-1])
+        if (step + 1) % max(1, config.steps // config.checks) == 0:
+            now = delta.measure(held_out)
+            if sum(now.values()) < sum(best.values()):
+                best, best_delta = now, module.tau_dict()
+    moved = {name: value + best_delta[name].to(value.device) for name, value in total.items()}
+    accepted, reason = judge_composition(before, best, config)
+    return RefreshedComposition(moved, accepted, reason, before, best, curve)
+
+
+def judge_composition(
+    before: Mapping[str, float], after: Mapping[str, float], config: RefreshConfig
+) -> tuple[bool, str]:
+    """Accept when what is wrong falls to `most_left`, and grows nowhere by `most_change`."""
+    old, new = sum(before.values()), sum(after.values())
+    left = new / old if old > 0 else 1.0
+    worst = max(before, key=lambda name: after[name] - before[name])
+    grown = after[worst] - before[worst]
+    figures = f"what is wrong falls to {left:.0%}; at worst it grows by {grown:.1%} on {worst}"
+    if left > config.most_left:
+        return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
+    if grown > config.most_change:
+        return False, f"{figures}: more than {config.most_change:.0%} would be lost there"
+    return True, figures
+
+
+def _rows(
+    module: LinearizedEncoder, backbone: Backbone, items: list[Item], total: Params, own: Params
+) -> _Rows:
+    cached = cached_tangents(module, backbone, items, {"total": total, "own": own}).tangents
+    return _Rows(items, cached["total"] - cached["own"], cached["own"])
+
+
+def _mean_square(rows: Sequence[Tensor]) -> float:
+    """Over rows, then over tasks; never zero, for it divides."""
+    means = [float(rows_ND.square().sum(-1).mean()) for rows_ND in rows]
+    return max(sum(means) / len(means), 1e-12)
+
+
+class _Delta:
+    """The optimizer of delta, which lives in the module's tau."""
+
+    def __init__(
+        self,
+        module: LinearizedEncoder,
+        backbone: Backbone,
+        size: float,
+        rate: float,
+        config: RefreshConfig,
+    ) -> None:
+        self.module, self.backbone, self.size = module, backbone, size
+        self.rate, self.config = rate, config
+        self.optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+
+    def step(self, step: int, tasks: Sequence[_Rows]) -> float:
+        """One step of Adam on a batch in which every task has, over time, the same share."""
+        config = self.config
+        batch = config.batch + config.other_batch
+        first = step * batch
+        chosen = []
+        for place in range(first, first + batch):
+            task = tasks[place % len(tasks)]
+            (row,) = batch_rows(len(task.items), 1, config.seed, place // len(tasks))
+            chosen.append((task, row))
+        _, delta_BD = self.module(self.backbone.collate([t.items[row] for t, row in chosen]))
+        wrong_BD = torch.stack([t.wrong_ND[row] for t, row in chosen]).to(delta_BD)
+        loss = (wrong_BD + delta_BD).square().sum(-1).mean() / self.size
+        loss.backward()
+        clip_grad_norm_(self.module.parameters(), config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule(self.rate, step, config.steps, warmup_fraction=0.1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss.detach())
+
+    def measure(self, tasks: Mapping[str, _Rows]) -> dict[str, float]:
+        """What is wrong on held-out rows, by task."""
+        delta = self.module.tau_dict()
+        found = {}
+        for name, rows in tasks.items():
+            cached = cached_tangents(self.module, self.backbone, rows.items, {"delta": delta})
+            wrong_ND = rows.wrong_ND + cached.tangents["delta"]
+            found[name] = float(wrong_ND.square().sum(-1).mean()) / self.size
+        return found
