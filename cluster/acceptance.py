@@ -96,6 +96,8 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
                 f"the {part} rows of {submission.name} are not in the store: there is no blob "
                 f"{blob.digest}. Submit again."
             )
+    if submission.vector_blob is not None and not blobs.exists(submission.vector_blob):
+        raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
 
 
 # -- results

@@ -23,8 +23,10 @@ from cluster.materials import BATCH, Materials
 from cluster.messages import Evaluated, EvaluateWork, RecipeTerm, TaskData, VectorRef
 from tacl import metrics
 from tacl.compose.arithmetic import composed
+from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import MixedRegimes
 from tacl.linearize import LinearizedEncoder
+from tacl.params import Params
 from tacl.tangents import cached_tangents
 
 Terms = Sequence[RecipeTerm]
@@ -52,6 +54,8 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
             "individual": individual_ND,
             "composed": features[task.name],
         }
+        if work.materialized:
+            points["materialized"] = rows.materialized(work.composition.terms)
         per_task[task.name] = {
             name: metrics.accuracy(head.logits(f_ND), rows.labels_N)
             for name, f_ND in points.items()
@@ -135,12 +139,26 @@ class TestRows:
             return total_ND.add_(self._combination(rest), alpha=factor)
         return total_ND.add_(self._combination(rest)) if rest else total_ND
 
+    def materialized(self, terms: Terms) -> Tensor:
+        """f(x; theta0 + sum_t c_t tau_t), [N, D]: one plain pass."""
+        key = self._key(f"materialized {self._key(terms)}")
+        value = self._kept.read(key)
+        if value is None:
+            backbone = self._materials.backbone
+            theta = materialized(backbone.encoder, self._composed(terms))
+            value = materialized_features(backbone, theta, self._data.items, BATCH)
+            self._kept.write(key, value)
+        return value
+
+    def _composed(self, terms: Terms) -> Params:
+        vectors = [self._materials.vector(term.vector) for term in terms]
+        return composed(vectors, [term.coefficient for term in terms])
+
     def _combination(self, terms: Terms) -> Tensor:
         key = self._key(terms)
         value = self._kept.read(key)
         if value is None:
-            vectors = [self._materials.vector(term.vector) for term in terms]
-            tau = composed(vectors, [term.coefficient for term in terms])
+            tau = self._composed(terms)
             items, backbone = self._data.items, self._materials.backbone
             cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau}, BATCH)
             value = cached.tangents["sum"]

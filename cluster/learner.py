@@ -84,6 +84,10 @@ class Learner:
 
     def _train(self, work: TrainWork) -> Trained:
         options = work.submission.options
+        if work.submission.vector_blob is not None:
+            from cluster.importing import import_task
+
+            return import_task(work, self._home)
         if options.workers > 1:
             return train_together(work, self._home, self._known)
         _use_threads(options)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from jobs.verb import app
-from jobs.verbs import cluster, tasks, models, embedded  # in the order of the help page
+from jobs.verbs import cluster, tasks, models, interchange, embedded  # in the order of the help page
 
-__all__ = ["app", "cluster", "embedded", "main", "models", "tasks"]
+__all__ = ["app", "cluster", "embedded", "interchange", "main", "models", "tasks"]
 
 
 def main() -> None:

@@ -133,7 +133,8 @@ def by_transformers(folder: Path, texts: list[str]) -> Tensor:
 def by_open_clip(folder: Path, pictures: list[bytes]) -> Tensor:
     import open_clip
 
-    model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    created: Any = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    model, _, preprocess = created
     model.eval()
     assert open_clip.get_tokenizer(f"local-dir:{folder}") is not None
     return model.encode_image(torch.stack([preprocess(opened(raw)) for raw in pictures]))
@@ -178,7 +179,7 @@ def test_the_text_tower_stays(loaded: Callable[[str], Backbone], tmp_path: Path)
 
     backbone = loaded("open_clip")
     write_model(backbone, some_tau(backbone), "open_clip", tmp_path)
-    model = open_clip.create_model(f"local-dir:{tmp_path}").eval()
+    model: Any = open_clip.create_model(f"local-dir:{tmp_path}").eval()
     words = open_clip.get_tokenizer(f"local-dir:{tmp_path}")(TEXTS)
     with torch.no_grad():
         torch.testing.assert_close(model.encode_text(words), backbone.encode_texts(TEXTS))
