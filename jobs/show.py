@@ -16,6 +16,7 @@ from jobs.progress import label
 COLOURS = {
     "ready": "green",
     "failed": "red",
+    "cancelled": "yellow",
     "training": "cyan",
     "running": "cyan",
     "queued": "yellow",
@@ -77,7 +78,12 @@ def status(found: dict[str, Any]) -> RenderableType:
     outdated = [user for user in found.get("users", ()) if user["outdated"]]
     for user in outdated:
         newer = joined(user["outdated"])
-        lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}; compose again"))
+        again = f"tacl compose {user['user']} --update"
+        lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}: {again}"))
+    removed = [user for user in found.get("users", ()) if user["removed"]]
+    for user in removed:
+        gone = joined(user["removed"])
+        lines.append(Text(f"\nuser {user['user']}: {gone} was removed; compose again without"))
     if found.get("trouble"):
         lines.append(Text(f"\n{found['trouble']}", style="red"))
     return Group(*lines)
@@ -136,7 +142,7 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return Text("no vector yet")
     made = table(
-        "vector", "", "norm", "zero-shot %", "trained %", "from", "made",
+        "vector", "", "norm", "zero-shot %", "trained %", "from", "met", "made",
         right=("norm", "zero-shot %", "trained %"),
     )  # fmt: skip
     for one in found:
@@ -148,9 +154,43 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
             percent(metrics.get("validation_zero_shot")),
             percent(metrics.get("validation_accuracy")),
             f"refresh of v{one['parent']}" if one.get("parent") else "training",
+            joined(list(dict.fromkeys(met["task"] for met in one.get("arrivals") or ())), 4),
             when(one.get("created"))[5:16],
         )
     return made
+
+
+def differences(found: dict[str, Any]) -> RenderableType:
+    """Two versions side by side, what is equal left out."""
+    columns = [f"v{version}" for version in found["versions"]]
+    made = table(found["task"], "", *columns, right=columns)
+    for group in ("made", "metrics", "config", "tau_jp", "arrivals"):
+        for name, pair in found[group].items():
+            sides = [when(one) if name == "created" else _said(one) for one in pair]
+            made.add_row(group, name, *sides)
+    return made
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def aliases(found: dict[str, Any], name: str = "") -> RenderableType:
+    """What each alias means now, and how it came there."""
+    now = table("alias", "version")
+    for alias, version in found["aliases"].items():
+        if name in ("", alias):
+            now.add_row(alias, f"v{version}")
+    history = table("when", "alias", "from", "to", "why")
+    for move in found["history"]:
+        if name in ("", move["name"]):
+            before = "" if move["came_from"] is None else f"v{move['came_from']}"
+            history.add_row(
+                when(move["at"]), move["name"], before, f"v{move['version']}", move["cause"]
+            )
+    return Group(now, Text(), history)
 
 
 def logs(found: list[dict[str, Any]]) -> RenderableType:

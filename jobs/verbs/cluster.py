@@ -94,6 +94,29 @@ def down(home: Home = None, as_json: Json = False) -> None:
 
 
 @verb("cluster")
+def gc(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Delete stored files that nothing refers to.
+
+    What a task, a version or a run needs stays, and so does what is younger than a day: it may
+    belong to a submission that is under way.
+    """
+    found = client(home).collect(dry_run)
+    verb_said = "would free" if dry_run else "freed"
+    tell(
+        found,
+        as_json,
+        lambda f: (
+            f"{verb_said} {f['bytes'] / 2**20:.1f} MiB: {f['blobs']} blobs, {f['others']} "
+            "checkpoints and files of caches"
+        ),
+    )
+
+
+@verb("cluster")
 def doctor(home: Home = None, as_json: Json = False) -> None:
     """Check this machine and this home, and say what to do.
 

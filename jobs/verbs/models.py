@@ -1,4 +1,4 @@
-"""vectors, interference, compose, evaluate, query: what is made of the vectors."""
+"""vectors, alias, interference, compose, evaluate, query: what is made of the vectors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,69 @@ from jobs.verb import Home, Json, User, client, tell, telling, verb
 @verb("models")
 def vectors(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of this task only.")] = None,
+    compare: Annotated[
+        str | None, typer.Option(metavar="vN,vM", help="What is different between two versions.")
+    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Every version of every vector, and its accuracy."""
+    """Every version of every vector: its accuracy, what it was made from, and whose samples it
+    met."""
     from jobs import show
+    from tacl.errors import BadConfig
 
-    tell(client(home).vectors(name), as_json, show.vectors)
+    if compare is None:
+        tell(client(home).vectors(name), as_json, show.vectors)
+        return
+    versions = [_version(one.strip()) for one in compare.split(",")]
+    if name is None or len(versions) != 2:
+        raise BadConfig("name a task and two of its versions: tacl vectors NAME --compare v1,v2")
+    tell(client(home).compare(name, *versions), as_json, show.differences)
+
+
+def _version(text: str) -> int:
+    from tacl.errors import BadConfig
+
+    if not text.removeprefix("v").isdecimal():
+        raise BadConfig(f"{text!r} is no version; write v1, v2, ...")
+    return int(text.removeprefix("v"))
+
+
+@verb("models")
+def alias(
+    name: Annotated[str, typer.Argument(metavar="NAME[@ALIAS]", help="digits@champion")],
+    version: Annotated[
+        str | None, typer.Argument(metavar="[vN]", help="Let it mean this version.")
+    ] = None,
+    expected: Annotated[
+        str | None,
+        typer.Option("--from", metavar="vN", help="Only if it means this version now."),
+    ] = None,
+    back: Annotated[bool, typer.Option("--back", help="To what it meant before.")] = False,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Show a task's aliases and their history, or move one.
+
+    The champion is what recipes mean by a bare name. Models that are pinned stay as they are.
+    """
+    from cluster.messages import ANY, CHAMPION
+    from jobs import show
+    from tacl.errors import BadConfig
+
+    asked = client(home)
+    task, _, called = name.partition("@")
+    if back and version is not None:
+        raise BadConfig("give a version, or --back")
+    if back:
+        found = asked.roll_back(task, called or CHAMPION)
+    elif version is not None:
+        before = ANY if expected is None else _version(expected)
+        found = asked.move_alias(task, called or CHAMPION, _version(version), before)
+    else:
+        tell(asked.aliases(task), as_json, lambda f: show.aliases(f, called))
+        return
+    tell(found, as_json, lambda f: f"{f['task']}@{f['name']} means v{f['version']} now")
 
 
 @verb("models")
@@ -50,21 +106,29 @@ def interference(
 def compose(
     user: User,
     terms: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="TERM...", help="[+|-][COEFFICIENT*]NAME[@vN]: +faces -digits -0.5*signs@v1"
         ),
-    ],
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="The same recipe with the champions of now.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Make a sum of vectors a user's model.
 
-    Versions are pinned: a newer one is used only when you compose again.
+    Versions are pinned: a newer one is used only when you compose again, or --update.
     """
     from jobs import show
+    from tacl.errors import BadRecipe
 
-    tell(client(home).compose(user, terms), as_json, show.composition)
+    if update == bool(terms):
+        raise BadRecipe("give the terms of a recipe, or --update the one there is")
+    asked = client(home)
+    found = asked.update_composition(user) if update else asked.compose(user, terms or [])
+    tell(found, as_json, show.composition)
 
 
 @verb("models")

@@ -1,4 +1,4 @@
-"""submit, wait, status, logs, retry, refresh: tasks and their training."""
+"""submit, wait, status, logs, retry, cancel, remove, refresh: tasks and their training."""
 
 from __future__ import annotations
 
@@ -84,6 +84,12 @@ def submit(
         ),
     ] = None,
     owner: Annotated[str | None, typer.Option(help="Whose task it is.", show_default="you")] = None,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private", help="Only its owner's tasks see its samples, and only its owner sees it."
+        ),
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -111,6 +117,7 @@ def submit(
             name,
             str(data),
             owner=owner,
+            private=private,
             input_column=input_column,
             label_column=label_column,
             classes=None if classes is None else [one.strip() for one in classes.split(",")],
@@ -189,11 +196,54 @@ def logs(name: TaskName, home: Home = None, as_json: Json = False) -> None:
 
 @verb("tasks")
 def retry(name: TaskName, home: Home = None, as_json: Json = False) -> None:
-    """Queue again what failed of a task."""
+    """Queue again what failed or was cancelled of a task."""
     found = client(home).retry(name)
     count = len(found["retried"])
-    said = f"{name}: {count} failed {'run' if count == 1 else 'runs'} queued again"
+    said = f"{name}: {_runs(count)} queued again"
     tell(found, as_json, lambda _: said if count else f"{name}: nothing had failed")
+
+
+def _runs(count: int) -> str:
+    return f"{count} {'run' if count == 1 else 'runs'}"
+
+
+@verb("tasks")
+def cancel(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+    """Stop a task's training or refresh, at any stage, and free its room.
+
+    What it has reached is kept: `tacl retry` goes on from its last checkpoint.
+    """
+    found = client(home).cancel(name)
+    count = len(found["cancelled"])
+    said = f"{name}: {_runs(count)} cancelled" if count else f"{name}: nothing runs or waits"
+    tell(found, as_json, lambda _: said)
+
+
+@verb("tasks")
+def remove(
+    name: TaskName,
+    purge: Annotated[
+        bool,
+        typer.Option("--purge", help="Erase its bytes too: models that use it stop working."),
+    ] = False,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Withdraw a task's samples and vectors from later use.
+
+    Models that use it work on until they are composed again, unless you --purge; they are named.
+    The name stays taken.
+    """
+    tell(client(home).remove(name, purge), as_json, _removed)
+
+
+def _removed(found: dict[str, Any]) -> str:
+    how = "removed, and its bytes are erased" if found["purged"] else "removed"
+    users = ", ".join(found["users"])
+    if not users:
+        return f"{found['task']} is {how}; no model uses it"
+    works = "do not work any more" if found["purged"] else "work on"
+    return f"{found['task']} is {how}; models that use it {works}: {users}. Compose them again."
 
 
 @verb("tasks")

@@ -15,8 +15,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cluster.client import Client
+from cluster.errors import exit_code
 from jobs import cli
 from jobs.verbs import cluster, models, tasks
+from tacl.errors import (
+    AliasMoved,
+    BadConfig,
+    BadName,
+    BadRecipe,
+    Erased,
+    RunFailed,
+    UnknownTask,
+    UnknownVector,
+)
 from tests.cluster.fakes import new_home
 from tests.instant import Guess, InProcess, Instant
 
@@ -171,7 +182,7 @@ def test_a_failed_run(tacl: Tacl, launcher: Instant) -> None:
     assert "not a number at step 3" in result.stderr.splitlines()[-1]
     assert "not a number at step 3" in ok(tacl("status"))
     launcher.broken = set()
-    assert "1 failed run queued again" in ok(tacl("retry", "faces"))
+    assert "1 run queued again" in ok(tacl("retry", "faces"))
     ok(tacl("wait", "faces"))
 
 
@@ -214,3 +225,68 @@ def test_without_a_cluster(tmp_path: Path) -> None:
         f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
     )
     assert run("-m", "jobs.cli", "down", "--home", str(tmp_path / "home")).returncode == 0
+
+
+# -- what is kept, and what not
+
+
+def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    ok(tacl("submit", "digits", "--data", "data.csv"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    ok(tacl("refresh", "faces"))
+    assert "tacl compose alice --update" in ok(tacl("status"))
+    assert "faces@v2 " in ok(tacl("compose", "alice", "--update")) + " "
+    assert "--update" not in ok(tacl("status"))
+    assert ok(tacl("alias", "faces", "v1")) == "faces@champion means v1 now\n"
+    assert tacl("alias", "faces", "v2", "--from", "v2").exit_code == exit_code(AliasMoved(""))
+    assert as_json(tacl("alias", "faces", "--back", "--json"))["version"] == 2
+    assert ok(tacl("alias", "faces@blessed", "v1")) == "faces@blessed means v1 now\n"
+    shown = ok(tacl("alias", "faces"))
+    assert ["blessed", "v1"] in [line.split() for line in shown.splitlines()]
+    assert sum("champion" in line for line in shown.splitlines()) == 5  # now, and four moves
+    assert "faces@v1" in ok(tacl("compose", "bob", "+faces@blessed"))
+    listed = as_json(tacl("vectors", "faces", "--json"))
+    assert [(one["version"], one["parent"], one["champion"]) for one in listed] == [
+        (1, None, False),
+        (2, 1, True),
+    ]
+    assert [met["task"] for met in listed[1]["arrivals"]] == ["generic", "digits"]
+    differences = as_json(tacl("vectors", "faces", "--compare", "v1,v2", "--json"))
+    assert differences["made"]["parent"] == [None, 1]
+    assert differences["config"] == {"steps": [3, None]}
+    assert "parent" in ok(tacl("vectors", "faces", "--compare", "1,2"))
+    assert tacl("vectors", "faces", "--compare", "v1").exit_code == exit_code(BadConfig(""))
+    assert tacl("compose", "bob").exit_code == exit_code(BadRecipe(""))
+    assert tacl("alias", "faces", "v9").exit_code == exit_code(UnknownVector(""))
+    assert tacl("alias", "faces@v3", "v1").exit_code == exit_code(BadName(""))
+
+
+def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
+    launcher.broken |= {"faces"}
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    assert ok(tacl("cancel", "faces")) == "faces: 1 run cancelled\n"
+    assert ok(tacl("cancel", "faces")) == "faces: nothing runs or waits\n"
+    assert "cancelled" in ok(tacl("status"))
+    assert tacl("wait", "faces").exit_code == exit_code(RunFailed(""))
+    launcher.broken.clear()
+    assert "1 run queued again" in ok(tacl("retry", "faces"))
+    ok(tacl("wait", "faces"))
+    ok(tacl("compose", "alice", "+faces"))
+    assert "models that use it work on: alice" in ok(tacl("remove", "faces"))
+    assert "faces was removed" in ok(tacl("status"))
+    assert tacl("vectors", "faces").exit_code == exit_code(UnknownTask(""))
+    ok(tacl("query", "alice", "what is it?"))
+    assert "do not work any more: alice" in ok(tacl("remove", "faces", "--purge"))
+    gone = tacl("query", "alice", "what is it?", "--json")
+    assert gone.exit_code == exit_code(Erased(""))
+    assert "needs faces@v1" in json.loads(gone.stderr)["message"]
+    assert as_json(tacl("gc", "--dry-run", "--json")) == {"blobs": 0, "bytes": 0, "others": 0}
+    assert ok(tacl("gc")).startswith("freed 0.0 MiB: 0 blobs")
+
+
+def test_a_private_task_is_submitted(tacl: Tacl) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--private", "--owner", "ann"))
+    assert "faces" not in ok(tacl("status"))
+    assert tacl("logs", "faces").exit_code == exit_code(UnknownTask(""))
