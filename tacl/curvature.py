@@ -20,7 +20,7 @@ themselves. They are less than samples, not nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,20 +145,22 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     if foreign is not None:
         raise BaseMismatch(f"statistics of the bases {first.base[:12]} and {foreign[:12]}")
 
-    def mean(values: Sequence[Tensor], powers: int) -> Tensor:
-        norms = [one.feature_norm**powers for one in statistics]
-        return torch.stack([v / n for v, n in zip(values, norms, strict=True)]).mean(0)
+    def mean(values: Iterable[Tensor], powers: int) -> Tensor:
+        total = torch.zeros(())
+        for one, value in zip(statistics, values, strict=True):
+            total = total + value / (one.feature_norm**powers * len(statistics))
+        return total
 
     layers = [
         Layer(
             first.layers[i].weight,
             first.layers[i].bias,
-            mean([one.layers[i].a_II for one in statistics], 0),
-            mean([one.layers[i].b_OO for one in statistics], 2),
+            mean((one.layers[i].a_II for one in statistics), 0),
+            mean((one.layers[i].b_OO for one in statistics), 2),
         )
         for i in range(len(first.layers))
     ]
-    diagonal = {n: mean([one.diagonal[n] for one in statistics], 2) for n in first.diagonal}
+    diagonal = {n: mean((one.diagonal[n] for one in statistics), 2) for n in first.diagonal}
     return Statistics(first.base, sum(s.rows for s in statistics), 1.0, tuple(layers), diagonal)
 
 
