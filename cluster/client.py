@@ -366,6 +366,11 @@ class Client:
         """
         return self.result(self.evaluating(user, materialized), progress)
 
+    def evaluations(self, user: str) -> dict[str, Any]:
+        """The accuracies of this user's models over time: {tasks, rows: [{digest, terms, at,
+        accuracies}]}, as far as they were evaluated."""
+        return self._ask("evaluations", user, self.user)
+
     def export(
         self,
         user: str,

@@ -354,6 +354,12 @@ class Coordinator:
             self._execution.request(work.run_id)
         return work.run_id
 
+    def evaluations(self, user: str, viewer: str | None = None) -> dict[str, object]:
+        """What was measured of the user's models, in order of time: {tasks: by arrival, rows:
+        [{digest, terms: [str], at, accuracies: {task: share of test rows}}]}; a model once."""
+        with self._lock:
+            return report.evaluations(self._registry, user, self._sight(viewer))
+
     # -- runs and status
 
     def run(self, run_id: str, viewer: str | None = None) -> dict[str, object]:

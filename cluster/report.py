@@ -8,6 +8,8 @@ from dataclasses import asdict
 from cluster.messages import (
     CHAMPION,
     Arrival,
+    Evaluated,
+    EvaluateWork,
     MeasureWork,
     RefreshWork,
     Shard,
@@ -285,6 +287,26 @@ def users(registry: Registry, sight: Sight) -> list[Facts]:
         found.append(facts | {"terms": list(map(str, terms)), "outdated": sorted(outdated)})
         found[-1]["removed"] = sorted(removed)
     return found
+
+
+def evaluations(registry: Registry, user: str, sight: Sight) -> Facts:
+    """The accuracies of this user's models, in order of time: each model once."""
+    known = {model.digest for model in registry.compositions(user)}
+    rows: dict[str, Facts] = {}
+    measured: set[str] = set()
+    for record in registry.runs(states=("done",), kinds=("evaluate",)):
+        assert isinstance(record.work, EvaluateWork)
+        model = record.work.composition
+        own = model.user == user or model.digest in known
+        if own and sight.of_all(tasks_of(record.work)):
+            found = Evaluated.model_validate(registry.result(record.run_id))
+            terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
+            shares = {task: row["composed"] for task, row in found.per_task.items()}
+            facts: Facts = {"digest": model.digest, "terms": list(map(str, terms))}
+            rows[model.digest] = facts | {"at": record.ended, "accuracies": shares}
+            measured |= shares.keys()
+    tasks = [one.name for one in registry.tasks(with_removed=True) if one.name in measured]
+    return {"tasks": tasks, "rows": list(rows.values())}
 
 
 def room(state: State) -> Facts:

@@ -522,6 +522,25 @@ def test_a_model_is_evaluated_once(scene: Scene) -> None:
     assert not scene.running()
 
 
+def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
+    """The accuracy matrix: a model once, and nobody else's."""
+    scene.trained("faces", "digits")
+    for terms in (["+faces"], ["+faces", "-0.5*digits"]):
+        scene.coordinator.compose("alice", terms, f"request {terms}")
+        for materialized in (False, True):
+            scene.coordinator.evaluate("alice", materialized)
+            scene.settle()
+    found: Any = scene.coordinator.evaluations("alice")
+    assert found["tasks"] == ["faces", "digits"]
+    assert [row["terms"] for row in found["rows"]] == [
+        ["+faces@v1"],
+        ["-0.5*digits@v1", "+faces@v1"],
+    ]
+    assert found["rows"][0]["accuracies"] == {"faces": 0.88}
+    assert found["rows"][0]["at"] <= found["rows"][1]["at"]
+    assert scene.coordinator.evaluations("bob")["rows"] == []
+
+
 # -- trouble
 
 
