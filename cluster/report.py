@@ -250,7 +250,7 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
     pairs = {
         (pair.task, pair.on): TauJp(pair.tau_jp, pair.standard_error, pair.rows)
         for pair in registry.champion_pairs()
-        if shards[pair.on].blob.digest == pair.shard_digest
+        if pair.on in shards and shards[pair.on].blob.digest == pair.shard_digest
     }
     matrix = Matrix({(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs})
     norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
