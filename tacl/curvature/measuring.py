@@ -1,0 +1,193 @@
+"""Measuring the statistics: a forward and a backward pass for each of a few unlabelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from tacl.backbone import Backbone, Item
+from tacl.curvature.statistics import Layer, Statistics
+from tacl.data import sample_rows
+from tacl.dual.attention import multi_head_attention
+from tacl.errors import EmptySplit
+from tacl.params import Params
+from tacl.theta0 import require_eval, trainable_blocks
+
+ROWS = 128
+
+Directions = Callable[[int, int], Tensor]  # (row, D) -> [M, D]: v of the passes over a row
+
+
+def measure(
+    backbone: Backbone,
+    items: Sequence[Item],
+    trainable: Sequence[str] | None = None,
+    *,
+    rows: int = ROWS,
+    seed: int = 0,
+    directions: Directions | None = None,
+) -> Statistics:
+    """Statistics of unlabelled inputs of one task: a forward and a backward pass for each row.
+
+    Row by row, for the diagonal needs the square of each row's gradient. `directions` gives the v
+    of a row; by default one, standard normal by `seed`.
+    """
+    require_eval(backbone.encoder)
+    if not items:
+        raise EmptySplit("statistics of no rows; give at least one input")
+    blocks = trainable_blocks(backbone.encoder, trainable or backbone.trainable)
+    chosen = [items[row] for row in sample_rows(range(len(items)), rows, seed)]
+    directions = directions or (lambda row, size: _normal(seed, row, size))
+    sums = _Sums(backbone, blocks)
+    for row, item in enumerate(chosen):
+        sums.add(item, lambda size, row=row: directions(row, size))
+    return sums.statistics(len(chosen))
+
+
+def _normal(seed: int, row: int, size: int) -> Tensor:
+    return torch.randn(1, size, generator=torch.Generator().manual_seed(seed * 1_000_003 + row))
+
+
+@dataclass
+class _Sums:
+    """Running sums over rows; which layers have factors is seen at the first row."""
+
+    backbone: Backbone
+    blocks: list[str]
+    a: Params = field(default_factory=dict)
+    b: Params = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    biases: dict[str, str | None] = field(default_factory=dict)
+    diagonal: Params = field(default_factory=dict)
+    feature_norm: float = 0.0
+
+    def __post_init__(self) -> None:
+        parameters = dict(self.backbone.encoder.named_parameters())
+        self.theta = {n: parameters[n].detach().clone().requires_grad_() for n in self.blocks}
+
+    def add(self, item: Item, directions: Callable[[int], Tensor]) -> None:
+        encoder, theta = self.backbone.encoder, self.theta
+        with _Watched(theta) as watched:
+            features_1D = functional_call(encoder, theta, (self.backbone.collate([item]),))
+        calls = watched.calls
+        if not self.biases:
+            self.biases = {call.weight: call.bias for call in calls}
+        self.feature_norm += float(features_1D.detach().norm())
+        for call in calls:
+            a_PI = call.inputs()
+            _accumulate(self.a, call.weight, a_PI.T @ a_PI)
+            self.positions[call.weight] = self.positions.get(call.weight, 0) + len(a_PI)
+        joint = set(self.biases) | {bias for bias in self.biases.values() if bias}
+        rest = {name: value for name, value in theta.items() if name not in joint}
+        outputs = [call.output for call in calls]
+        vs_MD = directions(features_1D.shape[-1]).to(features_1D)
+        for v_D in vs_MD:
+            # M directions with sum_m E[v v'] = I: one normal one, or all unit ones.
+            found = torch.autograd.grad(
+                features_1D[0] @ v_D,
+                [*outputs, *rest.values()],
+                retain_graph=True,
+                allow_unused=True,
+            )
+            for call, g in zip(calls, found, strict=False):
+                if g is not None:
+                    g_PO = call.rows(g)
+                    _accumulate(self.b, call.weight, g_PO.T @ g_PO)
+            for name, g in zip(rest, found[len(calls) :], strict=True):
+                squared = torch.zeros_like(rest[name]) if g is None else g.square()
+                _accumulate(self.diagonal, name, squared.detach())
+
+    def statistics(self, rows: int) -> Statistics:
+        layers = tuple(
+            Layer(weight, bias, self.a[weight] / self.positions[weight], self.b[weight] / rows)
+            for weight, bias in self.biases.items()
+            if weight in self.b
+        )
+        diagonal = {name: value / rows for name, value in self.diagonal.items()}
+        norm = self.feature_norm / rows
+        return Statistics(self.backbone.digest, rows, norm, layers, diagonal)
+
+
+def _accumulate(sums: Params, name: str, value: Tensor) -> None:
+    sums[name] = sums[name] + value if name in sums else value
+
+
+@dataclass
+class _Call:
+    """One use of a weight: what went in, [P, I], and what came out; `channels` is its O axis."""
+
+    weight: str
+    bias: str | None
+    patches_PI: Tensor
+    output: Tensor
+    channels: int
+
+    def inputs(self) -> Tensor:
+        """a at every position, [P, I], with a 1 at the end for the bias."""
+        return F.pad(self.patches_PI, (0, 1), value=1.0) if self.bias else self.patches_PI
+
+    def rows(self, g: Tensor) -> Tensor:
+        """What comes back to every position, [P, O]."""
+        return g.movedim(self.channels, -1).flatten(0, -2)
+
+
+class _Watched(TorchFunctionMode):
+    """Notes every use of these blocks as the weight of F.linear, or of F.conv2d without groups.
+
+    Weights are known by identity, so that it does not matter in which module they are used.
+    """
+
+    def __init__(self, theta: Params) -> None:
+        super().__init__()
+        self.names = {id(value): name for name, value in theta.items()}
+        self.calls: list[_Call] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            with self:  # its projections are linear layers too, where one sees inside
+                found = multi_head_attention(func, *args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        output = func(*args, **kwargs)
+        if func is F.linear:
+            self._linear(output, *args, **kwargs)
+        elif func is F.conv2d:
+            self._convolution(output, *args, **kwargs)
+        return output
+
+    def _linear(self, output: Tensor, input: Tensor, weight: Tensor, bias: Any = None) -> None:
+        self._note(weight, bias, input.detach().flatten(0, -2), output, -1)
+
+    def _convolution(
+        self,
+        output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> None:
+        if groups != 1 or isinstance(padding, str):
+            return  # a diagonal, then
+        size: Any = weight.shape[2:]
+        patches = F.unfold(input.detach(), size, dilation, padding, stride)
+        self._note(weight, bias, patches.transpose(1, 2).flatten(0, 1), output, 1)
+
+    def _note(
+        self, weight: Tensor, bias: Any, patches_PI: Tensor, output: Tensor, channels: int
+    ) -> None:
+        if id(weight) in self.names:
+            name, own_bias = self.names[id(weight)], self.names.get(id(bias))
+            self.calls.append(_Call(name, own_bias, patches_PI, output, channels))

@@ -1,0 +1,139 @@
+"""Factors and diagonals of a task's curvature: their penalty, their sum over tasks, their file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tacl.errors import BaseMismatch, CorruptBlob, EmptySplit
+from tacl.params import Params
+
+FORMAT = 1
+METADATA_KEY = "tacl"
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Factors of the blocks `weight` and, where there is one, `bias`: the last row of A is its."""
+
+    weight: str
+    bias: str | None
+    a_II: Tensor
+    b_OO: Tensor
+
+    def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
+        """tr(B dW A dW'), differentiable in tau; its gradient 2 B dW A comes with the value."""
+        weight_OI = tau[self.weight].flatten(1)
+        if self.bias is not None:
+            weight_OI = torch.cat([weight_OI, tau[self.bias].unsqueeze(1)], 1)
+        fixed_OI = weight_OI.detach()
+        half_OI = self.b_OO @ fixed_OI @ self.a_II
+        return (half_OI * fixed_OI).sum() + 2 * (half_OI * (weight_OI - fixed_OI)).sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Of one task, or of several merged. `feature_norm`: mean |f(x; theta0)| over the rows."""
+
+    base: str
+    rows: int
+    feature_norm: float
+    layers: tuple[Layer, ...]
+    diagonal: Params
+
+    def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
+        """About E |J(x) tau|^2 / |f|^2, as `relative_tau_jp` with the squared norm: a scalar."""
+        terms = [layer.penalty(tau) for layer in self.layers]
+        terms += [(value * tau[name].square()).sum() for name, value in self.diagonal.items()]
+        return torch.stack(terms).sum() / self.feature_norm**2
+
+    def to(self, device: torch.device | str) -> Statistics:
+        layers = tuple(
+            Layer(one.weight, one.bias, one.a_II.to(device), one.b_OO.to(device))
+            for one in self.layers
+        )
+        diagonal = {name: value.to(device) for name, value in self.diagonal.items()}
+        return Statistics(self.base, self.rows, self.feature_norm, layers, diagonal)
+
+    def save(self, path: Path) -> None:
+        """One safetensors file; equal statistics give equal bytes."""
+        tensors = {f"diagonal:{name}": value for name, value in self.diagonal.items()}
+        for one in self.layers:
+            tensors |= {f"a:{one.weight}": one.a_II, f"b:{one.weight}": one.b_OO}
+        head = {
+            "format": FORMAT,
+            "base": self.base,
+            "rows": self.rows,
+            "feature_norm": self.feature_norm,
+            "bias": {one.weight: one.bias for one in self.layers},
+        }
+        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
+        save_file(tensors, path, metadata={METADATA_KEY: json.dumps(head, sort_keys=True)})
+
+    @staticmethod
+    def load(path: Path) -> Statistics:
+        """CorruptBlob: it is truncated, foreign, or holds what no statistics can be."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                head = json.loads((file.metadata() or {})[METADATA_KEY])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            found = _assembled(head, tensors)
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise CorruptBlob(f"{path} holds no whole statistics: {error!r}") from error
+        return found
+
+
+def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statistics:
+    if head["format"] != FORMAT:
+        raise ValueError(f"format {head['format']}; this version reads format {FORMAT}")
+    if not all(value.isfinite().all() for value in tensors.values()):
+        raise ValueError("a value is not finite")
+    layers = tuple(
+        Layer(weight, bias, tensors[f"a:{weight}"], tensors[f"b:{weight}"])
+        for weight, bias in head["bias"].items()
+    )
+    diagonal = {
+        name.removeprefix("diagonal:"): value
+        for name, value in tensors.items()
+        if name.startswith("diagonal:")
+    }
+    return Statistics(head["base"], head["rows"], head["feature_norm"], layers, diagonal)
+
+
+def merged(statistics: Sequence[Statistics]) -> Statistics:
+    """One pair of factors for all tasks, each counting the same: means of A and of B / |f|^2.
+
+    Raises BaseMismatch, and EmptySplit where there is none.
+    """
+    if not statistics:
+        raise EmptySplit("a curvature penalty needs the statistics of one other task at least")
+    first = statistics[0]
+    foreign = next((one.base for one in statistics if one.base != first.base), None)
+    if foreign is not None:
+        raise BaseMismatch(f"statistics of the bases {first.base[:12]} and {foreign[:12]}")
+
+    def mean(values: Iterable[Tensor], powers: int) -> Tensor:
+        total = torch.zeros(())
+        for one, value in zip(statistics, values, strict=True):
+            total = total + value / (one.feature_norm**powers * len(statistics))
+        return total
+
+    layers = [
+        Layer(
+            first.layers[i].weight,
+            first.layers[i].bias,
+            mean((one.layers[i].a_II for one in statistics), 0),
+            mean((one.layers[i].b_OO for one in statistics), 2),
+        )
+        for i in range(len(first.layers))
+    ]
+    diagonal = {n: mean((one.diagonal[n] for one in statistics), 2) for n in first.diagonal}
+    return Statistics(first.base, sum(s.rows for s in statistics), 1.0, tuple(layers), diagonal)
