@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,7 @@ def test_parts_are_dealt_at_random_and_the_same_for_a_seed() -> None:
     torch.testing.assert_close(shares, torch.full((4,), 0.25), atol=0.05, rtol=0)
 
 
-def saved_bytes(start: Tensor, lambda_TK: Tensor, taus: Sequence[Block | None]) -> int:
+def saved_bytes(forward: Callable[[], object]) -> int:
     """Of tensors that autograd keeps from the forward to the backward pass."""
     kept: dict[int, int] = {}
 
@@ -79,14 +79,30 @@ def saved_bytes(start: Tensor, lambda_TK: Tensor, taus: Sequence[Block | None]) 
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        composed_block(start, lambda_TK, taus).sum()
+        forward()
     return sum(kept.values())
 
 
 def test_nothing_is_kept_beside_the_composed_block() -> None:
     taus: list[Block | None] = [Dense(torch.randn(64, 64)) for _ in range(6)]
     lambda_TK = torch.rand(6, 1, requires_grad=True)
-    assert saved_bytes(torch.zeros(64, 64), lambda_TK, taus) == 0
+    start = torch.zeros(64, 64)
+    assert saved_bytes(lambda: composed_block(start, lambda_TK, taus)) == 0
+    assert saved_bytes(lambda: plain(start, lambda_TK, taus, torch.zeros(64, 64))) > 6 * 64 * 64
+
+
+@pytest.mark.parametrize("regime", ["ordinary", "linearized"])
+def test_memory_does_not_grow_with_the_number_of_vectors(regime: Regime) -> None:
+    base = toy.backbone(torch.float32)
+    batch = torch.stack(toy.inputs(3, 1, torch.float32))
+
+    def kept(count: int) -> int:
+        module = ScaledEncoder(base, toy_vectors(base, regime, count))
+        return saved_bytes(lambda: module(batch))
+
+    few, many = kept(2), kept(12)
+    composed_copy = sum(4 * p.numel() for p in base.encoder.parameters())
+    assert (many - few) / 10 < composed_copy / 10  # coefficients alone
 
 
 # -- the module
