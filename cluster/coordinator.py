@@ -20,6 +20,7 @@ from typing import Any
 
 from cluster import garbage, plan, report, works
 from cluster.acceptance import missing_files, require_sound
+from cluster.accounts import Accounts
 from cluster.execution import Execution
 from cluster.home import Home
 from cluster.launcher import Launcher
@@ -44,7 +45,7 @@ from tacl.compose.terms import Term, parse_recipe
 from tacl.errors import ClusterNotRunning, NoComposition, RunFailed, TaclError
 
 
-class Coordinator:
+class Coordinator(Accounts):
     """Carries out what `plan` decides; see the module's docstring.
 
     Whoever makes one calls `tick` again and again: it looks after what runs.
@@ -463,8 +464,7 @@ class Coordinator:
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
-        pairs = self._registry.pairs(reference.task, reference.version)
-        row = {(pair.on, pair.shard_digest): pair.tau_jp for pair in pairs}
+        row = self._registry.tau_jp(reference.task, reference.version)
         self._execution.happened(Championed(reference.task, vector, row))
 
     def _write(self, request: Request, write: Callable[..., object], *arguments: Any) -> None:

@@ -24,8 +24,7 @@ def restored(registry: Registry, base: str) -> State:
         state.runs[run.run_id] = run
         if run.state == "failed":
             state.unmeasurable.update(run.cells)
-    refreshes = registry.runs(states=("done",), kinds=("refresh",))
-    state.done.update(record.run_id for record in refreshes)
+    state.done.update(registry.run_ids("done", "refresh"))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)
     return state
@@ -36,10 +35,10 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         ref = entry.reference
         state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
         state.rows[ref.task] = {}
-    current = {(name, task.shard) for name, task in state.tasks.items()}
-    for pair in registry.champion_pairs():
-        if (pair.on, pair.shard_digest) in current:
-            state.rows[pair.task][pair.on] = pair.tau_jp
+    current = {name: task.shard for name, task in state.tasks.items()}
+    for task, on, shard, tau_jp in registry.champion_tau_jp():
+        if task in state.rows and current.get(on) == shard:
+            state.rows[task][on] = tau_jp
     for task, row in state.rows.items():
         state.missing[task] = state.tasks.keys() - row.keys()
 

@@ -95,8 +95,7 @@ def _task_data(registry: Registry, name: str) -> TaskData:
 
 
 def _vector(registry: Registry, task: str, digest: str) -> VectorRef:
-    references = (entry.reference for entry in registry.vectors(task))
-    return next(ref for ref in references if ref.digest == digest)
+    return next(ref for ref in registry.references(task) if ref.digest == digest)
 
 
 def _shard(registry: Registry, task: str, digest: str) -> Shard:

@@ -139,6 +139,12 @@ class Runs(Database):
         with self._read() as db:
             return [run_of(row) for row in db.execute(query)]
 
+    def run_ids(self, state: str, kind: str) -> list[str]:
+        """In order of acceptance."""
+        query = sa.select(RUN.c.run_id).where(RUN.c.state == state, RUN.c.kind == kind)
+        with self._read() as db:
+            return list(db.scalars(query.order_by(RUN.c.number)))
+
     def that_met(self, task: str) -> list[str]:
         """Runs without a result, yet, that were told of a task's samples."""
         unfinished = RUN.c.state.in_((*OWED, *STOPPED))

@@ -23,14 +23,13 @@ from cluster.messages import (
     Refreshed,
     RefreshWork,
     Trained,
-    TrainWork,
     VectorRef,
 )
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.database import exists
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
-from cluster.registry.schema import ALIAS, PAIR, TASK, VECTOR
+from cluster.registry.schema import ALIAS, ARRIVAL, PAIR, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
 
 
@@ -84,12 +83,21 @@ class Vectors(Runs):
 
     def vector(self, task: str, version: int) -> VectorRef:
         """UnknownVector says which versions there are."""
-        versions = [entry.reference for entry in self.vectors(task)]
-        for reference in versions:
-            if reference.version == version:
-                return reference
-        there_is = f"v1 to v{len(versions)}" if versions else "none yet"
+        this = sa.and_(VECTOR.c.task == task, VECTOR.c.version == version)
+        with self._read() as db:
+            text = db.scalar(sa.select(VECTOR.c.reference).where(this))
+        if text is not None:
+            return VectorRef.model_validate_json(text)
+        versions = len(self.references(task))
+        there_is = f"v1 to v{versions}" if versions else "none yet"
         raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
+
+    def references(self, task: str) -> list[VectorRef]:
+        """Every version, the oldest first."""
+        query = sa.select(VECTOR.c.reference).where(VECTOR.c.task == task)
+        with self._read() as db:
+            texts = db.scalars(query.order_by(VECTOR.c.version))
+            return [VectorRef.model_validate_json(text) for text in texts]
 
     def vectors(self, task: str | None = None, version: int | None = None) -> list[Vector]:
         """Of one task or all, of one version or all; by task's name, then by version."""
@@ -122,14 +130,33 @@ class Vectors(Runs):
         with self._read() as db:
             return [Pair(**row._mapping) for row in db.execute(query.where(*there))]
 
+    def champion_tau_jp(self) -> list[tuple[str, str, str, float]]:
+        """(task, on, digest of the shard, tau_jp) of the champions' pairs, of removed tasks too. As
+        it is read at every start, a million rows of a thousand tasks, it is no more than that."""
+        columns = (PAIR.c.task, PAIR.c.on, PAIR.c.shard_digest, PAIR.c.tau_jp)
+        with self._read() as db:
+            query = sa.select(*columns).join(ALIAS, is_champion(PAIR))
+            return [(task, on, shard, value) for task, on, shard, value in db.execute(query)]
+
+    def tau_jp(self, task: str, version: int) -> dict[tuple[str, str], float]:
+        """What was measured of one version: (on, digest of the shard) -> tau_jp."""
+        query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.tau_jp)
+        this = sa.and_(PAIR.c.task == task, PAIR.c.version == version)
+        with self._read() as db:
+            return {(on, digest): value for on, digest, value in db.execute(query.where(this))}
+
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against."""
-        work = self.run(reference.run_id).work
-        if isinstance(work, RefreshWork):
-            return frozenset(shard.blob.digest for shard in work.others)
-        if isinstance(work, TrainWork) and work.submission.options.penalty == "none":
-            return frozenset()
-        return frozenset(one.shard.blob.digest for one in self.arrivals(reference.run_id))
+        run_id = reference.run_id
+        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
+        told = sa.select(SHARD.c.digest).join(ARRIVAL, same).where(ARRIVAL.c.run_id == run_id)
+        with self._read() as db:
+            work = json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
+            if work["kind"] == "refresh":  # a long list in a large home: no objects are made of it
+                return frozenset(shard["blob"]["digest"] for shard in work["others"])
+            if work["submission"]["options"]["penalty"] == "none":
+                return frozenset()
+            return frozenset(db.scalars(told))
 
 
 def _present() -> sa.Select[Any]:
