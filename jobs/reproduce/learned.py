@@ -8,16 +8,15 @@ from typing import Any
 
 from jobs.reproduce.bench import Bench
 from jobs.reproduce.cells import Made
-from jobs.reproduce.directions import Kept, Vector, features_at
+from jobs.reproduce.directions import Kept, Vector
 from jobs.reproduce.models import Model, Vectors, apart, right
 from tacl import metrics
 from tacl.compose.adamerging import adamerging
 from tacl.compose.learning import Learned, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.joint import JointHead, joint_data
-from tacl.params import Params
 from tacl.train import StepRecord
-from tacl.vectors import Regime, TaskVector
+from tacl.vectors import TaskVector
 
 PART = "validation:100"  # of each task
 ROWS = 16  # of each task in a batch
@@ -64,7 +63,7 @@ def atlas(bench: Bench, first: Vectors) -> Model:
             JointHead.of(heads),
             data,
             config,
-            score=_score(bench, module.regime),
+            score=_score(bench),
             on_step=_teller(bench),
         )
         return _facts(learned), module.tau_dict()
@@ -72,9 +71,9 @@ def atlas(bench: Bench, first: Vectors) -> Model:
     return _learned(bench, first, "atlas", make)
 
 
-def _score(bench: Bench, regime: Regime) -> Callable[[Params], float]:
-    def score(tau: Params) -> float:
-        found = {t: features_at(bench, regime, tau, t, PART) for t in bench.pool}
+def _score(bench: Bench) -> Callable[[ScaledEncoder], float]:
+    def score(module: ScaledEncoder) -> float:
+        found = {t: module.features(bench.backbone, bench.rows(t).items(PART)) for t in bench.pool}
         return metrics.absolute(right(bench, found, PART))
 
     return score

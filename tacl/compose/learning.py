@@ -19,8 +19,8 @@ from tacl.backbone import Backbone
 from tacl.compose.scaled import ScaledEncoder
 from tacl.config import TrainConfig
 from tacl.data import Labelled, evaluation_batches, sample_rows
+from tacl.errors import BadRecipe
 from tacl.heads import RowLoss
-from tacl.params import Params
 from tacl.train import PlainEngine, StepRecord, train
 
 Use = Literal["addition", "negation", "few-shot", "test-time", "peft"]
@@ -71,14 +71,14 @@ def learn(
     config: TrainConfig,
     *,
     l1: float = 0.0,
-    score: Callable[[Params], float] | None = None,
+    score: Callable[[ScaledEncoder], float] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> Learned:
     """Learns the module's coefficients in place and leaves the best there.
 
-    `score` judges a composed tau on validation rows, at the start and about 20 times; the best
-    wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the last step
-    stands. `l1` draws deviations to exactly zero.
+    `score` judges the module on validation rows (see `features`), at the start and about 20 times;
+    the best wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the
+    last step stands. `l1` draws deviations to exactly zero.
     """
     best = _Best(module, score, every=max(1, config.steps // CHECKS), last=config.steps - 1)
     best.look(step=-1)
@@ -122,7 +122,11 @@ class _Best:
     """The deviation with the best score so far; without a score, the last one."""
 
     def __init__(
-        self, module: ScaledEncoder, score: Callable[[Params], float] | None, every: int, last: int
+        self,
+        module: ScaledEncoder,
+        score: Callable[[ScaledEncoder], float] | None,
+        every: int,
+        last: int,
     ) -> None:
         self.module, self.score, self.every, self.last = module, score, every, last
         self.value, self.step, self.deviation = -math.inf, -1, module.deviation.detach().clone()
@@ -131,7 +135,7 @@ class _Best:
         """Whether learning should end here."""
         if self.score is None or ((step + 1) % self.every and step != self.last):
             return False
-        value = self.score(self.module.tau_dict())
+        value = self.score(self.module)
         if value > self.value:
             self.value, self.step = value, step
             self.deviation = self.module.deviation.detach().clone()
@@ -147,6 +151,32 @@ class _Best:
 
 
 # -- block selection
+
+
+def selected(
+    how: str,
+    module: ScaledEncoder,
+    backbone: Backbone,
+    loss: RowLoss,
+    data: Labelled,
+    seed: int = 0,
+) -> Tensor:
+    """kept_TB by `blockwise:B`, `whole:B` or `random:B`, for `module.keep`.
+
+    blockwise: for every block the B vectors with the largest |dL/dlambda| where the module is
+    (section 5.4); whole: the B vectors with the largest sum of them; random: B for every block.
+    Raises BadRecipe.
+    """
+    kind, _, number = how.partition(":")
+    vectors, blocks = len(module.vectors), module.deviation.shape[1]
+    if kind not in ("blockwise", "whole", "random") or not number.isdecimal():
+        raise BadRecipe(f"{how!r} selects nothing; blockwise:B, whole:B or random:B do")
+    if not 1 <= (most := int(number)) <= vectors:
+        raise BadRecipe(f"{how!r}: there are {vectors} vectors, keep 1 to {vectors} of them")
+    if kind == "random":
+        return at_random(vectors, blocks, most, seed)
+    gradient_TBK = loss_gradient(module, backbone, loss, data)
+    return (blockwise if kind == "blockwise" else vectorwise)(gradient_TBK, most)
 
 
 def loss_gradient(
@@ -167,7 +197,7 @@ def loss_gradient(
 
 
 def blockwise(gradient_TBK: Tensor, most: int) -> Tensor:
-    """kept_TB: for every block the `most` vectors with the largest |dL/dlambda| (section 5.4)."""
+    """kept_TB: for every block the `most` vectors with the largest |dL/dlambda|."""
     size_TB = gradient_TBK.abs().sum(2)
     order_TB = size_TB.argsort(dim=0, descending=True, stable=True).argsort(dim=0)
     return (order_TB < most).float()

@@ -7,16 +7,18 @@ them: ordinary vectors move theta, linearized ones the tangent, and the loop is 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from tacl.backbone import Backbone
+from tacl.backbone import Backbone, Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.compose.scaling import composed_block, random_parts
+from tacl.data import evaluation_batches
 from tacl.errors import BadConfig, BaseMismatch
 from tacl.params import Params
+from tacl.tangents import Collates
 from tacl.theta0 import Batch, FrozenEncoder
 from tacl.vectors import TaskVector
 
@@ -80,12 +82,30 @@ class ScaledEncoder(FrozenEncoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(features, tangent) [B, D]; they add up to the features of the composed model."""
+        return self._at(self._blocks(), batch)
+
+    @torch.no_grad()
+    def features(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
+        """Of the composed model, [N, D] on the CPU, in the items' order; composed once for all."""
+        blocks, batches = self._blocks(), evaluation_batches(items, batch)
+        pairs = [self._at(blocks, backbone.collate([items[r] for r in rows])) for rows in batches]
+        place = torch.tensor([row for rows in batches for row in rows]).argsort()
+        return torch.cat([(f + tangent).float().cpu() for f, tangent in pairs])[place]
+
+    def _at(self, blocks: Params, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.regime == "linearized":
-            return self.linearized_at(self._composed(torch.zeros_like), batch)
-        features_BD = self.ordinary_at(self._composed(lambda theta0: theta0), batch)
+            return self.linearized_at(blocks, batch)
+        features_BD = self.ordinary_at(blocks, batch)
         return features_BD, torch.zeros_like(features_BD)
 
-    def _composed(self, origin, only: Sequence[int] | None = None) -> Params:
+    def _blocks(self) -> Params:
+        """tau of the linearized model, theta of the ordinary one: the one composed copy."""
+        linearized = self.regime == "linearized"
+        return self._composed(torch.zeros_like if linearized else lambda theta0: theta0)
+
+    def _composed(
+        self, origin: Callable[[Tensor], Tensor], only: Sequence[int] | None = None
+    ) -> Params:
         lambda_TBK = self.coefficients()
         if lambda_TBK.shape[1] == 1:
             lambda_TBK = lambda_TBK.expand(-1, len(self.blocks), -1)

@@ -21,6 +21,7 @@ from tacl.compose.learning import (
     learn,
     learning_config,
     loss_gradient,
+    selected,
     vectorwise,
 )
 from tacl.compose.scaled import ScaledEncoder
@@ -140,8 +141,8 @@ def learned(world: World, module: ScaledEncoder, **options) -> Learned:
 def test_the_best_step_is_kept(world: World) -> None:
     seen: list[Params] = []
 
-    def score(tau: Params) -> float:
-        seen.append(tau)
+    def score(module: ScaledEncoder) -> float:
+        seen.append(module.tau_dict())
         return [0.3, 0.1, 0.5, 0.2][min(len(seen) - 1, 3)]
 
     module = world.module()
@@ -156,7 +157,7 @@ def test_the_best_step_is_kept(world: World) -> None:
 
 def test_learning_ends_where_it_is_not_allowed_to_go(world: World) -> None:
     scores = iter([0.1, 0.2, 0.3, INADMISSIBLE])
-    found = learned(world, world.module(), score=lambda tau: next(scores))
+    found = learned(world, world.module(), score=lambda module: next(scores))
     assert (found.score, found.step, len(found.losses)) == (0.3, 1, 3)
 
 
@@ -204,6 +205,26 @@ def test_selections() -> None:
     assert len({tuple(column) for column in some.T.tolist()}) > 1
 
 
+def test_selection_by_name(world: World) -> None:
+    module, data = world.module(), world.shots(4)
+    places = (module, world.base, world.head, data)
+    gradient = loss_gradient(*places)
+    assert torch.equal(selected("blockwise:2", *places), blockwise(gradient, 2))
+    assert torch.equal(selected("whole:1", *places), vectorwise(gradient, 1))
+    assert torch.equal(selected("random:3", *places, seed=5), at_random(POOL, 6, 3, seed=5))
+    for wrong in ("blockwise", "blockwise:0", "whole:9", "best:1", "random:-1"):
+        with pytest.raises(BadRecipe, match=wrong):
+            selected(wrong, *places)
+
+
+def test_features_are_those_of_the_forward_pass(world: World) -> None:
+    module = world.module(start=[1.0, -0.5, 0.0, 2.0])
+    with torch.no_grad():
+        features, tangent = module(torch.stack(world.items[:7]))
+    found = module.features(world.base, world.items[:7], batch=3)
+    torch.testing.assert_close(found, features + tangent)
+
+
 # -- negation and AdaMerging
 
 
@@ -227,7 +248,7 @@ def test_negation_unlearns_the_target_and_keeps_the_control(world: World) -> Non
     module = world.module()
     before = scores(module)
 
-    def score(tau: Params) -> float:
+    def score(module: ScaledEncoder) -> float:
         target_now, control_now = scores(module)
         return -target_now if control_now >= 0.95 * before[1] else INADMISSIBLE
 
