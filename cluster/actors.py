@@ -11,12 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.state import available_resources_per_node
 from ray.exceptions import RayError, RayTaskError
 
 from cluster.coordinator import Coordinator
@@ -54,8 +55,14 @@ class RayLauncher:
         self._home, self._learner = home, learner
 
     def nodes(self) -> tuple[Node, ...]:
-        found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        return tuple(Node(int(has.get("CPU", 0)), int(has.get("GPU", 0))) for has in found)
+        return tuple(_node(node["Resources"]) for node in ray.nodes() if node["Alive"])
+
+    def free(self) -> tuple[Node, ...]:
+        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        if len(alive) < 2:
+            return ()
+        left = available_resources_per_node()
+        return tuple(_node(left.get(node, {})) for node in alive)
 
     def start(self, work: Work, needs: Needs) -> Process:
         alone = needs.workers == 1
@@ -73,6 +80,10 @@ class RayLauncher:
 
     def cancel(self, handle: Process) -> None:
         ray.kill(handle.actor)
+
+
+def _node(has: Mapping[str, float]) -> Node:
+    return Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
 
 
 def _outcome(answer: ray.ObjectRef) -> Outcome:

@@ -84,7 +84,7 @@ class Execution:
         self.trouble: str | None = None  # what is tried again
         self.state = restored(registry, base.digest)
         self._forget_checkpoints()
-        self.happened(NodesChanged(launcher.nodes()))
+        self.happened(NodesChanged(launcher.nodes(), launcher.free()))
 
     def happened(self, *events: Event) -> None:
         """Facts that the registry has, and what follows from them."""
@@ -116,10 +116,10 @@ class Execution:
         """Take in what ended and what the cluster has now, and carry out what is due."""
         try:
             self._poll()
-            nodes = self._launcher.nodes()
+            nodes, free = self._launcher.nodes(), self._launcher.free()
             with self._lock:
-                if nodes != self.state.nodes:
-                    self.happened(NodesChanged(nodes))
+                if (nodes, free) != (self.state.nodes, self.state.free):
+                    self.happened(NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
                     if self._handles.get(run_id) is handle:  # else it was stopped meanwhile
                         self._settle(run_id, outcome)
@@ -137,7 +137,7 @@ class Execution:
         for run_id in self._handles.keys() & self.state.runs.keys():
             self.state.runs[run_id].state = "running"
         self._due = deque(Stop(run_id) for run_id in self._handles.keys() - self.state.runs.keys())
-        self.happened(NodesChanged(self._launcher.nodes()))
+        self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def close(self) -> None:
         """Stop what runs, as the end of this process would; it stays owed."""

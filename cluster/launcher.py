@@ -54,6 +54,10 @@ class Launcher(Protocol):
         """What the cluster has now, free or not."""
         ...
 
+    def free(self) -> tuple[Node, ...]:
+        """What each of several nodes has left; () for one node, where counting says it."""
+        ...
+
     def start(self, work: Work, needs: Needs) -> Any:
         """A handle; returns at once, also when no node has room yet."""
         ...

@@ -55,8 +55,8 @@ def handle(state: State, event: Event) -> list[Instruction]:
 
 def _apply(state: State, event: Event) -> Iterator[Instruction]:
     match event:
-        case NodesChanged(nodes):
-            state.nodes = nodes
+        case NodesChanged(nodes, free):
+            state.nodes, state.free = nodes, free
         case SamplesArrived():
             _arrive(state, event)
         case Requested():

@@ -4,8 +4,9 @@ Short work (evaluate, measure) goes before long work (train, refresh), each in o
 but of long work that waits, the first lets at most PATIENCE short runs pass, then the room is kept
 for it. So neither starves the other, and a wide run is not starved by narrow ones.
 
-Room is counted over all nodes, and a group is checked against what each node has when it is empty:
-on several nodes a started group may still wait in Ray until one node has room for each worker.
+Room is counted over all nodes; on several, each worker must also find room on one of them, by what
+the cluster says is free there. That may lag, and Ray places the workers: so a group that was
+started may still wait in Ray for a moment.
 """
 
 from __future__ import annotations
@@ -49,12 +50,24 @@ def free(state: State) -> Node:
 def _fits(state: State, run: Run) -> bool:
     room, needs = free(state), run.needs
     enough = needs.workers * needs.cpus <= room.cpus and needs.workers * needs.gpus <= room.gpus
-    return enough and placeable(state.nodes, needs)
+    now = state.free or state.nodes
+    return enough and placeable(state.nodes, needs) and placeable(now, needs)
+
+
+def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
+    """What is left when the group is placed node by node; the next look says where it really is."""
+    left, workers = [], needs.workers
+    for node in nodes:
+        here = min(workers, _workers_on(node, needs))
+        workers -= here
+        left.append(Node(node.cpus - here * needs.cpus, node.gpus - here * needs.gpus))
+    return tuple(left)
 
 
 def starts(state: State) -> Iterator[Start]:
     while run := next_run(state):
         run.state = "running"
+        state.free = _without(state.free, run.needs)
         if run.kind not in SHORT:
             state.passed = 0
         elif _first(state, short=False):
@@ -96,6 +109,8 @@ def reason(state: State, run: Run, sight: Sight = ALL) -> str:
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
         found += f" and {max(room.gpus, 0)} of {_count(gpus, 'GPU')} free"
+    if state.free and not placeable(state.free, run.needs):
+        found = "free are " + "; ".join(resources(Needs(1, *node)) for node in state.free)
     doing = ", ".join(
         _name(other, sight) for other in state.runs.values() if other.state == "running"
     )

@@ -82,6 +82,7 @@ class State:
 
     base: str  # digest
     nodes: tuple[Node, ...] = ()
+    free: tuple[Node, ...] = ()  # of each node, when there are several
     tasks: dict[str, Task] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)  # of the private tasks, removed ones too
     champions: dict[str, Vector] = field(default_factory=dict)
@@ -102,7 +103,10 @@ class State:
 
 @dataclass(frozen=True)
 class NodesChanged:
+    """`free` is what each node of several has left, as far as the cluster knows; it may lag."""
+
     nodes: tuple[Node, ...]
+    free: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,9 @@ class Idle:
     def nodes(self) -> tuple[Node, ...]:
         return (Node(64),)
 
+    def free(self) -> tuple[Node, ...]:
+        return ()
+
     def start(self, work: Work, needs: Needs) -> str:
         return work.run_id
 

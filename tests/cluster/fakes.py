@@ -97,10 +97,14 @@ class FakeLauncher:
     """Starts nothing; a test says what became of each process."""
 
     room: tuple[Node, ...] = (Node(2),)
+    left: tuple[Node, ...] = ()  # what several nodes have free
     processes: list[FakeProcess] = field(default_factory=list)
 
     def nodes(self) -> tuple[Node, ...]:
         return self.room
+
+    def free(self) -> tuple[Node, ...]:
+        return self.left
 
     def start(self, work: Work, needs: Needs) -> FakeProcess:
         process = FakeProcess(work, needs)

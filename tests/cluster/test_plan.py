@@ -240,6 +240,32 @@ def test_what_no_node_can_hold_keeps_nobody_waiting() -> None:
     assert world.running == {"train wide"}
 
 
+def test_what_is_free_in_pieces_is_not_enough() -> None:
+    room = (Node(2), Node(2))
+    world = World(*room)
+    world.happens(NodesChanged(room, (Node(1), Node(1))))
+    world.submit("wide", Options(cpus_per_worker=2))
+    assert world.running == set()
+    assert world.why("train wide") == "needs 2 CPUs, free are 1 CPU; 1 CPU: it starts next"
+    world.happens(NodesChanged(room, (Node(0), Node(2))))
+    assert world.running == {"train wide"}
+
+
+def test_what_was_started_has_no_room_left_until_the_next_look() -> None:
+    room = (Node(2), Node(3))
+    world = World(*room)
+    world.happens(NodesChanged(room, room))
+    world.submit("one", Options(cpus_per_worker=2))
+    world.submit("two", Options(cpus_per_worker=2))
+    world.submit("three")
+    world.submit("four", Options(cpus_per_worker=1))
+    assert world.running == {"train one", "train two", "train three"}
+    world.publish("train one")
+    assert world.why("train four").startswith("needs 1 CPU, free are 0 CPUs; 0 CPUs: ")
+    world.happens(NodesChanged(room, (Node(2), Node(0))))
+    assert "train four" in world.running
+
+
 def test_placeable() -> None:
     assert placeable([Node(2), Node(2)], Needs(2, 2))
     assert not placeable([Node(3), Node(1)], Needs(2, 2))
