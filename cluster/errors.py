@@ -44,6 +44,13 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     # the installation
     e.ClusterNotRunning: (50, 503),
     e.HomeInUse: (51, 409),
+    # asking
+    e.NotAuthenticated: (60, 401),
+    e.NotAllowed: (61, 403),
+    e.UnknownUser: (62, 404),
+    e.TooLarge: (63, 413),
+    e.Overloaded: (64, 503),
+    e.TooLate: (65, 504),
 }
 
 

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
+Role = Literal["user", "submitter", "admin"]
+ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
 Positive = Annotated[int, Field(ge=1)]
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 ANY = -1  # whatever version an alias has now

@@ -121,3 +121,27 @@ class HomeInUse(TaclError):
 
 class BadConfig(TaclError):
     """A setting has an impossible value, or settings contradict each other."""
+
+
+class NotAuthenticated(TaclError):
+    """Nobody is known by the token that was sent, or none was sent."""
+
+
+class NotAllowed(TaclError):
+    """Whoever asks is known and may not do that."""
+
+
+class UnknownUser(TaclError):
+    """No user of this name, or none that whoever asks may know of."""
+
+
+class TooLarge(TaclError):
+    """More bytes, pixels or characters than are taken at once."""
+
+
+class Overloaded(TaclError):
+    """Too much waits already; the same is worth trying again soon."""
+
+
+class TooLate(TaclError):
+    """There was no answer within the time that was given."""

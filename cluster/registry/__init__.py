@@ -15,10 +15,11 @@ from cluster.registry.models import Models
 from cluster.registry.runs import OWED, STOPPED, Run
 from cluster.registry.samples import Samples
 from cluster.registry.tasks import Task, Tasks
+from cluster.registry.tokens import Token, Tokens
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["OWED", "STOPPED", "Move", "Registry", "Request", "Run", "Task", "Vector"]
+__all__ = ["OWED", "STOPPED", "Move", "Registry", "Request", "Run", "Task", "Token", "Vector"]
 
 
-class Registry(Tasks, Samples, Vectors, Aliases, Models, Erasure, Journal):
+class Registry(Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Journal):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

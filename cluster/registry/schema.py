@@ -107,6 +107,13 @@ COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )
 USER = _table("user", _key("name"), _column("composition", STRING, nullable=True))
+TOKEN = _table(
+    "token",
+    _key("hash"),  # sha256 of the token, which nobody keeps
+    _column("user", STRING, index=True),
+    _column("role", STRING),
+    _column("created", sa.Float),
+)
 REQUEST = _table(
     "request", _key("request_id"), _column("asked", STRING), _column("answer", sa.Text)
 )

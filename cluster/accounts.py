@@ -1,0 +1,56 @@
+"""The coordinator's part about people: tokens are issued, looked up and revoked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, get_args
+
+from cluster.messages import Role, identity
+from cluster.names import checked_name
+from cluster.registry import Registry, Request
+from tacl.errors import BadConfig, NotAuthenticated, UnknownUser
+
+
+class Accounts:
+    """Methods of `cluster.coordinator.Coordinator`."""
+
+    _registry: Registry
+    _lock: threading.RLock
+    _write: Callable[..., None]
+
+    def issue_token(
+        self, user: str, role: Role, token_hash: str, request_id: str
+    ) -> dict[str, object]:
+        """Remember a token of a user by its sha256: {user, role}. Raises BadName, BadConfig."""
+        checked_name(user, "user")
+        if role not in get_args(Role):
+            raise BadConfig(f"role {role!r} was asked for; there is {', '.join(get_args(Role))}")
+        asked = identity("issue", {"user": user, "role": role, "hash": token_hash})
+        with self._lock:
+            if self._registry.answer(request_id, asked) is None:
+                request = Request(request_id, asked, user)
+                self._write(request, self._registry.issue, token_hash, user, role)
+        return {"user": user, "role": role}
+
+    def holder(self, token_hash: str) -> dict[str, str]:
+        """Whose token this is: {user, role}. Raises NotAuthenticated."""
+        found = self._registry.token(token_hash)
+        if found is None:
+            raise NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
+        return {"user": found.user, "role": found.role}
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """{user, role, created, token: the first characters of its sha256}, by user."""
+        return [
+            {"user": t.user, "role": t.role, "created": t.created, "token": t.hash[:8]}
+            for t in self._registry.tokens()
+        ]
+
+    def revoke_tokens(self, user: str) -> dict[str, object]:
+        """{user, revoked: how many tokens}. Raises UnknownUser when there was none."""
+        with self._lock:
+            count = self._registry.revoke(user)
+        if not count:
+            raise UnknownUser(f"{user} has no token; see `tacl users list`")
+        return {"user": user, "revoked": count}

@@ -1,0 +1,87 @@
+"""What is refused before it is used: too many bytes, pictures that would explode, endless texts."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import re
+from typing import Any
+
+from PIL import Image
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cluster.checked import checked_text
+from tacl.errors import BadSample, TooLarge
+
+UPLOAD_BYTES = 1 << 30  # a data set
+BODY_BYTES = 32 << 20  # any other request
+IMAGE_BYTES = 10 << 20
+IMAGE_PIXELS = 40_000_000  # a few kilobytes can unpack to gigabytes
+TEXT_CHARACTERS = 20_000
+INPUTS = 64
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # of the many that Pillow reads
+UPLOADS = "/v1/tasks"
+
+_PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")
+
+
+class Bounded:
+    """ASGI: ends a request whose body grows over its limit, whatever its headers say."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        most = UPLOAD_BYTES if scope["path"] == UPLOADS else BODY_BYTES
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > most:
+                raise TooLarge(f"the request is larger than {most >> 20} MiB; send less at once")
+            return message
+
+        return await self._app(scope, counted, send)
+
+
+def image(raw: bytes, where: str) -> bytes:
+    """The bytes of a picture of a bearable size; decoded only where it is used."""
+    if len(raw) > IMAGE_BYTES:
+        raise TooLarge(f"{where}: {len(raw)} bytes; at most {IMAGE_BYTES >> 20} MiB")
+    try:
+        with Image.open(io.BytesIO(raw), formats=FORMATS) as found:
+            width, height = found.size
+    except Exception as error:  # decoders raise a dozen types on foreign bytes; all mean this
+        raise BadSample(f"{where}: not a picture in one of {', '.join(FORMATS)}") from error
+    if width * height > IMAGE_PIXELS:
+        raise TooLarge(f"{where}: {width} x {height} pixels; at most {IMAGE_PIXELS:,}")
+    return raw
+
+
+def image_of_base64(text: str, where: str) -> bytes:
+    try:
+        return image(base64.b64decode(text, validate=True), where)
+    except binascii.Error as error:
+        raise BadSample(f"{where}: not base64") from error
+
+
+def text(value: str, where: str) -> str:
+    if len(value) > TEXT_CHARACTERS:
+        raise TooLarge(f"{where}: {len(value)} characters; at most {TEXT_CHARACTERS:,}")
+    return checked_text(value, where)
+
+
+def without_paths(found: Any) -> Any:
+    """The same with every absolute path shortened to its last name: no answer tells more."""
+    if isinstance(found, str):
+        return _PATH.sub(r"…/\1", found)
+    if isinstance(found, dict):
+        return {key: without_paths(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [without_paths(value) for value in found]
+    return found

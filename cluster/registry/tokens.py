@@ -1,0 +1,51 @@
+"""Tokens: who may ask over HTTP, and in which role. A token itself is kept nowhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cluster.messages import Role
+from cluster.registry.database import Database
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.schema import TOKEN
+
+
+@dataclass(frozen=True)
+class Token:
+    """`hash` is the sha256 of a token."""
+
+    hash: str
+    user: str
+    role: Role
+    created: float
+
+
+class Tokens(Database):
+    def issue(self, token_hash: str, user: str, role: Role, request: Request) -> None:
+        """A further token of a user; their other ones stay."""
+        with self._write() as db:
+            row = {"hash": token_hash, "user": user, "role": role, "created": time.time()}
+            db.execute(TOKEN.insert().values(row))
+            log(db, "token", f"issued to {user} as {role}")
+            remember(db, request)
+
+    def revoke(self, user: str) -> int:
+        """All tokens of a user; how many there were."""
+        with self._write() as db:
+            count = db.execute(TOKEN.delete().where(TOKEN.c.user == user)).rowcount
+            log(db, "token", f"{count} of {user} revoked")
+        return count
+
+    def token(self, token_hash: str) -> Token | None:
+        with self._read() as db:
+            row = db.execute(sa.select(TOKEN).where(TOKEN.c.hash == token_hash)).first()
+        return None if row is None else Token(**row._mapping)
+
+    def tokens(self) -> list[Token]:
+        """By user, then by time."""
+        query = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
+        with self._read() as db:
+            return [Token(**row._mapping) for row in db.execute(query)]
