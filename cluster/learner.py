@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from cluster.asking import Coordinators
 from cluster.home import Home
 from cluster.launcher import Lost
 from cluster.messages import (
@@ -22,10 +22,8 @@ from cluster.messages import (
     EvaluateWork,
     MeasureWork,
     Options,
-    Progress,
     RefreshWork,
     Result,
-    Shard,
     Trained,
     TrainWork,
     Work,
@@ -40,7 +38,6 @@ GROUP_ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
 }
 LOG = logging.getLogger(__name__)
-PATIENCE = 60.0  # seconds that a run waits for a coordinator that is being restarted
 
 
 class Learner:
@@ -94,39 +91,6 @@ class Learner:
         trained = train_task(work, self._home, self._known)
         assert trained is not None  # rank 0 of one
         return trained
-
-
-class Coordinators:
-    """Asks the coordinator that runs now; one that is being restarted is waited for.
-
-    Picklable, because it travels to the workers of a run.
-    """
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
-        import ray
-        from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
-
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                if self._handle is None:
-                    self._handle = ray.get_actor("coordinator", namespace="tacl")
-                return ray.get(self._handle.known.remote(run_id, step, progress, attempt))
-            except RayTaskError as error:
-                raise error.cause from None  # the coordinator's own answer
-            except (RayActorError, ActorUnavailableError, ValueError) as error:
-                self._handle = None
-                if time.monotonic() > until:
-                    raise Lost(f"no coordinator answered for {PATIENCE:g} s") from error
-                time.sleep(0.5)
-
-    def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
-        return Coordinators, ()
 
 
 def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
