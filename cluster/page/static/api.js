@@ -1,0 +1,76 @@
+// The HTTP API as this page uses it: one place for routes, the token and errors.
+
+const KEY = "tacl-token";
+
+export class Refused extends Error {
+  constructor(status, message) { super(message); this.status = status; }
+}
+
+export const token = {
+  get: () => sessionStorage.getItem(KEY),
+  set: (value) => sessionStorage.setItem(KEY, value),
+};
+
+const headers = () => (token.get() ? { authorization: `Bearer ${token.get()}` } : {});
+
+async function ask(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(`v1/${path}`, { ...options, headers: { ...headers(), ...options.headers } });
+  } catch {
+    throw new Refused(0, "The cluster does not answer.");
+  }
+  const body = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, body.message ?? body.detail ?? response.statusText);
+  return body;
+}
+
+const post = (path, body) => ask(path, {
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify(body),
+});
+
+export const status = () => ask("status");
+export const interference = () => ask("interference");
+export const evaluations = (user) => ask(`users/${encodeURIComponent(user)}/evaluations`);
+export const evaluate = (user) => post(`users/${encodeURIComponent(user)}/evaluations`, {});
+export const compose = (user, terms) => post("compositions", { user, terms });
+export const predict = (user, input) => post("predict", { user, inputs: [input], beside_base: true });
+
+export function submit(name, file) {
+  const form = new FormData();
+  form.set("name", name);
+  form.set("file", file);
+  return ask("tasks", { method: "POST", body: form });
+}
+
+// Server-sent events over fetch, because EventSource cannot send a token. Never returns.
+export async function follow(onEvent, onState) {
+  for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
+    try {
+      const response = await fetch("v1/events", { headers: { ...headers(), accept: "text/event-stream" } });
+      if (!response.ok) throw new Refused(response.status, response.statusText);
+      onState("live");
+      pause = 1;
+      await read(response.body.pipeThrough(new TextDecoderStream()).getReader(), onEvent);
+    } catch (error) {
+      if (error.status === 401) return onState("signed out");
+    }
+    onState("lost");
+    await new Promise((done) => setTimeout(done, 1000 * pause));
+  }
+}
+
+async function read(reader, onEvent) {
+  for (let rest = ""; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split(/\r?\n\r?\n/);
+    rest = parts.pop();
+    for (const part of parts) {
+      const data = part.split(/\r?\n/).filter((line) => line.startsWith("data:"));
+      if (data.length) onEvent(data.map((line) => line.slice(5).trim()).join("\n"));
+    }
+  }
+}

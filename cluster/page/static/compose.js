@@ -1,0 +1,96 @@
+// A model out of any of the vectors: pick, sign, coefficient; what they do to each other at once.
+
+import * as api from "./api.js";
+import { $, el, onSubmit } from "./dom.js";
+
+const form = $("#compose form");
+const chosen = new Map(); // task -> { on, sign, size }
+let matrix = { vectors: [], on: [], relative: [], findings: [] };
+
+export const user = () => form.elements.user.value;
+
+export function showTerms(tasks) {
+  const ready = tasks.filter((task) => task.version);
+  const list = $(".terms", form);
+  for (const task of ready) {
+    if (chosen.has(task.name)) continue;
+    chosen.set(task.name, { on: false, sign: 1, size: 1 });
+    list.append(term(task.name));
+  }
+  if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet."));
+  else $(".none", list)?.remove();
+  report();
+}
+
+export function know(found) {
+  matrix = found;
+  report();
+}
+
+function term(name) {
+  const state = chosen.get(name);
+  const pick = el("input", { type: "checkbox" });
+  const sign = el("button", { type: "button", className: "plain sign" });
+  const label = `coefficient of ${name}`;
+  const slide = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: 1, "aria-label": label });
+  const size = el("input", { type: "number", min: 0, max: 10, step: "any", value: 1, "aria-label": `${label}, as a number` });
+  const line = el("li", {}, el("label", {}, pick, name), sign, slide, size);
+  const draw = () => {
+    sign.textContent = state.sign > 0 ? "+" : "−";
+    sign.setAttribute("aria-label", state.sign > 0 ? `${name} is added; subtract it` : `${name} is subtracted; add it`);
+    for (const one of [sign, slide, size]) one.classList.toggle("off", !state.on);
+    report();
+  };
+  const use = (value) => { state.size = Number(value) || 0; state.on = pick.checked = state.size > 0; };
+  pick.addEventListener("change", () => { state.on = pick.checked; draw(); });
+  sign.addEventListener("click", () => { state.sign *= -1; state.on = pick.checked = true; draw(); });
+  slide.addEventListener("input", () => { size.value = slide.value; use(slide.value); draw(); });
+  size.addEventListener("input", () => { slide.value = size.value; use(size.value); draw(); });
+  line.addEventListener("pick", () => { state.on = pick.checked = true; draw(); });
+  queueMicrotask(draw);
+  return line;
+}
+
+$(".all", form).addEventListener("click", () => {
+  for (const line of $(".terms", form).children) line.dispatchEvent(new Event("pick"));
+});
+
+export function terms() {
+  return [...chosen].filter(([, one]) => one.on && one.size > 0).map(([name, one]) => {
+    const factor = one.size === 1 ? "" : `${one.size}*`;
+    return `${one.sign > 0 ? "+" : "-"}${factor}${name}`;
+  });
+}
+
+// Of every picked pair, what the one does to the other's inputs, times its coefficient.
+function report() {
+  const picked = terms();
+  $("output", form).textContent = picked.join(" ").replaceAll("-", "−") || "nothing picked";
+  $(".use", form).disabled = picked.length === 0;
+  const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
+  const lines = [...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
+  const place = $(".report", form);
+  if (names.length < 2) return place.replaceChildren();
+  const fine = el("li", { className: "fine" }, `These ${names.length} vectors leave each other alone.`);
+  place.replaceChildren(el("ul", {}, ...(lines.length ? lines.map((line) => el("li", {}, line)) : [fine])));
+}
+
+const concerns = (finding, names) => names.includes(finding.first) && (finding.second === null || names.includes(finding.second));
+
+const HIGH = 0.2; // of what the task's own vector does there
+
+function* pairs(names) {
+  for (const one of names) for (const other of names) {
+    const row = matrix.vectors.findIndex((vector) => vector.task === one);
+    const value = matrix.relative[row]?.[matrix.on.indexOf(other)];
+    const moved = (value ?? 0) * chosen.get(one).size;
+    if (one !== other && moved > HIGH && !matrix.findings.some((f) => f.first === one && f.second === other))
+      yield `${one} moves the inputs of ${other} by ${moved.toFixed(2)} of what ${other}’s own vector does.`;
+  }
+}
+
+onSubmit(form, async () => {
+  const model = await api.compose(user(), terms());
+  document.dispatchEvent(new CustomEvent("composed"));
+  return `This is ${user()}’s model now: ${model.digest.slice(0, 12)}.`;
+});

@@ -1,0 +1,45 @@
+// Elements without a framework; text is always text, never markup.
+
+export const $ = (selector, within = document) => within.querySelector(selector);
+
+export function el(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in made) made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
+
+export function told(form, text, kind = "") {
+  const line = $(".told", form);
+  line.className = `told ${kind}`;
+  line.textContent = text;
+}
+
+// Runs a form's work once at a time, and says what went wrong where the person looks.
+export function onSubmit(form, work) {
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const button = $("button:not([type=button])", form);
+    button.disabled = true;
+    told(form, "…");
+    try {
+      told(form, (await work(new FormData(form))) ?? "", "done");
+    } catch (error) {
+      told(form, error.message, "error");
+    } finally {
+      button.disabled = false;
+    }
+  });
+}
+
+export function table(head, rows, cell = (value) => el("td", {}, String(value))) {
+  return el("table", {},
+    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
+    el("tbody", {}, ...rows.map(([name, ...values], i) =>
+      el("tr", {}, el("th", { scope: "row" }, name), ...values.map((value, j) => cell(value, i, j))))));
+}

@@ -1,0 +1,74 @@
+// What the cluster says, as it happens.
+
+import * as api from "./api.js";
+import * as ask from "./ask.js";
+import * as compose from "./compose.js";
+import { $, onSubmit } from "./dom.js";
+import * as matrices from "./matrices.js";
+import * as tasks from "./tasks.js";
+
+let versions = "";
+
+async function look() {
+  const found = await api.status();
+  $("#base").textContent = found.base.spec;
+  ask.reads(found.base.modality);
+  tasks.show(found.tasks);
+  compose.showTerms(found.tasks);
+  const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + found.work.length;
+  if (now === versions) return;
+  versions = now;
+  compose.know(await matrices.showInterference());
+  await matrices.showAccuracy(compose.user());
+}
+
+// At most one look at a time, and one more when something happened meanwhile.
+let looking = null;
+let again = false;
+function soon() {
+  if (looking) return (again = true);
+  looking = look().catch(failed).finally(() => {
+    looking = null;
+    if (again) { again = false; setTimeout(soon, 300); }
+  });
+}
+
+function failed(error) {
+  if (error.status === 401) signedOut();
+  else link("lost", error.message);
+}
+
+function link(state, words = state) {
+  $("#link").className = state;
+  $("#link").textContent = words;
+}
+
+function signedOut() {
+  $("#sign-in").hidden = false;
+  $("#main").hidden = true;
+  link("lost", "signed out");
+}
+
+$("#sign-in").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  api.token.set(new FormData(event.target).get("token"));
+  try {
+    await api.status();
+    location.reload();
+  } catch (error) {
+    $(".error", event.target).textContent = error.status === 401 ? "No such token." : error.message;
+  }
+});
+
+soon();
+api.follow(soon, (state) => {
+  if (state === "signed out") return signedOut();
+  link(state);
+  if (state === "live") soon();
+});
+onSubmit($("#accuracy form"), async () => {
+  await api.evaluate(compose.user());
+  return `${compose.user()}’s model is being measured.`;
+});
+$("#compose form").elements.user.addEventListener("change", () => { versions = ""; soon(); });
+document.addEventListener("composed", () => { versions = ""; soon(); });
