@@ -63,6 +63,7 @@ class ScaledEncoder(FrozenEncoder):
         self.register_buffer("start_T", torch.tensor(start, device=device), persistent=False)
         self.register_buffer("kept_TB", torch.ones(size[:2], device=device), persistent=False)
         self._parts = {name: self._part(name, parts, seed) for name in self.blocks}
+        self._present = [dict(vector.blocks) for vector in vectors]
 
     def _part(self, name: str, parts: int, seed: int) -> Tensor | None:
         theta0 = self.theta0(name)
@@ -72,8 +73,21 @@ class ScaledEncoder(FrozenEncoder):
         )
 
     def keep(self, kept_TB: Tensor) -> None:
-        """Only coefficients with a 1 are learned; the others stay at the vector's start."""
+        """Only coefficients with a 1 are learned; the others stay at the vector's start.
+
+        Blocks that stay at a start of zero are never read again.
+        """
         self.kept_TB = kept_TB.to(self.deviation.device, torch.float32)
+        start = self.get_buffer("start_T").tolist()
+        kept = kept_TB.expand(-1, len(self.blocks)).tolist()
+        self._present = [
+            {
+                n: v.blocks[n]
+                for n, k in zip(self.blocks, row, strict=True)
+                if n in v.blocks and (k or c)
+            }
+            for v, row, c in zip(self.vectors, kept, start, strict=True)
+        ]
 
     def coefficients(self) -> Tensor:
         """lambda, [T, B, K], or [T, 1, K] for whole vectors."""
@@ -114,7 +128,7 @@ class ScaledEncoder(FrozenEncoder):
             name: composed_block(
                 origin(self.theta0(name)),
                 lambda_TBK[list(chosen), index],
-                [self.vectors[t].blocks.get(name) for t in chosen],
+                [self._present[t].get(name) for t in chosen],
                 self._parts[name],
             )
             for index, name in enumerate(self.blocks)

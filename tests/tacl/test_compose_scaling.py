@@ -206,6 +206,22 @@ def test_what_is_not_kept_stays_at_its_start() -> None:
     assert gradient.nonzero().tolist() == [[2, 1, 0]]
 
 
+def test_blocks_that_are_not_kept_are_never_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = toy.backbone(torch.float32)
+    module = ScaledEncoder(base, toy_vectors(base, "ordinary"), [0.5, 0.0, 0.0])
+    kept = torch.zeros(3, len(module.blocks))
+    kept[2, 1] = 1
+    module.keep(kept)
+    read: list[int] = []
+    real = Dense.dense
+    monkeypatch.setattr(Dense, "dense", lambda block: read.append(id(block)) or real(block))
+    features, _ = module(torch.stack(toy.inputs(3, 1, torch.float32)))
+    features.sum().backward()
+    needed = {id(block) for block in module.vectors[0].blocks.values()}
+    needed.add(id(module.vectors[2].blocks[module.blocks[1]]))
+    assert set(read) == needed
+
+
 def test_vectors_of_another_encoder_are_refused() -> None:
     base = toy.backbone(torch.float32)
     foreign = TaskVector.of_params("x", "other", "ordinary", toy.random_tau(base.encoder))
