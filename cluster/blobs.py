@@ -135,15 +135,20 @@ class Blobs:
 
     def _put_local(self, digest: str, data: Path | bytes | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
-        place.parent.mkdir(exist_ok=True)
         beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
         try:
+            place.parent.mkdir(exist_ok=True)
             with beside.open("xb") as stream:
                 self._copy(digest, data, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             steps.reached("blob written")
             beside.rename(place)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"a file of {place.parent.parent} cannot be written: {error.strerror}. Free some "
+                "space, or let this process write there; then repeat what you asked."
+            ) from error
         finally:
             beside.unlink(missing_ok=True)
         _flush_directory(place.parent)

@@ -6,8 +6,11 @@ complete, or a bucket, where a mark that is written last does.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +22,7 @@ from cluster.storage import Storage
 
 KEPT = 2
 MARK = ".complete"
+SEAL = "sums.json"  # checksum of every other file
 
 
 def checkpoints(storage: Storage, run_id: str) -> Checkpoints:
@@ -42,8 +46,8 @@ class Checkpoints:
         self._folder = folder
 
     def newest(self) -> int | None:
-        """The step of the newest complete checkpoint."""
-        return max(self._steps(), default=None)
+        """The step of the newest complete checkpoint; one whose files were altered is none."""
+        return next((step for step in reversed(self._steps()) if self._is_whole(step)), None)
 
     @contextmanager
     def opened(self, step: int) -> Iterator[Path]:
@@ -60,9 +64,11 @@ class Checkpoints:
     def complete(self, step: int, written: Path) -> None:
         """The rename that makes it visible; then older ones go."""
         place = self._place(step)
-        if place.exists():  # the same step of an earlier attempt: the same content
+        _seal(written)
+        if place.exists() and self._is_whole(step):  # of an earlier attempt: the same content
             shutil.rmtree(written)
         else:
+            shutil.rmtree(place, ignore_errors=True)
             steps.reached("checkpoint written")
             written.rename(place)
             steps.reached("checkpoint complete")
@@ -79,6 +85,10 @@ class Checkpoints:
         """Nothing is kept of a run that has its result."""
         shutil.rmtree(self._folder, ignore_errors=True)
         steps.reached("checkpoints cleared")
+
+    def _is_whole(self, step: int) -> bool:
+        with self.opened(step) as folder:
+            return _is_sealed(folder)
 
     def _place(self, step: int) -> Path:
         return self._folder / str(step)
@@ -107,6 +117,7 @@ class RemoteCheckpoints(Checkpoints):
 
     def complete(self, step: int, written: Path) -> None:
         """The mark makes it visible; then older ones go, their marks first."""
+        _seal(written)
         with self._storage.reaching():
             pyarrow.fs.copy_files(str(written), self._at(step), destination_filesystem=self._files)
         steps.reached("checkpoint written")
@@ -132,3 +143,32 @@ class RemoteCheckpoints(Checkpoints):
         with self._storage.reaching():
             found = self._files.get_file_info(selector)
         return sorted(int(f.base_name[: -len(MARK)]) for f in found if f.base_name.endswith(MARK))
+
+
+def _seal(folder: Path) -> None:
+    """What is altered later is found, and what was written is on the disk."""
+    with (folder / SEAL).open("w") as file:
+        json.dump(_sums(folder), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_sealed(folder: Path) -> bool:
+    try:
+        return json.loads((folder / SEAL).read_text()) == _sums(folder)
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+
+
+def _sums(folder: Path) -> dict[str, int]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    return {str(path.relative_to(folder)): _sum(path) for path in files}
+
+
+def _sum(path: Path) -> int:
+    """CRC-32: against accidents, at the speed of the disk."""
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found = zlib.crc32(chunk, found)
+    return found

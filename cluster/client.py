@@ -121,7 +121,9 @@ class Client:
         from cluster.doctor import checks
 
         runs = self._coordinator is not None or self.home.running() is not None
-        return checks(self.home, self.cluster if runs else None)
+        if not runs:
+            return checks(self.home)
+        return checks(self.home, self.cluster, lambda: self._ask("references", self.user))
 
     def cluster(self) -> dict[str, Any]:
         """Nodes, CPUs and GPUs, all and free."""

@@ -42,7 +42,7 @@ from cluster.samples import grown, known
 from cluster.sight import Sight
 from cluster.state import Cancelled, Championed, Removed, SamplesArrived, State, Vector
 from tacl.compose.terms import Term, parse_recipe
-from tacl.errors import ClusterNotRunning, NoComposition, RunFailed, TaclError
+from tacl.errors import ClusterNotRunning, NoComposition, RunFailed, StorageUnavailable, TaclError
 
 
 class Coordinator(Accounts):
@@ -60,6 +60,7 @@ class Coordinator(Accounts):
         self._blobs = place.blobs()
         self._lock = threading.RLock()  # methods and `tick` come from different threads
         self._registry = Registry(place.registry_url)
+        self._registry.hold()
         self._registry.founded(settings.base, settings.generic)
         self._shards = {shard.task: shard for shard in self._registry.shards()}
         champions = [entry.reference for entry in self._registry.champions()]
@@ -472,9 +473,9 @@ class Coordinator(Accounts):
         not even that can be asked now, the registry is read again before anything else is done."""
         try:
             write(*arguments, request)
-        except TaclError:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, TaclError) and not isinstance(error, StorageUnavailable):
+                raise
             self._unsure = True
             landed = self._registry.answer(request.request_id, request.asked) is not None
             self._unsure = False

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from cluster.blobs import Blobs
 from cluster.home import Home
+from cluster.inspection import References, damage
 from cluster.messages import Message
 from tacl.errors import TaclError
 
@@ -31,8 +31,13 @@ class Check(Message):
     advice: str = ""
 
 
-def checks(home: Home, ask: Callable[[], dict[str, object]] | None = None) -> Iterator[Check]:
-    """Yields each check as it is done; `ask` gives the cluster's resources, where one runs."""
+def checks(
+    home: Home,
+    ask: Callable[[], dict[str, object]] | None = None,
+    references: Callable[[], References] | None = None,
+) -> Iterator[Check]:
+    """Yields each check as it is done; `ask` gives the cluster's resources, where one runs, and
+    `references` what its registry needs of the blob store."""
     yield _python()
     yield _packages()
     yield _libraries()
@@ -40,6 +45,7 @@ def checks(home: Home, ask: Callable[[], dict[str, object]] | None = None) -> It
     yield _memory()
     yield _disk(home)
     yield _home(home)
+    yield from _storage(home, references)
     yield _cluster(home, ask)
 
 
@@ -123,9 +129,7 @@ def _home(home: Home) -> Check:
         settings = home.settings()
         if settings is None:
             return Check(check=name, ok=True, found=f"{home.path}: new, `tacl up` makes it")
-        missing = not Blobs(settings.blobs, cache=home.path / "cache").exists(
-            settings.generic.digest
-        )
+        missing = not home.blobs().exists(settings.generic.digest)
     except TaclError as error:
         return Check(check=name, ok=False, found=str(error), advice="restore it from a backup")
     return Check(
@@ -135,6 +139,20 @@ def _home(home: Home) -> Check:
         + (f"; the generic samples are not in {settings.blobs}" if missing else ""),
         advice="restore the blobs from a backup",
     )
+
+
+def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:
+    """One check for each thing that is wrong."""
+    name = "storage"
+    try:
+        found = list(damage(home, references))
+    except TaclError as error:
+        found = [str(error)]
+    advice = "make room, or restore it from a backup; then `tacl retry` what has failed"
+    for wrong in found:
+        yield Check(check=name, ok=False, found=wrong, advice=advice)
+    if not found:
+        yield Check(check=name, ok=True, found="every file is whole, and more can be written")
 
 
 def _cluster(home: Home, ask: Callable[[], dict[str, object]] | None) -> Check:

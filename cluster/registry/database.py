@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from cluster import steps
-from cluster.registry.engines import engine_of, shown
+from cluster.registry.engines import engine_of, hold, shown
 from cluster.registry.schema import META, METADATA, SCHEMA
-from tacl.errors import BadConfig
+from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
 
 class Database:
@@ -19,13 +20,13 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self._engine = engine_of(url)
+        self._held: sa.Connection | None = None
         try:
             self._open(shown(url))
-        except sa.exc.OperationalError as error:
-            reason = " ".join(str(error.orig).split())
+        except StorageUnavailable as error:
             raise BadConfig(
-                f"the registry {shown(url)} cannot be reached: {reason}. Start its server, or name "
-                "another registry."
+                f"the registry {shown(url)} cannot be reached: {error.__cause__}. Start its "
+                "server, or name another registry."
             ) from error
 
     def _open(self, name: str) -> None:
@@ -41,7 +42,21 @@ class Database:
                     f"{SCHEMA}. Use the version of TACL that wrote it."
                 )
 
+    def hold(self) -> None:
+        """Only one process may write: HomeInUse while there is another one. Gone with the process,
+        however that ends."""
+        self._held = self._engine.connect()
+        if not hold(self._held):
+            self.close()
+            raise HomeInUse(
+                f"another cluster writes the registry {shown(str(self._engine.url))} now; stop it "
+                "there with `tacl down`, or use another registry"
+            )
+
     def close(self) -> None:
+        if self._held is not None:
+            self._held.invalidate()  # the server is told at once
+            self._held.close()
         self._engine.dispose()
 
     def _write(self, write: str = "durable") -> AbstractContextManager[sa.Connection]:
@@ -50,13 +65,30 @@ class Database:
 
     @contextmanager
     def _written(self, name: str, write: str) -> Iterator[sa.Connection]:
-        with self._engine.execution_options(write=write).begin() as db:
+        with self._reaching(), self._engine.execution_options(write=write).begin() as db:
             yield db
             steps.reached(f"registry {name} written")
         steps.reached(f"registry {name} committed")
 
-    def _read(self) -> AbstractContextManager[sa.Connection]:
-        return self._engine.connect()
+    @contextmanager
+    def _read(self) -> Iterator[sa.Connection]:
+        with self._reaching(), self._engine.connect() as db:
+            yield db
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """What the database cannot do now is StorageUnavailable: a full or read-only disk, a server
+        that is away, a damaged file. A commit that raises it may have landed."""
+        try:
+            yield
+        except DatabaseError as error:
+            if type(error) is not DatabaseError and not isinstance(error, OperationalError):
+                raise  # a defect of this program
+            raise StorageUnavailable(
+                f"the registry {shown(str(self._engine.url))} does not do what was asked: "
+                f"{' '.join(str(error.orig).split())}. Look at its disk or server (`tacl doctor`); "
+                "then repeat what you asked."
+            ) from error.orig
 
 
 def exists(db: sa.Connection, condition: sa.ColumnElement[bool]) -> bool:
