@@ -150,7 +150,8 @@ def _remove(state: State, event: Removed) -> Iterator[Stop]:
     """As if it had never come: what is left is asked again, without it."""
     task = event.task
     for run_id in event.runs:
-        state.runs.pop(run_id, None)
+        if (run := state.runs.pop(run_id, None)) is not None:
+            state.unmeasurable.difference_update(run.cells)
         yield Stop(run_id, forget=True)
     for run_id in event.anew:
         run = state.runs[run_id]

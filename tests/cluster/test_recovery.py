@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,12 +20,13 @@ from hypothesis.stateful import (
 )
 
 from cluster.launcher import Finished, Gone, Raised
-from cluster.messages import CHAMPION, RefreshWork
+from cluster.messages import CHAMPION, GENERIC, RefreshWork
 from cluster.plan import validate
 from cluster.recovery import restored
 from cluster.registry import Registry
-from cluster.state import Node
-from tests.cluster.fakes import FakeProcess, Scene, calm, refreshed, shard_blob, submission
+from cluster.state import Cell, Node, State
+from tacl.errors import AliasMoved
+from tests.cluster.fakes import FakeProcess, Scene, calm, refreshed, shard_blob
 
 
 def loud(task: str, on: str) -> float:
@@ -55,128 +56,100 @@ def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
     assert [folder.name for folder in (scene.home.path / "checkpoints").iterdir()] == [owed]
 
 
-class Killed(BaseException):
-    """The process is gone: nothing in it runs on."""
-
-
-class Mortal:
-    """A registry in a process that dies just before its n-th write."""
-
-    WRITES = ("accept", "grow", "add_run", "start", "requeue", "fail", "finish", "publish", "told")
-
-    def __init__(self, registry: object, lives: int) -> None:
-        self._registry, self.lives = registry, lives
-
-    def __getattr__(self, name: str) -> object:
-        method = getattr(self._registry, name)
-        if name not in (*self.WRITES, "compose", "retry"):
-            return method
-
-        def mortal(*arguments: object) -> object:
-            self.lives -= 1
-            if self.lives == 0:
-                raise Killed(name)
-            return method(*arguments)
-
-        return mortal
-
-
-def story(scene: Scene) -> None:
-    """Submits, a death, measures, refreshes, growing samples, models; each call by its id."""
-    call = scene.coordinator
-    call.submit(submission(scene.home, "digits", refresh="on_arrival"))
-    if scene.running() and scene.running()[0].kind == "train":
-        scene.die("train")
-    scene.settle()
-    call.submit(submission(scene.home, "signs"))
-    scene.settle()
-    call.add_samples("signs", shard_blob(scene.home, "more"), "grow")
-    scene.settle()
-    call.compose("alice", ["+digits@v1", "-signs"], "compose")
-    call.evaluate("alice")
-    scene.settle()
-
-
-def outcome(scene: Scene) -> dict:
-    """What people see in the end."""
-    call = scene.coordinator
-    names = ("digits", "signs")
-    versions = {name: [v["parent"] for v in call.vectors(name)] for name in names}
-    status = call.status()
-    return {
-        "tasks": [(t["name"], t["state"], t["version"]) for t in status["tasks"]],  # type: ignore
-        "work": status["work"],
-        "versions": versions,
-        "missing": call.interference()["missing"],
-        "shards": [len(call.task(name)["shards"]) for name in names],  # type: ignore[arg-type]
-        "model": [t.vector.version for t in call.composition("alice").terms],
-        "result": call.result(call.evaluate("alice")) is not None,
-    }
-
-
-def undisturbed(path: Path) -> dict:
-    scene = Scene(path, tau=loud)
-    story(scene)
-    return outcome(scene)
-
-
-@pytest.mark.usefixtures("without_waiting_for_the_disk")
-def test_a_kill_at_any_write_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    expected = undisturbed(tmp_path / "undisturbed")
-    assert all(state == "ready" for _, state, _ in expected["tasks"])
-    assert expected["missing"] == 0
-    assert len(expected["versions"]["digits"]) > 1
-    for kill in count(1):
-        scene = Scene(tmp_path / f"killed {kill}", tau=loud)
-        mortal = Mortal(scene.coordinator._registry, kill)
-        scene.coordinator._registry = mortal  # type: ignore[assignment]
-        scene.coordinator._execution._registry = mortal  # type: ignore[assignment]
-        try:
-            story(scene)
-            break
-        except Killed:
-            scene.restart()
-            story(scene)  # the clients repeat their calls
-        found = outcome(scene)
-        assert found == expected, f"kill {kill}"
-    assert kill > 20  # there were so many writes to die at
+def still_unmeasurable(state: State) -> set[Cell]:
+    """Of tasks that were not removed."""
+    return {cell for cell in state.unmeasurable if {cell.task, cell.on} <= state.tasks.keys()}
 
 
 class Life(RuleBasedStateMachine):
-    """Submits, growing samples, models, results, deaths, errors, retries, nodes, and restarts."""
+    """Everything that people and processes can do, in any order, and restarts.
+
+    The plan in memory and the registry on the disk are one: after every step the state that would
+    be read again is the state that there is."""
 
     @initialize()
     def begin(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.scene = Scene(self.folder / "home", Node(2), tau=loud)
-        self.names: list[str] = []
+        self.names: list[str] = []  # accepted, by arrival
+        self.gone: set[str] = set()  # and removed since
+        self.purged: set[str] = set()
         self.counter = itertools.count()
 
     def pick(self, data: st.DataObject) -> FakeProcess:
         return data.draw(st.sampled_from(self.scene.launcher.running()))
 
-    @rule(arrival=st.sampled_from(["never", "on_arrival"]), workers=st.integers(1, 2))
-    def submit(self, arrival: str, workers: int) -> None:
+    def present(self, data: st.DataObject) -> str | None:
+        """A task that was not removed."""
+        names = [name for name in self.names if name not in self.gone]
+        return data.draw(st.sampled_from(names)) if names else None
+
+    @rule(
+        arrival=st.sampled_from(["never", "on_arrival"]),
+        workers=st.integers(1, 2),
+        owner=st.sampled_from(["ann", "bob"]),
+        private=st.booleans(),
+    )
+    def submit(self, arrival: str, workers: int, owner: str, private: bool) -> None:
         name = f"t{next(self.counter)}"
         self.names.append(name)
         workers = min(workers, sum(node.cpus for node in self.scene.coordinator._state.nodes))
         for _ in range(2):  # a client that did not hear the answer
-            self.scene.submit(name, refresh=arrival, workers=workers)
+            whose = {"owner": owner, "private": private}
+            self.scene.submit(name, refresh=arrival, workers=workers, **whose)
 
     @precondition(lambda self: self.names)
     @rule(data=st.data())
     def grow(self, data: st.DataObject) -> None:
-        name, number = data.draw(st.sampled_from(self.names)), next(self.counter)
-        blob = shard_blob(self.scene.home, f"more {number}")
-        self.scene.coordinator.add_samples(name, blob, f"grow {number}")
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            blob = shard_blob(self.scene.home, f"more {number}")
+            self.scene.coordinator.add_samples(name, blob, f"grow {number}")
 
     @precondition(lambda self: self.scene.ready())
     @rule(data=st.data())
     def use(self, data: st.DataObject) -> None:
         name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
-        self.scene.coordinator.compose("alice", [f"+{name}"], f"compose {number}")
-        self.scene.coordinator.evaluate("alice")
+        user = data.draw(st.sampled_from(["alice", "eve"]))
+        self.scene.coordinator.compose(user, [f"+{name}"], f"compose {number}")
+        self.scene.coordinator.evaluate(user)
         self.scene.coordinator.refresh(name, f"refresh {number}")
+
+    @precondition(lambda self: self.scene.ready())
+    @rule(data=st.data())
+    def move_an_alias(self, data: st.DataObject) -> None:
+        name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
+        call = self.scene.coordinator
+        there: Any = call.aliases(name)["aliases"]
+        version = data.draw(st.integers(1, len(call.vectors(name))))
+        alias = data.draw(st.sampled_from([CHAMPION, "blessed"]))
+        if data.draw(st.booleans()):
+            wrong = there.get(alias, 0) + 1
+            with pytest.raises(AliasMoved):
+                call.move_alias(name, alias, version, wrong, f"move {number} wrongly")
+        call.move_alias(name, alias, version, there.get(alias), f"move {number}")
+        assert call.aliases(name)["aliases"] == {**there, alias: version}
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            self.scene.coordinator.cancel(name, f"cancel {number}")
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data(), purge=st.booleans())
+    def remove(self, data: st.DataObject, purge: bool) -> None:
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            self.gone.add(name)
+            self.purged |= {name} if purge else set()
+            for _ in range(2):  # a client that did not hear the answer
+                self.scene.coordinator.remove(name, purge, f"remove {number}")
+
+    @rule()
+    def collect_garbage(self) -> None:
+        self.scene.coordinator.collect()
 
     @precondition(lambda self: self.scene.launcher.running())
     @rule(data=st.data())
@@ -199,7 +172,9 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.names)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        self.scene.coordinator.retry(data.draw(st.sampled_from(self.names)))
+        name = self.present(data)
+        if name is not None:
+            self.scene.coordinator.retry(name)
 
     @rule(room=st.sampled_from([(Node(1),), (Node(2),), (Node(1), Node(2))]))
     def nodes_change(self, room: tuple[Node, ...]) -> None:
@@ -221,8 +196,12 @@ class Life(RuleBasedStateMachine):
         again = restored(self.scene.coordinator._registry, live.base)
         validate(live)
         assert self.scene.coordinator.status()["trouble"] is None
-        for name in ("tasks", "champions", "rows", "missing", "unmeasurable"):
+        for name in ("tasks", "owners", "champions", "rows", "missing"):
             assert getattr(again, name) == getattr(live, name), name
+        asked = [
+            {c for c in s.unmeasurable if {c.task, c.on} <= s.tasks.keys()} for s in (again, live)
+        ]
+        assert asked[0] == asked[1]
         assert again.runs.keys() == live.runs.keys()
         for run_id, run in live.runs.items():
             found = again.runs[run_id]
@@ -234,7 +213,8 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "scene"):
             return
         registry = self.scene.coordinator._registry
-        assert [task.name for task in registry.tasks()] == self.names
+        assert [task.name for task in registry.tasks(with_removed=True)] == self.names
+        assert {task.name for task in registry.tasks()} == set(self.names) - self.gone
         working = [process.work.run_id for process in self.scene.launcher.running()]
         assert len(working) == len(set(working))
         for name in self.names:
@@ -244,6 +224,33 @@ class Life(RuleBasedStateMachine):
             assert (registry.run(registry.task(name).run_id).state == "done") == bool(refs)
             if refs:
                 assert 1 <= registry.aliases(name)[CHAMPION] <= len(refs)
+
+    @invariant()
+    def private_samples_stay_with_their_owner(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        registry = self.scene.coordinator._registry
+        tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
+        for entry in registry.vectors():
+            work = registry.run(entry.reference.run_id).work
+            met = {one.shard.task for one in registry.arrivals(work.run_id)}
+            if isinstance(work, RefreshWork):
+                met = {shard.task for shard in work.others}
+            for other in met - {GENERIC}:
+                allowed = tasks[entry.reference.task].owner, None
+                assert (tasks[other].owner if tasks[other].private else None) in allowed
+
+    @invariant()
+    def everything_needed_is_there_and_nothing_erased(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        self.scene.coordinator.tick()
+        registry, blobs = self.scene.coordinator._registry, self.scene.home.blobs()
+        needed = registry.referenced()
+        assert all(blobs.exists(digest) for digest in needed)
+        for name in self.purged:
+            gone = registry.references_of(name).keys() - needed.keys()
+            assert not any(blobs.exists(digest) for digest in gone)
 
     def teardown(self) -> None:
         if hasattr(self, "scene"):
