@@ -101,7 +101,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as disk:
         disk.setattr("os.fsync", no_space)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(StorageUnavailable, match="No space"):
             blobs.put(b"too much")
     assert not [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
     assert blobs.read(blobs.put(b"too much")) == b"too much"
