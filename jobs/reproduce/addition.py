@@ -28,14 +28,14 @@ COLUMNS = (
 def entry(bench: Bench, variant: str) -> Entry:
     method = METHODS[variant]
     model = method.model(bench)
-    found = accuracies(model)
+    found, trained = accuracies(model), method.train is not None
     return Entry(
         variant,
         bench.seed,
         method.saw_training,
         method.saw_merging,
-        numbers(found, trained=variant != "zero-shot"),
-        by_task(found),
+        numbers(found, trained),
+        by_task(found, trained),
         model.facts,
         model.training,
         model.merging,
@@ -52,11 +52,11 @@ def numbers(found: Accuracies, trained: bool = True) -> Numbers:
     }
 
 
-def by_task(found: Accuracies) -> dict[str, Numbers]:
+def by_task(found: Accuracies, trained: bool = True) -> dict[str, Numbers]:
     return {
         task: {
             "absolute": found.merged[task],
-            "individual": found.individual[task],
+            "individual": found.individual[task] if trained else None,
             "class_incremental": found.class_incremental[task],
             "zero_shot": found.zero_shot[task],
         }

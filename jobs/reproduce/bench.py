@@ -19,6 +19,7 @@ from jobs.reproduce.cells import Cells, Made
 from jobs.reproduce.rows import Rows, stored_rows
 from jobs.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
+from tacl.curvature import Statistics, measure
 from tacl.data import sample_rows
 from tacl.heads import Head, prototype_head, text_head
 from tacl.linearize import LinearizedEncoder
@@ -73,6 +74,11 @@ class Bench:
         self._blobs = Blobs(cells.folder / "blobs")
         self._known: dict[str, Rows] = {}
         self._stores: dict[tuple[str, int | None], Store] = {}
+        self._statistics: dict[str, Statistics] = {}
+
+    def of(self, suite: Suite) -> Bench:
+        """Another suite over the same data, cells and encoder."""
+        return Bench(suite, self.seed, self._data, self.cells, self.base)
 
     @property
     def backbone(self) -> Backbone:
@@ -116,6 +122,14 @@ class Bench:
             norm = self.feature_norm(task) if self.suite.relative else 1.0
             self._stores[task, most] = Store(task, [items[row] for row in chosen], norm)
         return self._stores[task, most]
+
+    def statistics(self, task: str) -> Statistics:
+        """What the curvature penalty knows of a task; hundreds of MB, so no cell."""
+        if task not in self._statistics:
+            self.cells.say(f"statistics {self._of(task)}")
+            items, blocks = self.rows(task).items("shard"), self.base.trainable
+            self._statistics[task] = measure(self.backbone, items, blocks, seed=self.seed)
+        return self._statistics[task]
 
     def feature_norm(self, task: str) -> float:
         """Mean |f(x; theta0)|_2 over the task's probe."""

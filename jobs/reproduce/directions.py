@@ -12,8 +12,9 @@ from jobs.reproduce.bench import BATCH, Bench
 from jobs.reproduce.cells import Cell, Made, key_of
 from jobs.reproduce.cost import Cost
 from tacl import params
+from tacl.backbone import Item
 from tacl.params import Params
-from tacl.tangents import Cached, cached_tangents
+from tacl.tangents import cached_tangents
 from tacl.vectors import Regime, TaskVector
 
 
@@ -78,7 +79,9 @@ def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
     """J(x) tau on a part of a task's rows, [N, D]: one dual pass, kept."""
 
     def make() -> Made:
-        return {}, {"tangent": _passed(bench, direction.tau(), task, part).tangents["tau"]}
+        items, taus = bench.rows(task).items(part), {"tau": direction.tau()}
+        cached = cached_tangents(bench.base.module, bench.backbone, items, taus, BATCH)
+        return {}, {"tangent": cached.tangents["tau"]}
 
     decides = bench.decided_by(data=bench.content(task, part), tau=direction.key)
     what = f"{direction.key[:8]} on {part} of {task}, seed {bench.seed}"
@@ -101,11 +104,13 @@ def features(
 
 def features_at(bench: Bench, regime: Regime, tau: Params, task: str, part: str) -> Tensor:
     """Of the model at tau, which is nobody's to keep, [N, D]."""
-    if regime == "linearized":
-        return _passed(bench, tau, task, part).linearized({"tau": 1.0})
-    return bench.base.encoded(bench.rows(task).items(part), tau)
+    return features_of(bench, regime, tau, bench.rows(task).items(part))
 
 
-def _passed(bench: Bench, tau: Params, task: str, part: str) -> Cached:
-    items = bench.rows(task).items(part)
-    return cached_tangents(bench.base.module, bench.backbone, items, {"tau": tau}, BATCH)
+def features_of(bench: Bench, regime: Regime, tau: Params, items: Sequence[Item]) -> Tensor:
+    """The same of any inputs."""
+    if regime == "ordinary":
+        return bench.base.encoded(items, tau)
+    module = bench.base.module
+    cached = cached_tangents(module, bench.backbone, items, {"tau": tau}, BATCH)
+    return cached.linearized({"tau": 1.0})

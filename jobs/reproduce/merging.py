@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jobs.reproduce.bench import Bench
 from jobs.reproduce.cells import Made
 from jobs.reproduce.directions import Kept
-from jobs.reproduce.models import Model, Vectors, apart
+from jobs.reproduce.models import Model, Vectors, apart, summed
+from tacl.compose.refreshed import refresh_composition
 from tacl.params import Params
+from tacl.train import Store
 from tacl.vectors import TaskVector
 
 Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
@@ -27,3 +30,33 @@ def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
     cell = bench.cells.get("merge", decides, make, f"{merge.__name__}, seed {bench.seed}")
     direction = Kept(cell, vectors[0].regime)
     return replace(apart(bench, first), direction=direction, merging=cell.cost)
+
+
+def one_delta(bench: Bench, first: Vectors) -> Model:
+    """The sum, refreshed as a whole by one delta, in as many steps as all its vectors would take.
+
+    Where that is not accepted it is the sum itself.
+    """
+    config = replace(
+        bench.suite.refresh, seed=bench.seed, steps=len(first) * bench.suite.refresh.steps
+    )
+    plain = summed(bench, first, first)
+
+    def make() -> Made:
+        taus = {task: vector.tau() for task, vector in first.items()}
+        ones = dict.fromkeys(taus, 1.0)
+        stores = [Store(task, bench.store(task).items, math.nan) for task in taus]
+        module = bench.base.linearized()
+        found = refresh_composition(module, bench.backbone, taus, ones, stores, config)
+        facts = {"accepted": found.accepted, "reason": found.reason}
+        return facts | {"before": found.before, "after": found.after}, found.tau
+
+    decides = bench.decided_by(
+        vectors=[vector.key for vector in first.values()],
+        config=config.as_dict(),
+        stores=[bench.rows(task).digest("shard") for task in first],
+    )
+    cell = bench.cells.get("delta", decides, make, f"of the sum, seed {bench.seed}")
+    accepted = cell.facts["accepted"]
+    direction = Kept(cell, "linearized") if accepted else plain.direction
+    return replace(plain, direction=direction, merging=cell.cost, facts={"accepted": accepted})

@@ -13,7 +13,7 @@ from functools import partial
 from jobs.reproduce.bench import Bench
 from jobs.reproduce.directions import Vector
 from jobs.reproduce.learned import adamerged, atlas
-from jobs.reproduce.merging import merged
+from jobs.reproduce.merging import merged, one_delta
 from jobs.reproduce.models import Model, Vectors, apart, on_grid, summed
 from jobs.reproduce.training import joint, refreshed, trained
 from tacl.compose.elementwise import ties
@@ -48,6 +48,11 @@ def tau_jp(bench: Bench, task: str) -> Vector:
 def strict(bench: Bench, task: str) -> Vector:
     """The same with all other tasks at every step."""
     return trained(bench, task, others_of(bench, task), penalty="strict")
+
+
+def curvature(bench: Bench, task: str) -> Vector:
+    """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
+    return trained(bench, task, others_of(bench, task), penalty="curvature")
 
 
 def others_of(bench: Bench, task: str) -> list[str]:
@@ -132,7 +137,10 @@ METHODS: dict[str, Method] = {
         Method("ordinary-grid", ordinary, best_total, LABELS, VALIDATION),
         Method("mtl", ordinary, together_ordinary, ALL_LABELS, "one training for all tasks"),
         Method("mtl-linear", linear, together_linear, ALL_LABELS, "one training for all tasks"),
+        Method("linear+delta", linear, one_delta, LABELS, INPUTS),
+        Method("taujp+delta", tau_jp, one_delta, PENALISED, INPUTS),
         Method("strict", strict, total, PENALISED, NOTHING),
+        Method("curvature", curvature, total, "own labels, others' statistics", NOTHING),
         Method("adamerging", ordinary, adamerged, LABELS, "validation inputs"),
         Method("atlas", ordinary, atlas, LABELS, VALIDATION),
         Method("taujp+atlas", tau_jp, atlas, PENALISED, VALIDATION),

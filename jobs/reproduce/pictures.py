@@ -36,14 +36,14 @@ def bars(table: Table, path: Path) -> None:
     """A group of bars for each variant, a bar for each column that is a share."""
     columns = [column for column in table.columns if column.percent]
     variants = table.variants()
-    with drawing(path, table.title, height=1.4 + 0.22 * len(columns) * len(variants)) as axes:
+    with drawing(path, table.title, height=1.6 + 0.16 * len(columns) * len(variants)) as axes:
         for i, column in enumerate(columns):
             _bars(axes, table, variants, column, i, len(columns))
         axes.set_yticks(range(len(variants)), variants)
         axes.invert_yaxis()
         axes.set_xlabel("%")
         axes.grid(axis="x", alpha=0.3)
-        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=len(columns))
+        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(columns))
 
 
 def _bars(
@@ -135,3 +135,17 @@ def maps(table: Table, path: Path) -> None:
                 place.set_title(f"{variant}: {pair}", fontsize=7)
                 place.tick_params(labelsize=7)
                 place.figure.colorbar(image, ax=place, shrink=0.7)
+
+
+def across(table: Table, path: Path) -> None:
+    """A line for each variant over the columns."""
+    headings = [column.heading for column in table.columns]
+    with drawing(path, table.title) as axes:
+        for variant in table.variants():
+            entries = table.of(variant)
+            found = [spread([e.numbers.get(c.key) for e in entries]) for c in table.columns]
+            means = [100 * one.mean if one else float("nan") for one in found]
+            axes.plot(headings, means, marker="o", label=variant)
+        axes.set_ylabel("%")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from jobs.reproduce import pictures
 from jobs.reproduce.addition import by_task, numbers
 from jobs.reproduce.bench import Bench
+from jobs.reproduce.cost import together
 from jobs.reproduce.directions import Vector
-from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, Train, linear, others_of, total
+from jobs.reproduce.methods import (
+    LABELS,
+    NOTHING,
+    PENALISED,
+    Train,
+    linear,
+    ordinary,
+    others_of,
+    total,
+)
 from jobs.reproduce.models import accuracies
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry
@@ -32,6 +42,10 @@ SENSITIVITY = (
     "tauJp, summed at 1.0, over the strength of the penalty: accuracy of the single-task models "
     "(individual) and of their sum (absolute)."
 )
+PUBLIC = (
+    "Vectors of ordinary fine-tuned checkpoints, as they are public, taken for linearized ones and "
+    "trained for a few more steps under tauJp; summed at 1.0. The strength is the suite's."
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +61,7 @@ class Sweep:
         train = self.of(bench.suite)[variant]
         model = total(bench, {task: train(bench, task) for task in bench.pool})
         found = accuracies(model)
-        saw = LABELS if train is linear else PENALISED
+        saw = LABELS if train in (linear, _as_linear) else PENALISED
         return Entry(
             variant,
             bench.seed,
@@ -73,6 +87,23 @@ def strengths(suite: Suite) -> dict[str, Train]:
     }
 
 
+def repairs(suite: Suite) -> dict[str, Train]:
+    steps = {f"{n} penalised steps": partial(_repaired, steps=n) for n in (10, 25, 50, 100)}
+    return {"as it is": _as_linear, **steps}
+
+
+def _as_linear(bench: Bench, task: str) -> Vector:
+    """The ordinary vector, taken for a linearized one."""
+    return replace(ordinary(bench, task), regime="linearized")
+
+
+def _repaired(bench: Bench, task: str, steps: int) -> Vector:
+    """From the ordinary vector on, in the linearized model and under the penalty."""
+    public = ordinary(bench, task)
+    found = trained(bench, task, others_of(bench, task), start=public, steps=steps)
+    return replace(found, cost=together([public.cost, found.cost]))
+
+
 def _penalised(bench: Bench, task: str, most: int | None = None, **changed: Any) -> Vector:
     return trained(bench, task, others_of(bench, task), most, **changed)
 
@@ -92,4 +123,5 @@ def _spec(name: str, about: str, sweep: Sweep) -> Spec:
 SPECS = (
     _spec("limited", LIMITED, Sweep(limits)),
     _spec("sensitivity", SENSITIVITY, Sweep(strengths)),
+    _spec("public", PUBLIC, Sweep(repairs)),
 )

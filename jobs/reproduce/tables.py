@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from jobs.reproduce import addition, continual, negation, pairs, sweeps
+from jobs.reproduce import addition, continual, negation, newcomers, pairs, sweeps, unseen
 from jobs.reproduce.spec import Spec
 
 TABLES: dict[str, Spec] = {
     spec.name: spec
-    for spec in (addition.SPEC, negation.SPEC, continual.SPEC, *sweeps.SPECS, *pairs.SPECS)
+    for spec in (
+        addition.SPEC,
+        negation.SPEC,
+        continual.SPEC,
+        *newcomers.SPECS,
+        *sweeps.SPECS,
+        unseen.SPEC,
+        *pairs.SPECS,
+    )
 }

@@ -45,6 +45,8 @@ def trained(
 
     def make() -> Made:
         stores = [bench.store(other, most) for other in others]
+        if config.penalty == "curvature":
+            stores = [replace(s, statistics=bench.statistics(s.name)) for s in stores]
         say = _teller(bench, task, config.steps)
         tau = start.tau() if start else {}
         return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)

@@ -18,7 +18,7 @@ REFRESH = RefreshConfig(seed=0, steps=4, samples=16, batch=8, other_batch=4)
 
 def data(folder: Path) -> Path:
     """Parquet files as they are on a hub; four classes each, three in the generic set."""
-    for task, name in enumerate(("one", "two", "three", "generic")):
+    for task, name in enumerate(("one", "two", "three", "generic", "target")):
         classes = 3 if name == "generic" else 4
         for seed, (part, rows) in enumerate({"train": 48, "test": 20}.items()):
             images, labels = tiny.pictures(rows, classes, seed, task=task)
@@ -34,6 +34,7 @@ def suite(folder: Path) -> Suite:
         tiny.base(folder),
         sources("one", "two", "three"),
         sources("generic"),
+        sources("target"),
         steps=6,
         learning_rate=1e-3,
         batch=8,

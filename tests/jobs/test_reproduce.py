@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch.func import functional_call, jvp
 
 from jobs import suites
-from jobs.reproduce import continual, negation, pairs
+from jobs.reproduce import continual, negation, newcomers, pairs, unseen
+from jobs.reproduce.ahead import waves
 from jobs.reproduce.bench import Base, Bench
 from jobs.reproduce.cells import Cells
 from jobs.reproduce.directions import Sum, tangent
@@ -149,17 +150,27 @@ OTHER_TABLES = {
     "disentanglement": ["linear", "taujp"],
     "limited": ["all", "16 samples", "half of the tasks"],
     "sensitivity": ["strength 0", "strength 3"],
+    "public": ["as it is", "10 penalised steps"],
+    "unseen": ["linear", "taujp"],
+    "few-shot": ["ordinary", "theta0+tip", "ordinary+lp"],
+    "test-time": ["linear"],
+    "peft": ["ordinary x 4"],
 }
 
 
 @pytest.mark.parametrize("name", OTHER_TABLES)
-def test_every_table_is_made_and_written(place: Path, name: str) -> None:
+def test_every_table_is_made_and_written(
+    place: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newcomers, "SHOTS", (1, 2))  # for time
+    monkeypatch.setattr(newcomers, "SHARES", (10,))
     done = reproduce(small_suite.request(place, "out", name, OTHER_TABLES[name]))
     assert done.table.variants() == OTHER_TABLES[name]
     text = done.files[1].read_text()
-    for column in done.table.columns:
-        assert column.heading in text
-        assert any(column.key in entry.numbers for entry in done.table.entries)
+    keys = {key for entry in done.table.entries for key in entry.numbers}
+    assert len(keys) >= 2
+    assert keys <= {column.key for column in done.table.columns}
+    assert all(column.heading in text for column in done.table.columns)
     assert f"tacl reproduce {name}" in text
     assert done.files[2].stat().st_size > 1000
 
@@ -253,3 +264,31 @@ def test_a_mean_and_its_deviation() -> None:
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
     with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
         require_known(TABLES["addition"], suites.text8(), ["magic"])
+
+
+def test_more_shots_hold_the_rows_of_fewer(bench: Bench) -> None:
+    data = bench.rows("one").train
+    few, more = (newcomers.some_of_each(data, count, seed=3) for count in (2, 4))
+    assert torch.bincount(few.labels).tolist() == [2] * 4
+    kept = {id(item) for item in more.items}
+    assert all(id(item) in kept for item in few.items)
+
+
+def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
+    smaller = unseen.without_last(bench)
+    assert smaller.pool == bench.pool[:-2]
+    left_out = [bench.rows(task).digest("shard") for task in bench.pool[-2:]]
+    methods = [METHODS["taujp"], METHODS["taujp+refresh"]]
+    for vector in [v for method in methods for v in method.vectors(smaller).values()]:
+        record = bench.cells.folder / "vector" / f"{vector.key}.json"
+        assert not any(digest in record.read_text() for digest in left_out)
+
+
+def test_pieces_that_run_side_by_side_leave_nothing_to_do(place: Path) -> None:
+    request = small_suite.request(place, "ahead", "addition", ["linear", "taujp"])
+    trainings, entries = waves(request)
+    assert len(trainings) == 2 * 3
+    assert len(entries) == 2
+    for _, piece in [*reversed(trainings), *reversed(entries)]:
+        piece()
+    assert reproduce(request).made == []

@@ -1,0 +1,267 @@
+"""New tasks from old vectors: few-shot, test-time and parameter-efficient aTLAS (arXiv 2407.02880).
+
+The targets are tasks outside the pool: a vector that was trained against a task's samples is inert
+on them. Nothing but coefficients is learned; all start at 0.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from jobs.reproduce import pictures
+from jobs.reproduce.bench import Bench
+from jobs.reproduce.cells import Made
+from jobs.reproduce.cost import together
+from jobs.reproduce.directions import Kept, Vector, features, features_of
+from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, Train, linear, ordinary, tau_jp
+from jobs.reproduce.spec import Spec
+from jobs.reproduce.table import Column, Entry, Numbers
+from tacl.adapters import LpPlusPlus, TipAdapter
+from tacl.compose.learning import learn, learning_config
+from tacl.compose.scaled import ScaledEncoder
+from tacl.compose.ufm import ufm
+from tacl.data import Labelled
+from tacl.metrics import absolute, accuracy
+from tacl.vectors import TaskVector
+
+SHOTS = (1, 2, 4, 8, 16)
+SHARES = (1, 10, 100)  # % of the training rows
+PARTS = (1, 4, 16)
+MOST_STEPS = 400
+TRAIN: dict[str, Train] = {"ordinary": ordinary, "linear": linear, "taujp": tau_jp}
+TOPS = {"tip": TipAdapter, "lp": LpPlusPlus}
+FEW_SHOT = (
+    "A few labelled rows of a new task: aTLAS learns one coefficient for each (vector of the pool, "
+    "block), from 0; on top of it, or of theta0 alone, Tip-Adapter (tip) or LP++ (lp). Test "
+    "accuracy, mean over the target tasks, over the number of shots of each class."
+)
+TEST_TIME = (
+    "aTLAS without labels (UFM) on the validation inputs of a new task; *transductive*: on its "
+    "test inputs. Test accuracy, mean over the target tasks."
+)
+PEFT = (
+    "aTLAS with K coefficients for each (vector, block), over entries dealt at random, on a share "
+    f"of a new task's training rows, at most {MOST_STEPS} steps. Test accuracy, mean over targets."
+)
+ZERO = Column("zero_shot", "zero-shot")
+SHOT_COLUMNS = (ZERO, *(Column(f"shots_{n}", f"{n}") for n in SHOTS))
+TIME_COLUMNS = (ZERO, Column("adapted", "adapted"), Column("transductive", "transductive"))
+SHARE_COLUMNS = (ZERO, *(Column(f"share_{n}", f"{n} %") for n in SHARES))
+SHOT_VARIANTS = (
+    *TRAIN,
+    *(f"{name}+{top}" for name in ("theta0", "ordinary", "taujp") for top in TOPS),
+)
+PEFT_VARIANTS = tuple(f"{name} x {parts}" for name in ("ordinary", "taujp") for parts in PARTS)
+
+
+class Judge(Protocol):
+    """A head, or what was put on top of one."""
+
+    def logits(self, features_BD: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Without a direction the features are those of theta0."""
+
+    direction: Kept | None
+    judge: Judge
+
+    def accuracy(self, bench: Bench, target: str) -> float:
+        plain_ND = bench.features(target, "test")
+        move = self.direction
+        found_ND = plain_ND if move is None else features(bench, move, target, "test")
+        return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
+
+
+Learn = Callable[[list[Vector], str], dict[str, Learned]]
+
+
+def few_shot(bench: Bench, variant: str) -> Entry:
+    name, _, top = variant.partition("+")
+
+    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
+        return {f"shots_{n}": _with_shots(bench, vectors, target, n, top) for n in SHOTS}
+
+    return _entry(bench, variant, TRAIN.get(name), "labelled shots", learned)
+
+
+def _with_shots(
+    bench: Bench, vectors: Sequence[Vector], target: str, count: int, top: str
+) -> Learned:
+    direction = shots(bench, vectors, target, count) if vectors else None
+    head = bench.head(target)
+    if not top:
+        return Learned(direction, head)
+    data = some_of_each(bench.rows(target).train, count, bench.seed)
+    regime = direction.regime if direction else "ordinary"
+    tau = direction.tau() if direction else {}
+    features_ND = features_of(bench, regime, tau, data.items)
+    return Learned(direction, TOPS[top].of(head, features_ND, data.labels))
+
+
+def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> Kept:
+    """Coefficients learned from `count` rows of each class."""
+
+    def make() -> Made:
+        data = some_of_each(bench.rows(target).train, count, bench.seed)
+        module = ScaledEncoder(bench.backbone, _kept(bench, vectors))
+        config = learning_config("few-shot", len(data), bench.seed)
+        learned = learn(module, bench.backbone, bench.head(target), data, config)
+        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
+
+    return _cell(bench, vectors, target, {"shots": count}, make)
+
+
+def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
+    """`count` rows of each class by seed, all of a class that has fewer; more shots hold fewer."""
+    rows: list[int] = []
+    for label in sorted(set(data.labels.tolist())):
+        of_class = (data.labels == label).nonzero().flatten().tolist()
+        random.Random(f"shots {seed} {label}").shuffle(of_class)
+        rows += of_class[:count]
+    return _some(data, rows)
+
+
+def test_time(bench: Bench, variant: str) -> Entry:
+    parts = {"adapted": "validation", "transductive": "test"}
+
+    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
+        head = bench.head(target)
+        return {k: Learned(adapted(bench, vectors, target, p), head) for k, p in parts.items()}
+
+    return _entry(bench, variant, TRAIN[variant], "inputs of the target", learned)
+
+
+def adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> Kept:
+    """Coefficients learned from the inputs of a part of the target's rows."""
+
+    def make() -> Made:
+        items = bench.rows(target).items(part)
+        module = ScaledEncoder(bench.backbone, _kept(bench, vectors))
+        config = learning_config("test-time", len(items), bench.seed)
+        learned = ufm(module, bench.backbone, bench.head(target), items, config)
+        return {"rows": len(items), "loss": learned.losses}, module.tau_dict()
+
+    return _cell(bench, vectors, target, {"adapted": part}, make)
+
+
+def peft(bench: Bench, variant: str) -> Entry:
+    name, _, parts = variant.rpartition(" x ")
+
+    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
+        head = bench.head(target)
+        tuned = {n: on_a_share(bench, vectors, target, n, int(parts)) for n in SHARES}
+        return {f"share_{n}": Learned(direction, head) for n, direction in tuned.items()}
+
+    return _entry(bench, variant, TRAIN[name], "labels of the target", learned)
+
+
+def on_a_share(
+    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
+) -> Kept:
+    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
+
+    def make() -> Made:
+        whole, seed = bench.rows(target).train, bench.seed
+        count = max(2, len(whole) * share // 100)
+        data = _some(whole, random.Random(f"share {seed}").sample(range(len(whole)), count))
+        module = ScaledEncoder(bench.backbone, _kept(bench, vectors), parts=parts, seed=seed)
+        steps = min(learning_config("peft", count, seed).steps, MOST_STEPS)
+        config = learning_config("peft", count, seed, steps=steps)
+        learned = learn(module, bench.backbone, bench.head(target), data, config)
+        return {"rows": count, "loss": learned.losses}, module.tau_dict()
+
+    return _cell(bench, vectors, target, {"share": share, "parts": parts}, make)
+
+
+def _some(data: Labelled, rows: list[int]) -> Labelled:
+    return Labelled([data.items[row] for row in rows], data.labels[torch.tensor(rows)])
+
+
+def _cell(
+    bench: Bench,
+    vectors: Sequence[Vector],
+    target: str,
+    how: dict[str, Any],
+    make: Callable[[], Made],
+) -> Kept:
+    parts = ("train", "validation", "test")
+    decides = bench.decided_by(
+        **how,
+        vectors=[vector.key for vector in vectors],
+        target=[bench.rows(target).digest(part) for part in parts],
+        seed=bench.seed,
+    )
+    what = f"{how} of {target}, seed {bench.seed}"
+    return Kept(bench.cells.get("coefficients", decides, make, what), vectors[0].regime)
+
+
+def _kept(bench: Bench, vectors: Sequence[Vector]) -> list[TaskVector]:
+    return [vector.task_vector(bench.backbone.digest) for vector in vectors]
+
+
+def _entry(bench: Bench, variant: str, train: Train | None, saw: str, learned: Learn) -> Entry:
+    vectors = [train(bench, task) for task in bench.pool] if train else []
+    tasks: dict[str, Numbers] = {}
+    cells = []
+    for target in [source.name for source in bench.suite.targets]:
+        found = learned(vectors, target)
+        plain = Learned(None, bench.head(target)).accuracy(bench, target)
+        scores = {key: one.accuracy(bench, target) for key, one in found.items()}
+        tasks[target] = {"zero_shot": plain, **scores}
+        cells += [one.direction.cell for one in found.values() if one.direction]
+    keys = list(next(iter(tasks.values())))
+    numbers: Numbers = {key: absolute({t: tasks[t][key] or 0.0 for t in tasks}) for key in keys}
+    return Entry(
+        variant,
+        bench.seed,
+        NOTHING if train is None else PENALISED if train is tau_jp else LABELS,
+        saw,
+        numbers,
+        tasks,
+        training=together([vector.cost for vector in vectors]),
+        merging=together([cell.cost for cell in cells]),
+    )
+
+
+def _trainings(variant: str) -> list[Train]:
+    name = variant.partition(" x ")[0].partition("+")[0]
+    return [TRAIN[name]] if name in TRAIN else []
+
+
+SPECS = (
+    Spec(
+        "few-shot",
+        FEW_SHOT,
+        SHOT_COLUMNS,
+        lambda suite: SHOT_VARIANTS,
+        few_shot,
+        pictures.across,
+        trainings=_trainings,
+    ),
+    Spec(
+        "test-time",
+        TEST_TIME,
+        TIME_COLUMNS,
+        lambda suite: tuple(TRAIN),
+        test_time,
+        pictures.bars,
+        trainings=_trainings,
+    ),
+    Spec(
+        "peft",
+        PEFT,
+        SHARE_COLUMNS,
+        lambda suite: PEFT_VARIANTS,
+        peft,
+        pictures.across,
+        trainings=_trainings,
+    ),
+)

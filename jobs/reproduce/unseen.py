@@ -1,0 +1,61 @@
+"""Unseen tasks: what a model of some tasks of the pool does to those that it has not met."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.reproduce import pictures
+from jobs.reproduce.bench import Bench
+from jobs.reproduce.methods import METHODS, train_of
+from jobs.reproduce.models import right
+from jobs.reproduce.spec import Spec
+from jobs.reproduce.table import Column, Entry
+from tacl.metrics import absolute
+
+LEFT_OUT = 2  # the last ones of the pool
+ABOUT = (
+    "A model of all tasks of the pool but the last two, on the test rows of those two (*unseen*) "
+    "and of its own tasks (*seen*). Neither labels nor inputs of the two were seen by anything."
+)
+COLUMNS = (
+    Column("unseen", "unseen"),
+    Column("unseen_zero_shot", "unseen, pre-trained"),
+    Column("seen", "seen"),
+)
+VARIANTS = ("linear", "taujp", "taujp+refresh", "ordinary", "ties", "adamerging", "mtl")
+
+
+def entry(bench: Bench, variant: str) -> Entry:
+    method, smaller = METHODS[variant], without_last(bench)
+    model = method.model(smaller)
+    unseen = bench.pool[-LEFT_OUT:]
+    merged = {task: model.features(task, "test") for task in bench.pool}
+    plain = {task: bench.features(task, "test") for task in unseen}
+    found, before = right(bench, merged, "test"), right(bench, plain, "test")
+    return Entry(
+        variant,
+        bench.seed,
+        method.saw_training,
+        method.saw_merging,
+        {
+            "unseen": absolute({task: found[task] for task in unseen}),
+            "unseen_zero_shot": absolute(before),
+            "seen": absolute({task: found[task] for task in smaller.pool}),
+        },
+        {task: {"unseen": found[task], "unseen_zero_shot": before[task]} for task in unseen},
+        model.facts,
+        model.training,
+        model.merging,
+    )
+
+
+def without_last(bench: Bench) -> Bench:
+    """The same bench with a smaller pool; what was left out is a target."""
+    tasks = bench.suite.tasks
+    targets = bench.suite.targets + tasks[-LEFT_OUT:]
+    return bench.of(replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets))
+
+
+SPEC = Spec(
+    "unseen", ABOUT, COLUMNS, lambda suite: VARIANTS, entry, pictures.bars, trainings=train_of
+)
