@@ -65,6 +65,11 @@ class Server:
         options = f"host={self._folder}&options=-csearch_path%3D{name}"
         return f"postgresql+psycopg://tacl@/postgres?{options}"
 
+    def hang_up(self) -> None:
+        """On everybody, as when the server was started again."""
+        others = "FROM pg_stat_activity WHERE usename = 'tacl' AND pid <> pg_backend_pid()"
+        self._execute(f"SELECT pg_terminate_backend(pid, 10000) {others}")
+
     def wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         import psycopg
 

@@ -86,5 +86,16 @@ def _set_up_postgresql(engine: sa.Engine) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
 
 
+def hold(connection: sa.Connection) -> bool:
+    """Take the place of the one that writes, for as long as this connection lives; False when
+    another process has it. SQLite lies in a home, whose lock says that already."""
+    if connection.dialect.name == "sqlite":
+        return True
+    place = "SELECT pg_try_advisory_lock(hashtext(current_schema()))"
+    taken = bool(connection.exec_driver_sql(place).scalar())
+    connection.rollback()  # the lock is the session's; an open transaction would hold back others
+    return taken
+
+
 SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}
 FORMS = "sqlite:////PATH or postgresql://USER@HOST/DATABASE"

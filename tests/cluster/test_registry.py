@@ -39,6 +39,7 @@ from cluster.registry import Registry, Request
 from tacl.errors import (
     BadConfig,
     BaseMismatch,
+    HomeInUse,
     NameTaken,
     RunFailed,
     UnknownTask,
@@ -198,6 +199,29 @@ def test_a_commit_of_postgres_is_on_the_disk(postgres_server: Server) -> None:
     with registry._read() as db, pytest.raises(sa.exc.InternalError, match="read-only"):
         db.execute(sa.text("DELETE FROM meta"))
     registry.close()
+
+
+def test_a_lost_connection_is_made_again(postgres_server: Server) -> None:
+    registry = Registry(postgres_server.new_database())
+    registry.founded(BASE, GENERIC_BLOB)
+    postgres_server.hang_up()
+    accept(registry, "a")
+    assert [task.name for task in registry.tasks()] == ["a"]
+    registry.close()
+
+
+def test_one_process_at_a_time_writes_to_postgres(postgres_server: Server) -> None:
+    url = postgres_server.new_database()
+    first, second, other = Registry(url), Registry(url), Registry(postgres_server.new_database())
+    first.hold()
+    other.hold()
+    with pytest.raises(HomeInUse, match="another cluster writes the registry postgresql"):
+        second.hold()
+    first.close()
+    third = Registry(url)
+    third.hold()
+    for one in (third, other):
+        one.close()
 
 
 def test_writers_wait_for_each_other(registry: Registry, registry_url: str) -> None:
