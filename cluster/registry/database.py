@@ -55,7 +55,6 @@ class Database:
 
     def close(self) -> None:
         if self._held is not None:
-            self._held.invalidate()  # the server is told at once
             self._held.close()
         self._engine.dispose()
 
