@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format clean
+.PHONY: help install demo test soak check format clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ demo: $(READY) ## the whole story on embedded data: no network, no GPU, at most 
 
 test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest
+
+soak: $(READY) ## 200 random kills, and a death at every moment of a story: half an hour
+	@TACL_TEST_MOMENTS=1000 $(BIN)/python -m pytest -q tests/cluster/test_crashes.py
+	@$(BIN)/python -m tests.soak --kills 200
 
 check: $(READY) ## format, lint, types, and which room imports which
 	@$(BIN)/ruff format --check .

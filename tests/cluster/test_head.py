@@ -36,7 +36,7 @@ def sentences(folder: Path) -> Path:
     return file
 
 
-def start_head(home: Home, *options: str) -> subprocess.Popen[str]:
+def start_head(home: Home, *options: str, learner: str = LEARNER) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "cluster.head", "--home", str(home.path), "--cpus", "2"]
     environment = {
         **os.environ,
@@ -44,7 +44,7 @@ def start_head(home: Home, *options: str) -> subprocess.Popen[str]:
         "RAY_worker_niceness": "0",  # the tests of a busy machine should not wait for it
     }
     return subprocess.Popen(
-        [*command, "--learner", LEARNER, *options],
+        [*command, "--learner", learner, *options],
         env=environment,
         text=True,
         stdout=subprocess.PIPE,

@@ -1,0 +1,399 @@
+"""Random kills over a stream of work on a real Ray cluster: `python -m tests.soak --kills 200`.
+
+Tasks arrive, are refreshed, composed, cancelled and removed, aliases move; meanwhile coordinator
+and learners are killed, by SIGKILL at any moment or at a named step between two I/O operations
+(`cluster.steps`). Then all that was answered to this client is compared with what is there:
+
+    lost     an accepted task, an alias or a model that is not there any more
+    doubled  a task, a version or a run that is there twice, or a gap between versions
+    wrong    a vector that is not the one of an undisturbed run with the same arrivals, a file that
+             is not whole, another answer to the same request
+
+The learner computes hashes instead of gradients, with the real checkpoints and arrivals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.asking import Coordinators
+from cluster.checkpoints import checkpoints
+from cluster.home import Home
+from cluster.messages import Arrival, Progress, RefreshWork, Result, Shard, TrainWork, Work
+from cluster.plan import validate
+from cluster.recovery import restored
+from cluster.registry import Registry
+from cluster.remote import ask, leave
+from cluster.samples import Arrivals
+from tacl.errors import AliasMoved, CorruptBlob, TaclError
+from tests.cluster.fakes import (
+    FakeLearner,
+    new_home,
+    refreshed,
+    result_of,
+    shard_blob,
+    submission,
+    trained,
+)
+from tests.cluster.test_head import pids, processes, start_head, until
+
+STEPS = 12
+SECONDS = 0.1  # a step
+TASKS = 30  # at most
+DEADLY = (  # of cluster.steps: those of the coordinator, and those of its learners
+    *(f"registry {name} {when}" for name in ("accept", "publish", "finish", "start", "compose")
+      for when in ("written", "committed")),
+    *(f"registry {name} {when}" for name in ("move_alias", "cancel", "remove", "requeue", "told")
+      for when in ("written", "committed")),
+    *("work started", "work stopped", "checkpoints cleared"),
+    *("checkpoint written", "checkpoint complete", "blob written", "blob stored"),
+)  # fmt: skip
+
+
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
+# -- the learner
+
+
+class Quick(FakeLearner):
+    """A training is a chain of hashes over what each step was told; a checkpoint is a link."""
+
+    def work(self, work: Work) -> Result:
+        blobs = self._home.blobs()
+        if isinstance(work, TrainWork):
+            link, told = self._trained(work)
+            return vector(work, link, told, self._home)
+        if isinstance(work, RefreshWork):
+            time.sleep(STEPS * SECONDS / 2)
+        return result_of(work, blobs, loud)
+
+    def _trained(self, work: TrainWork) -> tuple[str, Sequence[Shard]]:
+        store, known = checkpoints(self._home.checkpoints, work.run_id), Coordinators()
+        newest, link, told = store.newest(), "", ()
+        if newest is not None:
+            with store.opened(newest) as folder:
+                link = (folder / "link").read_text()
+        for step in range(newest or 0, STEPS):
+            progress = Progress(step=step, steps=STEPS, loss=1 / (1 + step))
+            told = known(work.run_id, step, progress, work.attempt)
+            link = linked(link, told)
+            time.sleep(SECONDS)
+            if step % 3 == 2:
+                store.write(step + 1, partial(_save, link))
+        return link, told or known(work.run_id, STEPS - 1, None, work.attempt)
+
+
+def _save(link: str, folder: Path) -> None:
+    (folder / "link").write_text(link)
+
+
+def linked(link: str, told: Iterable[Shard]) -> str:
+    text = json.dumps([link, [shard.blob.digest for shard in told]])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def vector(work: TrainWork, link: str, told: Sequence[Shard], home: Home) -> Result:
+    made = trained(work, home.blobs(), loud, list(told))
+    blob = home.blobs().put(vector_bytes(work.submission.name, link))
+    pairs = tuple(pair.model_copy(update={"vector_digest": blob}) for pair in made.pairs)
+    return made.model_copy(update={"vector_digest": blob, "vector_blob": blob, "pairs": pairs})
+
+
+def vector_bytes(name: str, link: str) -> bytes:
+    return json.dumps([name, link]).encode()
+
+
+# -- the client
+
+
+class Stream:
+    """Asks for things, remembers what it was answered, and asks again."""
+
+    def __init__(self, home: Home, chance: random.Random) -> None:
+        self.home, self.chance = home, chance
+        self.accepted: dict[str, str] = {}  # task -> run
+        self.removed: set[str] = set()
+        self.models: dict[str, str] = {}  # user -> digest
+        self.aliases: dict[str, int] = {}  # of the alias "blessed", by task
+        self.answers: list[tuple[tuple[Any, ...], Any]] = []
+        self.wrong: list[str] = []
+        self.number = 0
+
+    def act(self) -> None:
+        ready = self.ready()
+        room = len(self.accepted) < TASKS
+        acts: list[Callable[[], None]] = [self.submit] * (6 if room and len(ready) < 8 else room)
+        acts += [self.repeat, self.retry] * 2
+        if ready:
+            acts += [self.compose, self.bless, self.refresh] * 3 + [self.grow]
+        if self.accepted.keys() - self.removed:
+            acts += [self.cancel]
+        if len(ready) > 5:
+            acts += [self.remove]
+        self.chance.choice(acts)()
+
+    def ready(self) -> list[str]:
+        tasks = ask(self.home, "status")["tasks"]
+        return [task["name"] for task in tasks if task["version"]]
+
+    def say(self, method: str, *arguments: Any) -> Any:
+        """A call that writes, with an id; its answer is kept."""
+        answer = ask(self.home, method, *arguments)
+        self.answers.append(((method, *arguments), answer))
+        return answer
+
+    def new_id(self) -> str:
+        self.number += 1
+        return f"request {self.number}"
+
+    def submit(self) -> None:
+        name = f"t{len(self.accepted)}"
+        asked = submission(
+            self.home,
+            name,
+            request_id=self.new_id(),
+            owner=self.chance.choice(["ann", "bob"]),
+            private=self.chance.random() < 0.2,
+            refresh=self.chance.choice(["never", "on_arrival"]),
+        )
+        self.accepted[name] = self.say("submit", asked).run_id
+
+    def grow(self) -> None:
+        name, request = self.chance.choice(self.ready()), self.new_id()
+        blob = shard_blob(self.home, f"more {self.number}")
+        self.say("add_samples", name, blob, request)
+
+    def compose(self) -> None:
+        names, user = self.ready(), f"user {self.chance.randrange(4)}".replace(" ", "")
+        chosen = self.chance.sample(names, min(len(names), 3))
+        terms = [f"{1 + self.number}*{name}" for name in chosen]
+        self.models[user] = self.say("compose", user, terms, self.new_id()).digest
+
+    def bless(self) -> None:
+        name = self.chance.choice(self.ready())
+        versions = len(ask(self.home, "vectors", name))
+        version, held = self.chance.randint(1, versions), self.aliases.get(name)
+        if held is not None and self.chance.random() < 0.2:
+            try:
+                ask(self.home, "move_alias", name, "blessed", version, held + 1, self.new_id())
+                self.wrong.append(f"{name}@blessed was moved from a version it had not")
+            except AliasMoved:
+                pass
+        self.say("move_alias", name, "blessed", version, held, self.new_id())
+        self.aliases[name] = version
+
+    def refresh(self) -> None:
+        self.say("refresh", self.chance.choice(self.ready()), self.new_id())
+
+    def cancel(self) -> None:
+        name = self.chance.choice(sorted(self.accepted.keys() - self.removed))
+        self.say("cancel", name, self.new_id())
+
+    def retry(self) -> None:
+        for name in sorted(self.accepted.keys() - self.removed):
+            ask(self.home, "retry", name)
+
+    def remove(self) -> None:
+        name = self.chance.choice(self.ready())
+        self.say("remove", name, self.chance.random() < 0.5, self.new_id())
+        self.removed.add(name)
+
+    def repeat(self) -> None:
+        """The same request under the same id: the same answer."""
+        if self.answers:
+            call, answer = self.chance.choice(self.answers)
+            if ask(self.home, *call) != answer:
+                self.wrong.append(f"{call[0]} was answered otherwise the second time")
+
+
+# -- the killer
+
+
+class Killer:
+    def __init__(self, home: Home, folder: Path, chance: random.Random) -> None:
+        self.home, self.folder, self.chance = home, folder, chance
+        self.kills = {"coordinator": 0, "learner": 0, "step": 0}
+        self.armed: set[str] = set()
+
+    def count(self) -> int:
+        self._look()
+        return sum(self.kills.values())
+
+    def kill(self) -> None:
+        self._look()
+        how = self.chance.choice(("WatchedCoordinator", "LearnerProcess", "LearnerProcess", ""))
+        if not how:
+            step = self.chance.choice(DEADLY)
+            (self.folder / step).touch()
+            self.armed.add(step)
+            return
+        found = pids(self.home, how)
+        if found:
+            with suppress(ProcessLookupError):
+                os.kill(self.chance.choice(found), signal.SIGKILL)
+                self.kills["coordinator" if how == "WatchedCoordinator" else "learner"] += 1
+
+    def disarm(self) -> None:
+        for step in self.armed:
+            with suppress(FileNotFoundError):
+                (self.folder / step).unlink()
+                self.armed = self.armed - {step}
+        self._look()
+
+    def _look(self) -> None:
+        """A process took the file of its step away, and is gone."""
+        there = {path.name for path in self.folder.iterdir()}
+        self.kills["step"] += len(self.armed - there)
+        self.armed &= there
+
+
+# -- the judgement
+
+
+def judged(home: Home, stream: Stream) -> dict[str, list[str]]:
+    """What is lost, doubled or wrong, read from the disk after all processes ended."""
+    registry, blobs = Registry(home.registry_url), home.blobs()
+    found: dict[str, list[str]] = {"lost": [], "doubled": [], "wrong": list(stream.wrong)}
+    tasks = {task.name: task for task in registry.tasks(with_removed=True)}
+    for name, run_id in stream.accepted.items():
+        if name not in tasks or tasks[name].run_id != run_id:
+            found["lost"].append(f"task {name}")
+        elif name not in stream.removed and not registry.vectors(name):
+            state = registry.run(run_id)
+            found["lost"].append(f"the vector of {name}: {state.state}, {state.cause}")
+    for name, version in stream.aliases.items():
+        if registry.aliases(name).get("blessed") != version:
+            found["lost"].append(f"{name}@blessed")
+    models = {model.user: model.digest for model in registry.compositions()}
+    found["lost"] += [f"the model of {u}" for u, d in stream.models.items() if models.get(u) != d]
+    ordinals = [task.ordinal for task in tasks.values()]
+    if ordinals != list(range(1, len(ordinals) + 1)) or len(ordinals) != len(stream.accepted):
+        found["doubled"].append(f"tasks {ordinals}")
+    for name in tasks:
+        versions = [entry.reference.version for entry in registry.vectors(name)]
+        if versions != list(range(1, len(versions) + 1)):
+            found["doubled"].append(f"versions of {name}: {versions}")
+    runs = [entry.reference.run_id for entry in registry.vectors()]
+    found["doubled"] += sorted({run for run in runs if runs.count(run) > 1})
+    purged = registry.purged()
+    for entry in registry.vectors():
+        if entry.reference.digest != expected(registry, home, entry.reference.run_id, purged):
+            found["wrong"].append(f"vector {entry.reference.task}@v{entry.reference.version}")
+    for digest, one in registry.referenced().items():
+        try:
+            blobs.verify(digest)
+        except CorruptBlob as error:
+            found["wrong"].append(f"{one.what}: {error}")
+    settings = home.settings()
+    assert settings is not None
+    validate(restored_idle(registry, settings.base.digest))
+    registry.close()
+    return found
+
+
+def expected(registry: Registry, home: Home, run_id: str, purged: set[str]) -> str:
+    """The vector of an undisturbed run with the same arrivals."""
+    run = registry.run(run_id)
+    if isinstance(run.work, RefreshWork):
+        if run.work.vector.task in purged:
+            return str((registry.result(run_id) or {})["vector_digest"])  # it has to stay erased
+        return str(refreshed(run.work, home.blobs(), loud).vector_digest)
+    log: list[Arrival] = registry.arrivals(run_id)
+    arrivals, link = Arrivals(STEPS, log), ""
+    for step in range(STEPS):
+        link = linked(link, arrivals.at(step))
+    assert isinstance(run.work, TrainWork)
+    return hashlib.sha256(vector_bytes(run.work.submission.name, link)).hexdigest()
+
+
+def restored_idle(registry: Registry, base: str) -> Any:
+    """The state that a next coordinator would begin with."""
+    from cluster.plan import handle
+    from cluster.state import Node, NodesChanged
+
+    state = restored(registry, base)
+    handle(state, NodesChanged((Node(2),)))
+    return state
+
+
+# -- all of it
+
+
+def soak(home: Home, kills: int, seconds: float, seed: int, pause: float, cpus: int = 2) -> bool:
+    chance = random.Random(seed)
+    deadly = home.path / "dies"
+    new_home(home.path)
+    deadly.mkdir()
+    os.environ["TACL_DIES_IN"] = str(deadly)  # of the head and all that it starts, not of this one
+    head = start_head(home, "--cpus", str(cpus), learner="tests.soak:Quick")
+    del os.environ["TACL_DIES_IN"]
+    stream, killer = Stream(home, chance), Killer(home, deadly, chance)
+    try:
+        until(home.running, "the head is ready", 120)
+        end, told = time.monotonic() + seconds, 0
+        while killer.count() < kills and time.monotonic() < end:
+            stream.act()
+            killer.kill()
+            time.sleep(chance.random() * pause)
+            if killer.count() >= told + 10:
+                told = killer.count()
+                print(f"{killer.kills} {len(stream.accepted)} tasks", flush=True)
+        killer.disarm()
+        until(lambda: settled(stream), "all that is owed is done", 300)
+    finally:
+        leave(home)
+        head.send_signal(signal.SIGTERM)
+        said = head.communicate(timeout=120)[0]
+        until(lambda: not processes(home), "nothing is left running", 60)
+    found = judged(home, stream)
+    for kind, which in found.items():
+        for one in which:
+            print(f"{kind}: {one}")
+    if any(found.values()):
+        print(said)
+    counts = " ".join(f"{kind}={len(which)}" for kind, which in found.items())
+    print(f"kills={killer.count()} {counts}", flush=True)
+    return killer.count() >= kills and not any(found.values())
+
+
+def settled(stream: Stream) -> bool:
+    """Everything is tried again until it is done."""
+    with suppress(TaclError):
+        stream.retry()
+        status = ask(stream.home, "status")
+        waits = [one["state"] for one in [*status["tasks"], *status["work"]]]
+        return set(waits) <= {"ready"}
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=3.0, help="longest, between two kills")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        home = Home(Path(folder) / "home")
+        well = soak(home, chosen.kills, chosen.seconds, chosen.seed, chosen.pause)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
