@@ -1,31 +1,38 @@
-"""The predictor: one loaded base, resident vectors, and any number of users' models over them."""
+"""The predictor: one loaded base, resident vectors, and any number of users' models over them.
+
+Questions of different users are answered in one pass (`tacl.mixing`). A plain class: what makes it
+remote is `cluster.serving_app`, and `cluster.remote` for a client on the same machine.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+import logging
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
+from cluster.api.service import Answered, Question, Ranked
 from cluster.home import Home
+from cluster.hot import Hot
 from cluster.materials import BATCH, Materials
 from cluster.messages import Composition
-from tacl.compose.arithmetic import composed
-from tacl.errors import ClusterNotRunning, MixedRegimes, UnknownTask
-from tacl.heads import Head
+from tacl.backbone import Item
+from tacl.compose.arithmetic import require_one_model
+from tacl.errors import ClusterNotRunning, MixedRegimes, TaclError, UnknownTask
+from tacl.heads import Head, union
+from tacl.mixing import MixedEncoder, Recipe, alone, mixes, summed
 from tacl.params import Params
-from tacl.tangents import cached_tangents
 from tacl.vectors import TaskVector
 
-NAME = "predictor"
-COMPOSED_KEPT = 4  # each is as large as the trained part of the encoder
-
-Answer = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
+LOG = logging.getLogger(__name__)
+PLAIN: Recipe = {}  # the base alone
 
 
 class Predictor:
-    """A plain class; the client makes it a named actor on the first query."""
+    """Vectors are mapped from their files, so predictors of one machine share them."""
 
     def __init__(self, home: str) -> None:
         place = Home.at(home)
@@ -33,70 +40,160 @@ class Predictor:
         if settings is None:
             raise ClusterNotRunning(f"{home} is no home of TACL yet; run `tacl up` first")
         self._materials = Materials(place, settings.base)
-        self._module = self._materials.linearized()
-        self._vectors: dict[str, TaskVector] = {}
+        self._backbone = self._materials.backbone
+        self._taus: dict[str, Params] = {}  # by digest of the vector
+        self._loaded: dict[str, TaskVector] = {}
         self._heads: dict[str, Head] = {}
-        self._composed: OrderedDict[str, Params] = OrderedDict()
+        self._hot = Hot()
+        self._known = ChainMap(self._taus, self._hot.kept)
+        encoder, moved = self._backbone.encoder, self._backbone.trainable
+        self._mixed = MixedEncoder(encoder, moved, self._known)
+        self._mixes = mixes(self._backbone)
+        if not self._mixes:
+            LOG.warning(
+                "rows of different users cannot share a pass through %s", settings.base.spec
+            )
+        self._module = None if self._mixes else self._materials.linearized()
 
     def predict(
         self,
         composition: Composition,
         inputs: Sequence[bytes | str],
         tasks: Sequence[str] | None = None,
-    ) -> list[Answer]:
+    ) -> list[Ranked]:
         """One answer per input, for all tasks of the composition or for those named.
 
         Exact: the dual forward of the composed vector. Raises BadSample, ModalityMismatch,
         UnknownTask (not in the composition), MixedRegimes.
         """
-        heads = self._wanted(composition, tasks)
-        items = [self._materials.backbone.prepare(raw) for raw in inputs]
-        if not items:
-            return []
-        tau = self._tau(composition)
-        backbone = self._materials.backbone
-        cached = cached_tangents(self._module, backbone, items, {"tau": tau}, BATCH)
-        features_ND = cached.linearized({"tau": 1.0})
-        shares = {task: head.logits(features_ND).softmax(-1) for task, head in heads.items()}
+        (found,) = self.answer([Question(composition, inputs, tasks)])
+        if isinstance(found, TaclError):
+            raise found
+        return found.answers
+
+    @torch.no_grad()
+    def answer(self, questions: Sequence[Question]) -> list[Answered | TaclError]:
+        """Of every question its answer or what is wrong with it, all in one pass."""
+        asked = [self._opened(question) for question in questions]
+        fine = [one for one in asked if isinstance(one, _Asked)]
+        rows = [(one, item) for one in fine for item in one.items]
+        self._exact([one for one in rows if one[0].question.way == "linearized"])
+        for one in fine:
+            if one.question.way == "materialized":
+                one.features += self._materialized(one)
+        bases = [one for one in fine if one.question.beside_base]
+        plain = [(_Asked(one.question, one.items, one.heads, PLAIN), one) for one in bases]
+        self._exact([(beside, item) for beside, _ in plain for item in beside.items])
+        beside = {id(one): ranked for shadow, one in plain for ranked in [shadow.ranked()]}
         return [
-            {task: _ranked(head, shares[task][row]) for task, head in heads.items()}
-            for row in range(len(items))
+            one if isinstance(one, TaclError) else Answered(one.ranked(), beside.get(id(one)))
+            for one in asked
         ]
 
-    def _wanted(self, composition: Composition, tasks: Sequence[str] | None) -> dict[str, Head]:
-        blobs = {term.vector.task: term.vector.head_blob for term in composition.terms}
-        unknown = sorted(set(tasks or ()) - blobs.keys())
+    def _opened(self, question: Question) -> _Asked | TaclError:
+        try:
+            heads = self._wanted(question)
+            items = [self._backbone.prepare(raw) for raw in question.inputs]
+            return _Asked(question, items, heads, self._recipe(question.model))
+        except TaclError as error:
+            return error
+
+    def _wanted(self, question: Question) -> dict[str, Head]:
+        model = question.model
+        blobs = {term.vector.task: term.vector.head_blob for term in model.terms}
+        unknown = sorted(set(question.tasks or ()) - blobs.keys())
         if unknown:
             raise UnknownTask(
-                f"{', '.join(unknown)} was asked for; {composition.user}'s model has "
-                f"{', '.join(blobs)}"
+                f"{', '.join(unknown)} was asked for; {model.user}'s model has {', '.join(blobs)}"
             )
-        return {task: self._head(blobs[task]) for task in tasks or blobs}
+        heads = {task: self._head(blobs[task]) for task in question.tasks or blobs}
+        if not question.union:
+            return heads
+        named = [
+            Head(head.weight_CD, head.scale, tuple(f"{task}/{name}" for name in head.classes))
+            for task, head in heads.items()
+        ]
+        return {"union": union(named)}
 
     def _head(self, blob: str) -> Head:
         if blob not in self._heads:
             self._heads[blob] = self._materials.head(blob)
         return self._heads[blob]
 
-    def _tau(self, composition: Composition) -> Params:
-        """The sum of the recipe, the most recent ones kept by digest."""
-        kept = self._composed
-        if composition.digest not in kept:
-            kept[composition.digest] = self._sum(composition)
-        kept.move_to_end(composition.digest)
-        while len(kept) > COMPOSED_KEPT:
-            kept.popitem(last=False)
-        return kept[composition.digest]
-
-    def _sum(self, composition: Composition) -> Params:
-        vectors = []
-        for term in composition.terms:
-            if term.vector.digest not in self._vectors:
-                self._vectors[term.vector.digest] = self._materials.vector(term.vector)
-            vectors.append(self._vectors[term.vector.digest])
+    def _recipe(self, model: Composition) -> Recipe:
+        """Coefficients by digest of the vector, or the sum where that is kept."""
+        vectors = [self._vector(term.vector.digest, term) for term in model.terms]
+        require_one_model(vectors)
         if any(vector.regime != "linearized" for vector in vectors):
             raise MixedRegimes("only models of linearized vectors can be asked so far")
-        return composed(vectors, [term.coefficient for term in composition.terms])
+        recipe = {term.vector.digest: term.coefficient for term in model.terms}
+        if self._hot.asked(model.digest, lambda: summed(recipe, self._taus)):
+            return {model.digest: 1.0}
+        return recipe
+
+    def _vector(self, digest: str, term) -> TaskVector:
+        if digest not in self._loaded:
+            vector = self._materials.vector(term.vector)
+            self._loaded[digest], self._taus[digest] = vector, vector.to_params()
+        return self._loaded[digest]
+
+    def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:
+        """f_lin of every row, given to whoever asked; a batch holds one row of a user after the
+        other, and a model that several ask is one."""
+        ordered = sorted(rows, key=lambda row: row[0].key)
+        for start in range(0, len(ordered), BATCH):
+            chunk = ordered[start : start + BATCH]
+            batch = self._backbone.collate([item for _, item in chunk])
+            for (one, _), feature_D in zip(chunk, self._features(batch, chunk), strict=True):
+                one.features.append(feature_D)
+
+    def _features(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> Tensor:
+        users: list[tuple[Recipe, int]] = []
+        keys: list[str] = []
+        for one, _ in chunk:
+            if keys[-1:] == [one.key]:
+                users[-1] = (users[-1][0], users[-1][1] + 1)
+            else:
+                users.append((one.recipe, 1))
+                keys.append(one.key)
+        if self._module is None:
+            return self._mixed(batch, users).float().cpu()
+        parts, start = [], 0
+        for recipe, count in users:
+            own = slice(start, start + count)
+            rows = {k: v[own] for k, v in batch.items()} if isinstance(batch, dict) else batch[own]
+            parts.append(alone(self._module, rows, recipe, self._known))
+            start += count
+        return torch.cat(parts).float().cpu()
+
+    def _materialized(self, one: _Asked) -> list[Tensor]:
+        """f(x; theta0 + sum c tau), an approximation of the model that was composed."""
+        encoder, tau = self._backbone.encoder, summed(one.recipe, self._known)
+        theta0 = dict(encoder.named_parameters())
+        theta = {name: theta0[name] + value for name, value in tau.items()}
+        batch = self._backbone.collate(one.items)
+        return list(functional_call(encoder, theta, (batch,), strict=False).float().cpu())
+
+
+class _Asked:
+    """A question on its way: prepared inputs, heads, and the features that come."""
+
+    def __init__(
+        self, question: Question, items: list[Item], heads: Mapping[str, Head], recipe: Recipe
+    ) -> None:
+        self.question, self.items, self.heads, self.recipe = question, items, heads, recipe
+        self.key = question.model.digest if recipe is not PLAIN else ""
+        self.features: list[Tensor] = []
+
+    def ranked(self) -> list[Ranked]:
+        if not self.features:
+            return []
+        features_ND = torch.stack(self.features)
+        shares = {task: head.logits(features_ND).softmax(-1) for task, head in self.heads.items()}
+        return [
+            {task: _ranked(head, shares[task][row]) for task, head in self.heads.items()}
+            for row in range(len(features_ND))
+        ]
 
 
 def _ranked(head: Head, shares_C: Tensor) -> list[tuple[str, float]]:

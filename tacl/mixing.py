@@ -6,13 +6,15 @@ exact also for block-wise coefficients; how, and at what price, says `tacl.dual.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacl.backbone import Batch
+from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
 from tacl.dual.mixed import MixedWeight
 from tacl.linearize import LinearizedEncoder, require_eval, trainable_blocks
@@ -46,12 +48,17 @@ class MixedEncoder:
         something with its weights that layers do not do.
         """
         if len(users) == 1:
-            tau = summed(users[0][0], self._vectors)
+            tau = self._alone(users[0][0])
             weights = {n: DualTensor(self._theta0[n], value) for n, value in tau.items()}
             return self._features(batch, weights)
         names = sorted({name for recipe, _ in users for name in recipe})
         weights = {n: self._weight(n, theta0, names, users) for n, theta0 in self._theta0.items()}
         return self._features(batch, weights)
+
+    def _alone(self, recipe: Recipe) -> Params:
+        if list(recipe.values()) == [1.0]:
+            return self._vectors[next(iter(recipe))]
+        return summed(recipe, self._vectors)
 
     def _features(self, batch: Batch, weights: Mapping[str, Tensor]) -> Tensor:
         features = functional_call(self._encoder, dict(weights), (batch,), strict=False)
@@ -89,6 +96,43 @@ def alone(module: LinearizedEncoder, batch: Batch, recipe: Recipe, vectors: Vect
     the way for encoders whose rows cannot be mixed."""
     module.load_tau(summed(recipe, vectors))
     return module.linearized(batch)
+
+
+def mixes(backbone: Backbone) -> bool:
+    """Whether rows of several users may share a pass through this encoder: tried once, on three
+    small inputs with three random recipes, against each user's own pass."""
+    random = torch.Generator().manual_seed(0)
+    encoder, moved = backbone.encoder, backbone.trainable
+    module = LinearizedEncoder(encoder, moved)
+    vectors = {
+        name: {n: 0.1 * _noise_like(module.theta0(n), random) for n in module.blocks}
+        for name in "ab"
+    }
+    batch = backbone.collate([backbone.prepare(raw) for raw in _three_inputs(backbone.modality)])
+    users = [({"a": 1.0}, 1), ({"a": -0.5, "b": 0.7}, 1), ({"b": 1.0}, 1)]
+    try:
+        together_BD = MixedEncoder(encoder, moved, vectors)(batch, users)
+    except NotImplementedError:
+        return False
+    apart = torch.stack([alone(module, batch, r, vectors)[b] for b, (r, _) in enumerate(users)])
+    scale = apart.abs().max()
+    return bool(((together_BD - apart).abs() <= 1e-3 * scale).all())
+
+
+def _noise_like(theta0: Tensor, random: torch.Generator) -> Tensor:
+    noise = torch.randn(theta0.shape, generator=random).to(theta0)
+    return noise * theta0.std() if theta0.numel() > 1 else noise
+
+
+def _three_inputs(modality: str) -> list[bytes | str]:
+    if modality == "text":
+        return ["one", "two words", "three words here"]
+    found: list[bytes | str] = []
+    for shade in range(3):
+        file = io.BytesIO()
+        Image.effect_noise((40, 40), 30 + 60 * shade).save(file, format="PNG")
+        found.append(file.getvalue())
+    return found
 
 
 def _of_block(coefficient: Coefficient, block: str) -> float:

@@ -64,6 +64,8 @@ class Model(Wire):
     user: str = Field(examples=["alice"])
     digest: str = Field(examples=["4be1b5f1"])
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
+    method: str = Field(examples=["sum"])
+    recipe: list[dict[str, Any]] = Field(description="The terms, with all that is known of each.")
 
 
 class Input(Wire):

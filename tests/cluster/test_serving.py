@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from cluster import hot
+from cluster.api.service import Answered, Question
 from cluster.home import Home
+from cluster.hot import Hot
 from cluster.learner import Learner
 from cluster.materials import Materials
 from cluster.messages import Trained, VectorRef
-from cluster.serving import COMPOSED_KEPT, Predictor
+from cluster.serving import Predictor
 from tacl.compose.arithmetic import composed
 from tacl.errors import BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
 from tests import tiny
@@ -64,12 +67,103 @@ def test_users_of_one_predictor_have_their_own_models(scene) -> None:
     assert predictor.predict(models[0], inputs) == first  # after another model was asked
 
 
-def test_many_models_do_not_pile_up(scene) -> None:
+def test_questions_of_many_users_are_answered_together(scene) -> None:
+    """Also beside one that is wrong, models that are asked often, and the plain base."""
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(3, task=1)
+    models = [
+        tiny.composition((1.0, one)),
+        tiny.composition((1.0, one), (c := -0.5, two)),
+        tiny.composition((0.3, two)),
+        tiny.composition((1.0, one)),
+    ]
+    questions = [Question(model, inputs[: 1 + n % 3]) for n, model in enumerate(models)]
+    questions.insert(2, Question(models[0], [b"no picture"]))
+    questions.append(Question(tiny.composition((c, one)), inputs, beside_base=True))
+    alone = [found for q in questions for found in Predictor.answer(predictor, [q])]
+    for _ in range(hot.OFTEN):
+        together = predictor.answer(questions)
+        assert isinstance(together[2], BadSample)
+        for mine, own in zip(together, alone, strict=True):
+            if isinstance(mine, Answered):
+                assert isinstance(own, Answered)
+                _require_close(mine.answers, own.answers)
+                _require_close(mine.base or [], own.base or [])
+    last = together[-1]
+    assert isinstance(last, Answered)
+    assert last.base is not None
+    assert last.base != last.answers
+
+
+def _require_close(found: list, expected: list) -> None:
+    for one, other in zip(found, expected, strict=True):
+        for task in other:
+            shares = dict(other[task])
+            assert {name: pytest.approx(p, abs=1e-5) for name, p in one[task]} == shares
+
+
+def test_the_base_beside_is_the_base(scene) -> None:
+    home, (one, _), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    (found,) = predictor.answer([Question(tiny.composition((1.0, one)), inputs, beside_base=True)])
+    materials = Materials(home, home.settings().base)
+    features_ND = materials.features([materials.backbone.prepare(raw) for raw in inputs])
+    head = materials.head(one.head_blob)
+    expected_NC = head.logits(features_ND).softmax(-1)
+    for row, ranked in enumerate(found.base):
+        for name, share in ranked["task1"]:
+            where = head.classes.index(name)
+            assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
+
+
+def test_one_list_over_the_classes_of_all_tasks(scene) -> None:
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(1, task=1)
-    for coefficient in range(2 * COMPOSED_KEPT):
-        predictor.predict(tiny.composition((1.0, one), (coefficient / 10 + 0.1, two)), inputs)
-    assert len(predictor._composed) == COMPOSED_KEPT
+    model = tiny.composition((1.0, one), (1.0, two))
+    (found,) = predictor.answer([Question(model, inputs, union=True)])
+    (ranked,) = (answer["union"] for answer in found.answers)
+    assert {name.split("/")[0] for name, _ in ranked} == {"task1", "task2"}
+    assert sum(share for _, share in ranked) == pytest.approx(1)
+
+
+def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:
+    home, (one, _), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    (found,) = predictor.answer(
+        [Question(tiny.composition((2.0, one)), inputs, way="materialized")]
+    )
+    materials = Materials(home, home.settings().base)
+    encoder, tau = materials.backbone.encoder, materials.vector(one).to_params()
+    with torch.no_grad():
+        for name, value in encoder.named_parameters():
+            value.add_(tau.get(name, torch.zeros(())), alpha=2.0)
+    items = [materials.backbone.prepare(raw) for raw in inputs]
+    head = materials.head(one.head_blob)
+    expected_NC = head.logits(materials.features(items)).softmax(-1)
+    for row, answer in enumerate(found.answers):
+        for name, share in answer["task1"]:
+            where = head.classes.index(name)
+            assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
+
+
+def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
+    kept = Hot(most=3 * 40)
+    made: list[str] = []
+
+    def ask(name: str, times: int) -> bool:
+        def compose() -> dict[str, torch.Tensor]:
+            made.append(name)
+            return {"block": torch.zeros(10)}
+
+        return [kept.asked(name, compose) for _ in range(times)][-1]
+
+    assert not ask("once", 1)
+    for name in "abc":
+        assert ask(name, 4)
+    assert not ask("d", 7)  # as hot as the others: it does not push them out
+    assert ask("d", 1)  # twice as often
+    assert len(kept.kept) == 3
+    assert made.count("d") == 1
 
 
 def test_one_task_of_the_composition_can_be_asked(scene) -> None:

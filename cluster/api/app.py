@@ -1,0 +1,137 @@
+"""The application: routes, errors as answers, limits, and a line of JSON for every request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.responses import Response
+
+from cluster import page
+from cluster.api import events, models, predict, tasks
+from cluster.api.limits import Bounded, without_paths
+from cluster.api.service import Service
+from cluster.api.wire import Problem
+from cluster.errors import http_status
+from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError
+
+LOG = logging.getLogger("tacl.http")
+STATUSES = {
+    400: "The body cannot be read.",
+    401: "No token, or an unknown one.",
+    403: "The role does not allow it.",
+    404: "Not there, or not to be known of.",
+    409: "Contradicts what is there now.",
+    410: "Was erased.",
+    413: "Too large.",
+    422: "Cannot be used as given; the message says why.",
+    500: "A defect, or work that failed.",
+    503: "Overloaded or not running; Retry-After says when to try again.",
+    504: "Not within the deadline.",
+}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem, "description": text} for code, text in STATUSES.items()
+}
+RETRY = (ClusterNotRunning, Overloaded)
+
+Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
+
+
+def create_app(service: Service, *, open_to_all: bool, observe: Observe | None = None) -> FastAPI:
+    """`open_to_all`: no tokens are asked for; only for a server on the loopback interface."""
+    app = FastAPI(
+        title="TACL",
+        version="1",
+        description="Tasks become vectors; models are recipes of vectors; models are asked.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        responses=PROBLEMS,
+    )
+    app.state.service, app.state.open = service, open_to_all
+    for group in (tasks, models, predict, events):
+        app.include_router(group.ROUTER, prefix="/v1")
+    app.add_middleware(Bounded)
+    app.middleware("http")(_Told(observe or (lambda *facts: None)))
+    app.exception_handler(TaclError)(_refused)
+    app.exception_handler(RequestValidationError)(_misread)
+    app.exception_handler(HTTPException)(_unrouted)
+
+    @app.get("/v1/health", tags=["service"], responses={})
+    async def health() -> dict[str, str]:
+        """This process answers."""
+        return {"status": "ok"}
+
+    @app.get("/v1/ready", tags=["service"])
+    async def ready() -> dict[str, str]:
+        """The cluster answers too."""
+        await service.ask("cluster")
+        return {"status": "ready"}
+
+    page.serve(app)
+    return app
+
+
+class _Told:
+    """Gives every request an id, measures it, and writes one line of it."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+
+    async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+        request.state.request_id, started = uuid.uuid4().hex, time.perf_counter()
+        try:
+            response = await call_next(request)
+        except TaclError as error:  # raised while the body was being read
+            response = await _refused(request, error)
+        except Exception:
+            LOG.exception(json.dumps({"request_id": request.state.request_id}))
+            response = _problem(
+                request, 500, "Defect", "a defect; the log has it by its request id"
+            )
+        response.headers["x-request-id"] = request.state.request_id
+        self._tell(request, response.status_code, time.perf_counter() - started)
+        return response
+
+    def _tell(self, request: Request, status: int, seconds: float) -> None:
+        route = getattr(request.scope.get("route"), "path", "none")  # a template: a closed set
+        self._observe(route, request.method, status, seconds)
+        facts = {"request_id": request.state.request_id, "method": request.method, "route": route}
+        facts |= {"status": status, "seconds": round(seconds, 4)}
+        facts |= {"user": getattr(request.state, "user", None)}
+        LOG.info(json.dumps(facts))
+
+
+def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
+    body = {"error": error, "message": without_paths(message)}
+    return JSONResponse(body | {"request_id": request.state.request_id}, status)
+
+
+async def _refused(request: Request, error: TaclError) -> JSONResponse:
+    answer = _problem(request, http_status(error), type(error).__name__, str(error))
+    if isinstance(error, RETRY):
+        answer.headers["retry-after"] = "1"
+    if isinstance(error, NotAuthenticated):
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer
+
+
+async def _misread(request: Request, error: RequestValidationError) -> JSONResponse:
+    wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+    return _problem(request, 422, "BadConfig", wrong)
+
+
+async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
+    kind = {400: "BadConfig", 413: "TooLarge"}.get(error.status_code, "NoRoute")
+    answer = _problem(request, error.status_code, kind, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer

@@ -1,0 +1,37 @@
+"""What every route needs: the service, with answers that tell no path, and ids of requests."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request
+
+from cluster.api.access import Caller
+from cluster.api.limits import without_paths
+from cluster.api.service import Service
+
+
+def _service(request: Request) -> Service:
+    return request.app.state.service
+
+
+Cluster = Annotated[Service, Depends(_service)]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="idempotency-key",
+        max_length=100,
+        description="The same key gives the same answer; nothing is done twice.",
+    ),
+]
+
+
+async def tell(service: Service, method: str, *arguments: object) -> Any:
+    """The coordinator's answer, without paths of the server."""
+    return without_paths(await service.ask(method, *arguments))
+
+
+def request_id(caller: Caller, key: str | None) -> str:
+    """Ids of different people never meet."""
+    return f"{caller.name}:{key}" if key else uuid.uuid4().hex

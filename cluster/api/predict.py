@@ -1,0 +1,96 @@
+"""Asking a model: texts or pictures, several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, File, Form, UploadFile
+
+from cluster.api import limits
+from cluster.api.access import Asking, Caller
+from cluster.api.asking import Cluster, tell
+from cluster.api.service import Question, Service
+from cluster.api.wire import Answer, Ask, Input, Name
+from tacl.errors import Inexact, TooLarge, TooLate
+
+ROUTER = APIRouter(tags=["predictions"])
+
+
+@ROUTER.post("/predict")
+async def predict(body: Ask, caller: Asking, service: Cluster) -> Answer:
+    """Probabilities of the classes, from the user's model as it is now."""
+    inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
+    return await _answer(body, inputs, caller, service)
+
+
+@ROUTER.post("/predict/files")
+async def predict_files(
+    caller: Asking,
+    service: Cluster,
+    files: Annotated[list[UploadFile], File(description="Picture files.")],
+    user: Annotated[Name | None, Form()] = None,
+) -> Answer:
+    """The same for picture files."""
+    if len(files) > limits.INPUTS:
+        raise TooLarge(f"{len(files)} files; at most {limits.INPUTS} at once")
+    inputs = []
+    for place, file in enumerate(files):
+        raw = await file.read(limits.IMAGE_BYTES + 1)
+        inputs.append(limits.image(raw, f"file {place}"))
+    body = Ask.model_construct(user=user)
+    return await _answer(body, inputs, caller, service)
+
+
+def _raw(one: Input, place: int) -> bytes | str:
+    where = f"input {place}"
+    if one.text is not None:
+        return limits.text(one.text, where)
+    return limits.image_of_base64(one.image or "", where)
+
+
+async def _answer(body: Ask, inputs: list[Any], caller: Caller, service: Service) -> Answer:
+    user, started = caller.user(body.user), time.perf_counter()
+    try:
+        async with asyncio.timeout(body.seconds):
+            model = await service.ask("composition", user)
+            measured = await _measured(service, user, body) if body.way != "linearized" else None
+            found = await service.predict(
+                Question(
+                    model,
+                    inputs,
+                    body.tasks,
+                    body.classes == "union",
+                    body.way,
+                    body.beside_base,
+                )
+            )
+    except TimeoutError as error:
+        raise TooLate(
+            f"no answer within {body.seconds:g} s; ask for less or wait longer"
+        ) from error
+    return Answer(
+        user=user,
+        digest=model.digest,
+        way=body.way,
+        answers=found.answers,
+        base=found.base,
+        measured=measured,
+        seconds=time.perf_counter() - started,
+    )
+
+
+async def _measured(service: Service, user: str, body: Ask) -> dict[str, Any]:
+    """What the approximation costs: measured, shown and accepted before it may answer."""
+    run_id = await service.ask("evaluate", user, True)
+    result = await tell(service, "result", run_id)
+    if result is None:
+        raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")
+    if not body.accept:
+        lost = {
+            task: f"{row['composed']:.3f} exactly, {row['materialized']:.3f} materialized"
+            for task, row in result["per_task"].items()
+        }
+        raise Inexact(f"the materialized model is an approximation: {lost}; send `accept: true`")
+    return result["per_task"]
