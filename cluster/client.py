@@ -14,7 +14,9 @@ Ray is imported when a cluster is used, torch never. Whatever goes wrong is rais
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
+import secrets
 import sys
 import time
 import uuid
@@ -40,6 +42,7 @@ from tacl.errors import (
 if TYPE_CHECKING:
     from cluster.doctor import Check
     from cluster.ingest import Ingested
+    from cluster.over_http import OverHttp
     from cluster.reading import Data
 
 OWED = ("queued", "training", "running")  # of tasks and of other work
@@ -58,7 +61,10 @@ class Client:
     """One home and the cluster that serves it.
 
     Args:
-        home: the directory of the installation; default `default_home()`.
+        home: the directory of the installation, default `default_home()`; or the http:// address
+            of its server, whose token is `token` or $TACL_TOKEN. There the models of whoever holds
+            the token are asked, data sets are files to upload, and what belongs to the machine of
+            the home (up, down, import, export ...) is refused.
         coordinator, predictor: objects with the methods of the cluster's own, in their place.
         user: who asks, and sees their own private tasks; default the user of this process.
     """
@@ -69,7 +75,15 @@ class Client:
         coordinator: object | None = None,
         predictor: object | None = None,
         user: str | None = None,
+        token: str | None = None,
     ) -> None:
+        self._server: OverHttp | None = None
+        if isinstance(home, str) and home.startswith(("http://", "https://")):
+            from cluster.over_http import OverHttp
+
+            coordinator, home = OverHttp(home, token), None
+        if type(coordinator).__name__ == "OverHttp":
+            self._server = coordinator  # pyright: ignore[reportAttributeAccessIssue]
         self.home = Home((Path(home).expanduser() if home else default_home()).resolve())
         self._coordinator, self._predictor = coordinator, predictor
         self.user = user or getpass.getuser()
@@ -133,6 +147,43 @@ class Client:
         """Delete files that nothing refers to: {blobs, bytes, others}, how many there were."""
         return self._ask("collect", dry_run)
 
+    # -- serving
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8300,
+        predictors: int = 1,
+        cpus: float = 1.0,
+        open_to_all: bool = False,
+    ) -> dict[str, Any]:
+        """Serve the HTTP API of this home's cluster: {url, open_to_all}. BadConfig, see
+        `cluster.serving_app.start`."""
+        from cluster.serving_app import start
+
+        url = start(self.home, host, port, predictors, cpus, open_to_all)
+        return {"url": url, "open_to_all": open_to_all}
+
+    def stop_serving(self) -> None:
+        """What is being answered is answered first; harmless when nothing is served."""
+        from cluster.serving_app import stop
+
+        stop(self.home)
+
+    def issue_token(self, user: str, role: str = "user") -> dict[str, Any]:
+        """A new token for a user, which is kept nowhere: {user, role, token}."""
+        token = secrets.token_urlsafe(32)
+        hashed = hashlib.sha256(token.encode()).hexdigest()
+        return self._ask("issue_token", user, role, hashed, _new_id()) | {"token": token}
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """{user, role, created, token: the start of its hash}."""
+        return self._ask("tokens")
+
+    def revoke_tokens(self, user: str) -> dict[str, Any]:
+        """All of a user's: {user, revoked}. Raises UnknownUser."""
+        return self._ask("revoke_tokens", user)
+
     # -- tasks
 
     def submit(
@@ -168,6 +219,10 @@ class Client:
         """
         chosen, prompts = _options(options), _checked_templates(templates)
         checked_name(name)
+        if self._server is not None:
+            how = {"owner": owner, "input_column": input_column, "label_column": label_column}
+            how |= {"classes": classes, "templates": templates, "vector": vector}
+            return self._server.upload(name, _file(data, how), private, chosen, request_id)
         if request_id is None:
             self._require_free(name)
         from cluster.ingest import ingest
@@ -417,8 +472,10 @@ class Client:
         DataNotFound, BadSample, UnknownTask.
         """
         modality = self._modality()
-        composition = self.composition(user)
         raw = [_raw(one, modality) for one in inputs]
+        if self._server is not None:
+            return self._server.ask(user, raw, tasks)
+        composition = self.composition(user)
         answers = self._predict(composition, raw, tasks)
         return {"user": user, "digest": composition.digest, "answers": answers}
 
@@ -439,6 +496,8 @@ class Client:
         return predict(self.home, *arguments)
 
     def _modality(self) -> Modality:
+        if self._server is not None:
+            return self.status()["base"]["modality"]
         settings = self.home.settings()
         if settings is None:
             raise ClusterNotRunning(f"{self.home.path} is no home yet; run `tacl up` first")
@@ -486,6 +545,16 @@ def _options(chosen: dict[str, Any]) -> Options:
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise BadConfig(f"options that are not possible: {wrong}") from error
+
+
+def _file(data: Data, how: dict[str, Any]) -> Path:
+    """What can be uploaded. BadConfig for what a server decides by itself."""
+    if given := [name for name, value in how.items() if value]:
+        raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
+    path = Path(data).expanduser() if isinstance(data, str | Path) else None
+    if path is None or not path.is_file():
+        raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
+    return path
 
 
 def _new_id() -> str:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from jobs.verb import app
-from jobs.verbs import cluster, tasks, models, interchange, embedded  # in the order of the help page
+from jobs.verbs import cluster, tasks, models, interchange  # in the order of the help page
+from jobs.verbs import users, embedded
 
-__all__ = ["app", "cluster", "embedded", "interchange", "main", "models", "tasks"]
+__all__ = ["app", "cluster", "embedded", "interchange", "main", "models", "tasks", "users"]
 
 
 def main() -> None:

@@ -193,6 +193,13 @@ def aliases(found: dict[str, Any], name: str = "") -> RenderableType:
     return Group(now, Text(), history)
 
 
+def tokens(found: list[dict[str, Any]]) -> RenderableType:
+    made = table("user", "role", "since", "token")
+    for one in found:
+        made.add_row(one["user"], one["role"], when(one["created"]), f"sha256 {one['token']}...")
+    return made if found else Text("nobody has a token; make one: tacl users issue NAME")
+
+
 def logs(found: list[dict[str, Any]]) -> RenderableType:
     made = table("when", "what", "")
     for one in found:

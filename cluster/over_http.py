@@ -1,0 +1,182 @@
+"""A cluster spoken to over HTTP: the methods of the coordinator and predictor, as requests.
+
+`cluster.client.Client` puts this in their place, so that a program is the same for both. What the
+server refuses is raised as the class that it was there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from cluster.messages import ANY, Composition, Options, RecipeTerm, Submitted
+from tacl import errors
+from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError
+
+SECONDS = 120.0  # an upload is checked row by row before it is answered
+
+
+class OverHttp:
+    """One server and one token, by default $TACL_TOKEN. `http` takes the place of the network."""
+
+    def __init__(
+        self, url: str, token: str | None = None, http: httpx2.Client | None = None
+    ) -> None:
+        self._url = url.rstrip("/")
+        token = token or os.environ.get("TACL_TOKEN")
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._http = http or httpx2.Client(base_url=self._url, timeout=SECONDS)
+
+    # -- tasks
+
+    def upload(
+        self, name: str, data: Path, private: bool, options: Options, request_id: str | None
+    ) -> Submitted:
+        fields = {"name": name, "private": str(private).lower()}
+        fields["options"] = options.model_dump_json(exclude_unset=True)
+        key = {"idempotency-key": request_id} if request_id else {}
+        with data.open("rb") as stream:
+            found = self._call(
+                "POST", "tasks", data=fields, files={"file": (data.name, stream)}, headers=key
+            )
+        return Submitted(**found)
+
+    def status(self, viewer: object = None) -> dict[str, Any]:
+        return self._call("GET", "status")
+
+    def cluster(self) -> dict[str, Any]:
+        return self.status()["room"]
+
+    def task(self, name: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("GET", f"tasks/{name}")
+
+    def logs(self, name: str, viewer: object = None) -> list[dict[str, Any]]:
+        return self._call("GET", f"tasks/{name}/events")
+
+    def retry(self, name: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("POST", f"tasks/{name}/retry")
+
+    def cancel(self, name: str, request_id: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("POST", f"tasks/{name}/cancel", key=request_id)
+
+    # -- vectors
+
+    def vectors(self, name: str | None = None, viewer: object = None) -> list[dict[str, Any]]:
+        if name is not None:
+            self.task(name)  # says what is there when it is not
+        found = self._call("GET", "vectors")
+        return [one for one in found if name in (None, one["task"])]
+
+    def aliases(self, name: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("GET", f"tasks/{name}/aliases")
+
+    def move_alias(
+        self,
+        task: str,
+        name: str,
+        version: int,
+        expected: int | None,
+        request_id: str,
+        viewer: object = None,
+    ) -> dict[str, Any]:
+        if expected == ANY:
+            expected = self.aliases(task)["aliases"].get(name)
+        body = {"version": version, "expected": expected}
+        return self._call("PUT", f"tasks/{task}/aliases/{name}", body, key=request_id)
+
+    def interference(self, viewer: object = None) -> dict[str, Any]:
+        return self._call("GET", "interference")
+
+    # -- models
+
+    def users(self, viewer: object = None) -> list[dict[str, Any]]:
+        return self._call("GET", "compositions")
+
+    def compose(
+        self, user: str, terms: list[str], request_id: str, viewer: object = None
+    ) -> Composition:
+        body = {"user": user, "terms": terms}
+        return _composition(self._call("POST", "compositions", body, key=request_id))
+
+    def update_composition(self, user: str, request_id: str, viewer: object = None) -> Composition:
+        return _composition(self._call("POST", f"compositions/{user}/update", key=request_id))
+
+    def composition(self, user: str) -> Composition:
+        return _composition(self._call("GET", f"compositions/{user}"))
+
+    def evaluate(self, user: str, materialized: bool = False) -> str:
+        """What to ask `result` with: asking again is how a server tells of an evaluation."""
+        path = f"compositions/{user}/evaluation?materialized={str(materialized).lower()}"
+        self._call("POST", path)
+        return path
+
+    def run(self, run_id: str, viewer: object = None) -> dict[str, Any]:
+        return {"run_id": run_id, "state": "running", "kind": "evaluate", "about": "evaluating"}
+
+    def result(self, run_id: str) -> dict[str, Any] | None:
+        return self._call("POST", run_id)["result"]
+
+    def evaluations(self, user: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("GET", f"accuracy?user={user}")
+
+    def ask(
+        self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
+    ) -> dict[str, Any]:
+        """{user, digest, answers} of the user's model as it is when the question arrives."""
+        wire = [
+            {"text": one} if isinstance(one, str) else {"image": base64.b64encode(one).decode()}
+            for one in inputs
+        ]
+        found = self._call("POST", "predict", {"user": user, "inputs": wire, "tasks": tasks})
+        answers = [
+            {task: [(name, share) for name, share in ranked] for task, ranked in one.items()}
+            for one in found["answers"]
+        ]
+        return {"user": found["user"], "digest": found["digest"], "answers": answers}
+
+    # -- inside
+
+    def __getattr__(self, method: str) -> Any:
+        raise NotAllowed(f"{method} is not there over HTTP; do it where the home is")
+
+    def _call(
+        self, method: str, path: str, body: Any = None, key: str | None = None, **more: Any
+    ) -> Any:
+        headers = self._headers | more.pop("headers", {})
+        if key is not None:
+            headers = headers | {"idempotency-key": key}
+        if body is not None:
+            more["json"] = body
+        try:
+            answer = self._http.request(method, f"/v1/{path}", headers=headers, **more)
+        except httpx2.HTTPError as error:
+            raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+        if not answer.is_success:
+            raise _raised(answer)
+        return answer.json()
+
+
+def _composition(found: dict[str, Any]) -> Composition:
+    parts = ("digest", "user", "method")
+    terms = tuple(RecipeTerm(**term) for term in found["recipe"])
+    return Composition(**{part: found[part] for part in parts}, terms=terms)
+
+
+def _raised(answer: httpx2.Response) -> TaclError:
+    """As the class that the server raised."""
+    try:
+        body = answer.json()
+        cls = getattr(errors, body["error"], None)
+        message = body["message"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")
+    known = isinstance(cls, type) and issubclass(cls, TaclError)
+    if not known:
+        return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)
+    return cls(message)
