@@ -61,11 +61,13 @@ class Blobs:
     def put(self, data: Path | bytes) -> str:
         """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
         digest, size = _measure(data)
-        if not self._has(digest, size):
+        if self._has(digest, size):
             if self._local:
-                self._put_local(digest, data)
-            else:
-                self._put_remote(digest, size, data)
+                os.utime(self._place(digest))  # young again: no garbage while somebody wants it
+        elif self._local:
+            self._put_local(digest, data)
+        else:
+            self._put_remote(digest, size, data)
         return digest
 
     def open(self, digest: str) -> BinaryIO:
@@ -119,6 +121,10 @@ class Blobs:
         for file in found:
             if file.is_file and _is_digest(file.base_name):
                 yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
+
+    def halves(self) -> Iterator[Path]:
+        """What processes left that died while they wrote here."""
+        return Path(self._root).glob("*/.*") if self._local else iter(())
 
     def remove(self, digest: str) -> None:
         """Delete it, here and in the cache; harmless when it is not there."""

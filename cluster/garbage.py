@@ -1,7 +1,8 @@
 """Files that nothing refers to: which they are, and deleting them.
 
 What is stored and not yet in the registry belongs to a submission or a run that is under way, so
-only what is older than GRACE is garbage.
+only what is older than GRACE is garbage. (In a bucket the age is that of the first upload: there a
+file that is stored again after a day may go before it is referred to, which is then said.)
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def collect(home: Home, registry: Registry, owed: Collection[str], dry_run: bool
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
     garbage = unreferenced(blobs.stored(), needed, now)
     stale = [run_id for run_id in runs(home.checkpoints) if run_id not in owed]
-    kept = list(_old_files(home.path / "cache", now))
+    files = (*blobs.halves(), *_files(home.path / "cache"))  # what can be made again
+    kept = [path for path in files if now - path.stat().st_mtime > GRACE]
     size = sum(blob.size for blob in garbage) + sum(path.stat().st_size for path in kept)
     if not dry_run:
         for blob in garbage:
@@ -51,11 +53,6 @@ def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
         blobs.remove(digest)
     for path in _files(home.path / "cache" / "tangents") if gone else ():
         path.unlink(missing_ok=True)
-
-
-def _old_files(folder: Path, now: float) -> Iterator[Path]:
-    """What lies in a cache can be made again."""
-    return (path for path in _files(folder) if now - path.stat().st_mtime > GRACE)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -228,13 +228,20 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     stray, fresh = blobs.put(b"of nobody"), blobs.put(b"of a submission under way")
     for digest in needed | {stray}:
         os.utime(blobs.local_path(digest), (long_ago, long_ago))
+    again = blobs.put(b"stored by an attempt that died")
+    os.utime(blobs.local_path(again), (long_ago, long_ago))
+    blobs.put(b"stored by an attempt that died")  # and by the next one, which will publish it
+    half = blobs.local_path(stray).with_name(f".{stray}.half")
+    half.write_bytes(b"hal")
+    os.utime(half, (long_ago, long_ago))
     kept = scene.home.path / "cache" / "tangents" / "x"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"123")
     os.utime(kept, (long_ago, long_ago))
-    expected = {"blobs": 1, "bytes": len(b"of nobody") + 3, "others": 1}
+    expected = {"blobs": 1, "bytes": len(b"of nobody") + 6, "others": 2}
     assert scene.coordinator.collect(dry_run=True) == expected
     assert stray in on_disk(scene)
     assert scene.coordinator.collect() == expected
-    assert on_disk(scene) == needed | {fresh}
+    assert on_disk(scene) == needed | {fresh, again}
+    assert not half.exists()
     assert scene.coordinator.collect() == {"blobs": 0, "bytes": 0, "others": 0}
