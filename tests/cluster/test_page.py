@@ -10,6 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from cluster import page as assets
+from tests.cluster.api_scene import scene
 from tests.needs import need
 
 FLAGS = (
@@ -84,26 +87,27 @@ class FakeApi:
             found = {"vectors": vectors, "on": names, "relative": relative}
             return found | {"findings": self.findings}
 
-        @app.get("/v1/users/{user}/evaluations")
-        def evaluations(user: str) -> Any:
+        @app.get("/v1/accuracy")
+        def accuracy(user: str | None = None) -> Any:
             return {"tasks": [task["name"] for task in self.tasks], "rows": self.rows}
 
-        @app.post("/v1/users/{user}/evaluations")
+        @app.post("/v1/compositions/{user}/evaluation")
         def evaluate(user: str) -> Any:
             self.asked.append(("evaluate", user))
-            return {}
+            return {"run_id": "r", "result": {} if len(self.asked) > 2 else None}
 
         @app.post("/v1/compositions")
         async def compose(request: Request) -> Any:
             self.asked.append(("compose", await request.json()))
-            return {"digest": "ab12" * 16}
+            return {"user": "me", "digest": "ab12" * 16}
 
         @app.post("/v1/predict")
         async def predict(request: Request) -> Any:
             self.asked.append(("predict", await request.json()))
             answer = {"digits": [["zero", 0.75], ["nine", 0.25]]}
             base = {"digits": [["nine", 0.6], ["zero", 0.4]]}
-            return {"digest": "ab12" * 16, "answers": [answer], "base": [base]}
+            found = {"user": "me", "digest": "ab12" * 16}
+            return found | {"answers": [answer], "base": [base]}
 
         @app.post("/v1/tasks")
         async def submit(file: UploadFile, name: str = Form()) -> Any:
@@ -136,28 +140,37 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
-def api() -> Iterator[FakeApi]:
-    api = FakeApi()
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The address of the app on a port of its own."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    config = uvicorn.Config(api.app, port=port, log_level="warning", timeout_graceful_shutdown=0)
+    config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=0)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.02)
-    api.url = f"http://127.0.0.1:{port}/"
-    yield api
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{port}/"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    api = FakeApi()
+    with serving(api.app) as api.url:
+        yield api
 
 
 class Seen:
     """A tab, what it loaded, and what went wrong in it."""
 
-    def __init__(self, chromium: Any, api: FakeApi, **options: Any) -> None:
+    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+        self.url = url
         self.context = chromium.new_context(**options)
         self.page = self.context.new_page()
         self.page.set_default_timeout(15000)
@@ -165,7 +178,13 @@ class Seen:
         self.errors: list[str] = []
         self.page.on("request", lambda request: self.urls.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.goto(api.url)
+        self.page.goto(url)
+
+    def close(self) -> None:
+        """Nothing went wrong in it, and nothing came from elsewhere."""
+        self.context.close()
+        assert self.errors == []
+        assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
 
 
 @pytest.fixture
@@ -173,16 +192,12 @@ def open_page(chromium: Any, api: FakeApi) -> Iterator[Any]:
     opened: list[Seen] = []
 
     def open_it(**options: Any) -> Any:
-        opened.append(Seen(chromium, api, **options))
+        opened.append(Seen(chromium, api.url, **options))
         return opened[-1].page
 
-    open_it.seen = opened  # type: ignore[attr-defined]
     yield open_it
     for one in opened:
-        one.context.close()
-        assert one.errors == []
-        own = api.url
-        assert [u for u in one.urls if not u.startswith((own, "blob:", "data:"))] == []
+        one.close()
 
 
 def says(page: Any, selector: str, words: str) -> None:
@@ -219,8 +234,9 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.ready("digits", "signs")
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
     api.rows = [
-        {"terms": ["+digits@v1"], "at": 1e9, "accuracies": {"digits": 0.9}},
+        {"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}},
         {
+            "label": "",
             "terms": ["+digits@v1", "+signs@v1"],
             "at": 2e9,
             "accuracies": {"digits": 0.8, "signs": 0.6},
@@ -237,9 +253,6 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
         *("90.0", "", "90.0"),
         *("80.0", "60.0", "70.0"),
     ]
-    page.get_by_role("button", name="Measure the model below").click()
-    says(page, "#accuracy .told", "being measured")
-    assert api.asked == [("evaluate", "me")]
 
 
 def finding(first: str, second: str, message: str) -> dict[str, Any]:
@@ -267,7 +280,11 @@ def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
     page.locator("#compose .use").focus()
     keys.press("Enter")
     says(page, "#compose .told", "ab12ab12ab12")
-    assert api.asked == [("compose", {"user": "me", "terms": ["+0.9*digits", "-signs"]})]
+    page.get_by_role("button", name="Measure it on test rows").click()
+    says(page, "#compose .told", "being measured")
+    says(page, "#compose .told", "was measured")
+    recipe = {"user": None, "terms": ["+0.9*digits", "-signs"]}
+    assert api.asked == [("compose", recipe), ("evaluate", "me"), ("evaluate", "me")]
 
 
 def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:
@@ -356,7 +373,7 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     """Nothing is wider than the screen; what is wide scrolls inside itself."""
     names = [f"a-task-with-a-long-name-{i}" for i in range(8)]
     api.ready(*names)
-    api.rows = [{"terms": names, "at": 1e9, "accuracies": dict.fromkeys(names, 0.9)}]
+    api.rows = [{"terms": names, "label": "", "at": 1e9, "accuracies": dict.fromkeys(names, 0.9)}]
     page = open_page(viewport={"width": 360, "height": 740}, has_touch=True)
     page.locator("#heat .main-svg").first.wait_for()
     page.locator("#accuracy table").wait_for()
@@ -371,6 +388,44 @@ def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:
     page.context.set_offline(True)
     page.evaluate("document.dispatchEvent(new CustomEvent('composed'))")
     says(page, "#link.lost", "does not answer")
+
+
+# -- with the real routes and the real coordinator
+
+
+def test_a_visit(chromium: Any, tmp_path: Path) -> None:
+    """Sign in, submit, watch, compose, measure, ask."""
+    app, service = scene(tmp_path / "home", ann="submitter")
+    rows = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
+    csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": "\n".join(rows).encode()}
+    with serving(app) as url:
+        seen = Seen(chromium, url)
+        page = seen.page
+        page.locator("#sign-in input").fill("token of ann")
+        page.locator("#sign-in button").click()
+        says(page, ".empty", "No task yet")
+        page.get_by_text("Submit a task").click()
+        for name in ("letters", "x/y"):
+            page.locator("#submit input[name=name]").fill(name)
+            page.locator("#submit input[type=file]").set_input_files(csv)
+            page.locator("#submit button").click()
+            if name == "letters":
+                says(page, "#submit .told", "letters is queued")
+        assert page.locator("#submit input:invalid").count() == 1  # a name with a slash
+        says(page, "#task-letters", "50.0 → 90.0 %")
+        page.locator("#heat .main-svg").first.wait_for()
+        page.get_by_role("button", name="Pick all").click()
+        page.get_by_role("button", name="Use this model").click()
+        says(page, "#compose .told", "This is ann’s model now")
+        page.get_by_role("button", name="Measure it on test rows").click()
+        says(page, "#accuracy tbody", "88.0")
+        page.locator("#try textarea").fill("Is it a letter?")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        says(page, "#try .beside", "0.75")
+        seen.close()
+    (question,) = service.questions
+    assert question.inputs == ["Is it a letter?"]
+    assert [str(term.vector.task) for term in question.model.terms] == ["letters"]
 
 
 # -- the files

@@ -33,10 +33,12 @@ const post = (path, body) => ask(path, {
 
 export const status = () => ask("status");
 export const interference = () => ask("interference");
-export const evaluations = (user) => ask(`users/${encodeURIComponent(user)}/evaluations`);
-export const evaluate = (user) => post(`users/${encodeURIComponent(user)}/evaluations`, {});
-export const compose = (user, terms) => post("compositions", { user, terms });
-export const predict = (user, input) => post("predict", { user, inputs: [input], beside_base: true });
+// A user that is not named is whoever asks.
+export const accuracy = (user) => ask(`accuracy${user ? `?user=${encodeURIComponent(user)}` : ""}`);
+export const evaluate = (user) => post(`compositions/${encodeURIComponent(user)}/evaluation`, {});
+export const compose = (user, terms) => post("compositions", { user: user || null, terms });
+export const predict = (user, input) =>
+  post("predict", { user: user || null, inputs: [input], beside_base: true });
 
 export function submit(name, file) {
   const form = new FormData();

@@ -62,8 +62,8 @@ onSubmit(form, async () => {
   $(".answers", section).replaceChildren(...Object.keys(answer).map((task) =>
     el("div", { className: "answer" },
       el("h3", {}, task),
-      el("div", { className: "beside" }, side(`${user()}’s model`, answer[task]), side("the base alone", base[task])))));
-  return `answered by ${found.digest.slice(0, 12)}`;
+      el("div", { className: "beside" }, side(`${found.user}’s model`, answer[task]), side("the base alone", base[task])))));
+  return `Answered by the model ${found.digest.slice(0, 12)}.`;
 });
 
 function side(who, ranked) {

@@ -1,13 +1,13 @@
 // A model out of any of the vectors: pick, sign, coefficient; what they do to each other at once.
 
 import * as api from "./api.js";
-import { $, el, onSubmit } from "./dom.js";
+import { $, el, onSubmit, told, work } from "./dom.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // task -> { on, sign, size }
 let matrix = { vectors: [], on: [], relative: [], findings: [] };
 
-export const user = () => form.elements.user.value;
+export const user = () => form.elements.user.value.trim();
 
 export function showTerms(tasks) {
   const ready = tasks.filter((task) => task.version);
@@ -89,8 +89,20 @@ function* pairs(names) {
   }
 }
 
+let model = null; // the one composed last
+
 onSubmit(form, async () => {
-  const model = await api.compose(user(), terms());
+  model = await api.compose(user(), terms());
+  $(".measure", form).hidden = false;
   document.dispatchEvent(new CustomEvent("composed"));
-  return `This is ${user()}’s model now: ${model.digest.slice(0, 12)}.`;
+  return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.`;
 });
+
+$(".measure", form).addEventListener("click", () => work(form, $(".measure", form), async () => {
+  while ((await api.evaluate(model.user)).result === null) {
+    told(form, "It is being measured …");
+    await new Promise((done) => setTimeout(done, 1500));
+  }
+  document.dispatchEvent(new CustomEvent("composed"));
+  return "It was measured; see Accuracy above.";
+}));

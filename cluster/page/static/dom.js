@@ -20,20 +20,23 @@ export function told(form, text, kind = "") {
   line.textContent = text;
 }
 
-// Runs a form's work once at a time, and says what went wrong where the person looks.
-export function onSubmit(form, work) {
-  form.addEventListener("submit", async (event) => {
+// Does what a button asks for, once at a time, and says what went wrong where the person looks.
+export async function work(form, button, does) {
+  button.disabled = true;
+  told(form, "…");
+  try {
+    told(form, (await does()) ?? "", "done");
+  } catch (error) {
+    told(form, error.message, "error");
+  } finally {
+    button.disabled = false;
+  }
+}
+
+export function onSubmit(form, does) {
+  form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const button = $("button:not([type=button])", form);
-    button.disabled = true;
-    told(form, "…");
-    try {
-      told(form, (await work(new FormData(form))) ?? "", "done");
-    } catch (error) {
-      told(form, error.message, "error");
-    } finally {
-      button.disabled = false;
-    }
+    work(form, $("button:not([type=button])", form), () => does(new FormData(form)));
   });
 }
 

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import * as ask from "./ask.js";
 import * as compose from "./compose.js";
-import { $, onSubmit } from "./dom.js";
+import { $ } from "./dom.js";
 import * as matrices from "./matrices.js";
 import * as tasks from "./tasks.js";
 
@@ -15,7 +15,9 @@ async function look() {
   ask.reads(found.base.modality);
   tasks.show(found.tasks);
   compose.showTerms(found.tasks);
-  const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + found.work.length;
+  const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
+  if (owed) setTimeout(soon, 3000); // of pairs and evaluations no event tells
+  const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
   if (now === versions) return;
   versions = now;
   compose.know(await matrices.showInterference());
@@ -65,10 +67,6 @@ api.follow(soon, (state) => {
   if (state === "signed out") return signedOut();
   link(state);
   if (state === "live") soon();
-});
-onSubmit($("#accuracy form"), async () => {
-  await api.evaluate(compose.user());
-  return `${compose.user()}’s model is being measured.`;
 });
 $("#compose form").elements.user.addEventListener("change", () => { versions = ""; soon(); });
 document.addEventListener("composed", () => { versions = ""; soon(); });

@@ -6,7 +6,7 @@ import { $, el, percent, table } from "./dom.js";
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
 export async function showAccuracy(user) {
-  const found = await api.evaluations(user);
+  const found = await api.accuracy(user);
   const place = $("#accuracy .scroll");
   if (!found.rows.length) return place.replaceChildren("Nothing has been measured yet.");
   const rows = found.rows.map((row) => {
@@ -24,7 +24,7 @@ export async function showAccuracy(user) {
 function label(row) {
   const time = new Date(1000 * row.at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   const names = row.terms.length > 2 ? `${row.terms[0]} … ${row.terms.at(-1)}` : row.terms.join(" ");
-  return el("span", { title: row.terms.join(" ") }, el("small", {}, time), ` ${names.replaceAll(/@v\d+/g, "")}`);
+  return el("span", { title: row.label }, el("small", {}, time), ` ${names.replaceAll(/@v\d+/g, "")}`);
 }
 
 const mean = (values) => {
