@@ -27,7 +27,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
-from open_clip.tokenizer import SimpleTokenizer
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
@@ -35,6 +34,7 @@ from torch import Tensor
 from tacl.embedded import model as embedded
 from tacl.embedded.captions import captioned
 from tacl.embedded.catalogue import classes, generate, tasks
+from tacl.embedded.words import Words
 
 SHARD = 1024  # pictures that one process renders at a time
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
@@ -93,7 +93,7 @@ class Captions:
     tokens_TCL: Tensor  # every different caption in every template
 
     @classmethod
-    def of(cls, captions: Sequence[str], words: SimpleTokenizer) -> Captions:
+    def of(cls, captions: Sequence[str], words: Words) -> Captions:
         different, rows_N = np.unique(captions, return_inverse=True)
         texts = [[template.format(c) for c in different] for template in TEMPLATES]
         tokens: list[Tensor] = [words(text) for text in texts]
@@ -182,7 +182,7 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
     start, start_cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
-    model, words = embedded.build(), embedded.tokenizer()
+    model, words = embedded.build(), embedded.words()
     model.visual.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
     columns = (
         *Progress.get_default_columns(),

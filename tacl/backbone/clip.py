@@ -46,12 +46,12 @@ def load_embedded(spec: BaseSpec) -> Backbone:
 
 def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
     """The library's model, both towers, and its tokenizer; raises as `load`."""
-    import open_clip
-
     if spec.scheme == "embedded":
         from tacl import embedded
 
         return embedded.load()
+    import open_clip
+
     with _access(spec) as where:
         return _create(spec, where), open_clip.get_tokenizer(_library_name(spec))
 

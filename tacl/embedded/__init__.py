@@ -13,8 +13,8 @@ from tacl.embedded.catalogue import classes, generate, render, tasks
 from tacl.embedded.parquet import write_images, write_parquet
 
 if TYPE_CHECKING:
-    from open_clip.model import CLIP
-    from open_clip.tokenizer import SimpleTokenizer
+    from tacl.embedded.net import EmbeddedNet
+    from tacl.embedded.words import Words
 
 __all__ = [
     "captioned",
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 
-def load() -> tuple[CLIP, SimpleTokenizer]:
-    """The pre-trained open_clip model, float32 and in eval mode, and its tokenizer."""
+def load() -> tuple[EmbeddedNet, Words]:
+    """The pre-trained model, float32 and in eval mode, and its tokenizer."""
     from tacl.embedded import model
 
     return model.load()

@@ -1,21 +1,25 @@
-"""The embedded encoder: a small open_clip model with both towers, built by open_clip's own code.
+"""The embedded encoder: a small open_clip model with both towers.
 
 encoder.json is its open_clip configuration, merges.txt.gz the first 2048 merges of open_clip's
 byte-pair vocabulary (a whole one would be larger than the encoder), encoder.safetensors its float16
-weights and encoder.record.json how they were trained (`python -m jobs.pretrain`).
+weights and encoder.record.json how they were trained (`python -m jobs.pretrain`). It is loaded
+without open_clip (`net.py`, `words.py`), which is asked only for fresh weights.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from open_clip.model import CLIP, set_model_preprocess_cfg
-from open_clip.tokenizer import SimpleTokenizer
-from open_clip.transform import PreprocessCfg
 from safetensors.torch import load_file, save_file
+
+from tacl.embedded.net import EmbeddedNet
+from tacl.embedded.words import Words
+
+if TYPE_CHECKING:
+    from open_clip.model import CLIP
 
 HERE = Path(__file__).parent
 CONFIG, MERGES = HERE / "encoder.json", HERE / "merges.txt.gz"
@@ -35,27 +39,32 @@ def record() -> dict[str, Any]:
     return json.loads(RECORD.read_text())
 
 
-def tokenizer() -> SimpleTokenizer:
-    """open_clip's tokenizer over the small vocabulary: texts -> int64 [N, context_length]."""
-    return SimpleTokenizer(str(MERGES), context_length=config()["text_cfg"]["context_length"])
+def words() -> Words:
+    """The tokenizer: texts -> int64 [N, context_length]."""
+    return Words(MERGES, config()["text_cfg"]["context_length"])
+
+
+def preprocessing() -> dict[str, Any]:
+    """What an input becomes, in open_clip's words."""
+    return {"size": config()["vision_cfg"]["image_size"], "mean": MEAN, "std": STD}
 
 
 def build() -> CLIP:
     """The model with fresh random weights from torch's global generator, float32, training."""
-    model = CLIP(**config())
-    size = config()["vision_cfg"]["image_size"]
-    set_model_preprocess_cfg(model, vars(PreprocessCfg(size=size, mean=MEAN, std=STD)))
-    return model
+    from open_clip.model import CLIP
+
+    return CLIP(**config())
 
 
-def load(weights: Path = WEIGHTS) -> tuple[CLIP, SimpleTokenizer]:
+def load(weights: Path = WEIGHTS) -> tuple[EmbeddedNet, Words]:
     """The pre-trained model, float32 and in eval mode, and its tokenizer."""
-    model = build()
+    model = EmbeddedNet(**config())
     model.load_state_dict(load_file(weights))
-    return model.float().eval(), tokenizer()
+    model.visual.preprocess_cfg = preprocessing()
+    return model.float().eval(), words()
 
 
-def save(model: CLIP, weights: Path) -> None:
+def save(model: CLIP | EmbeddedNet, weights: Path) -> None:
     """Write the weights as float16 safetensors."""
     halves = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     save_file(halves, weights)
@@ -70,8 +79,8 @@ def pixels(images_NHWC: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def zero_shot(
-    model: CLIP,
-    words: SimpleTokenizer,
+    model: EmbeddedNet,
+    words: Words,
     images_NHWC: torch.Tensor,
     labels_N: torch.Tensor,
     classes: tuple[str, ...],

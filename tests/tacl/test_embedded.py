@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +105,8 @@ def test_the_encoder_is_float32_in_eval_mode_with_both_towers(encoder):
     with torch.no_grad():
         images = clip.encode_image(torch.zeros(2, 3, SIZE, SIZE))
         texts = clip.encode_text(words(["a photo of a star.", "forest"]))
-    assert images.shape == texts.shape == (2, clip.visual.output_dim)
-    assert int(words("zebra crossing, 7 Ångström").max()) < clip.vocab_size
+    assert images.shape == texts.shape == (2, model.config()["embed_dim"])
+    assert int(words("zebra crossing, 7 Ångström").max()) < clip.token_embedding.num_embeddings
 
 
 @pytest.mark.parametrize("task", embedded.tasks())
@@ -114,3 +116,34 @@ def test_zero_shot_is_well_above_chance_and_leaves_room(encoder, task):
     images, labels = (torch.from_numpy(x) for x in embedded.generate(task, 200, seed=77))
     accuracy = model.zero_shot(clip, words, images, labels, names)
     assert 1.6 / len(names) < accuracy < 0.75
+
+
+def test_the_encoder_is_what_open_clip_builds_from_its_configuration(encoder):
+    from open_clip.tokenizer import SimpleTokenizer
+
+    net, words = encoder
+    built = model.build().eval()
+    built.load_state_dict(net.state_dict(), strict=True)
+    tokens = SimpleTokenizer(str(model.MERGES), context_length=words.length)
+    texts = [f"a photo of a {c}." for task in embedded.tasks() for c in embedded.classes(task)]
+    texts += [
+        "It's  the 3rd\n Café, naïve &amp; X's 1234",
+        "a " * 40,
+        "",
+        "disestablishment 日本語",
+    ]
+    assert torch.equal(words(texts), tokens(texts))
+    images_NCHW = torch.randn(4, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(net.encode_text(words(texts)), built.encode_text(tokens(texts)))
+        torch.testing.assert_close(
+            net.encode_image(images_NCHW), built.encode_image(images_NCHW), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_the_encoder_is_loaded_without_the_slow_libraries():
+    slow = "{'open_clip', 'torchvision', 'timm', 'transformers', 'datasets', 'ray'}"
+    load = "import sys; from tacl.backbone import load_backbone; load_backbone('embedded')"
+    code = f"{load}; print({slow} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
