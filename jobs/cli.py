@@ -5,9 +5,20 @@ from __future__ import annotations
 
 from jobs.verb import app
 from jobs.verbs import cluster, tasks, models, interchange  # in the order of the help page
-from jobs.verbs import users, embedded
+from jobs.verbs import users, reproduce, bench, embedded
 
-__all__ = ["app", "cluster", "embedded", "interchange", "main", "models", "tasks", "users"]
+__all__ = [
+    "app",
+    "bench",
+    "cluster",
+    "embedded",
+    "interchange",
+    "main",
+    "models",
+    "reproduce",
+    "tasks",
+    "users",
+]
 
 
 def main() -> None:

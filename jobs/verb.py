@@ -41,7 +41,9 @@ TaskName = Annotated[str, typer.Argument(metavar="NAME", help="The task.")]
 User = Annotated[str, typer.Argument(metavar="USER", help="Whose model.")]
 
 
-def verb(group: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def verb(
+    group: str, of: typer.Typer = app, **settings: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command of `tacl`, whose errors are one message and the exit code of their class."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -57,7 +59,7 @@ def verb(group: str, **settings: Any) -> Callable[[Callable[..., None]], Callabl
                 print("stopped looking; what the cluster does goes on", file=sys.stderr)
                 raise typer.Exit(130) from None
 
-        return app.command(rich_help_panel=group, **settings)(guarded)
+        return of.command(rich_help_panel=group, **settings)(guarded)
 
     return decorate
 

@@ -165,5 +165,5 @@ def test_additions_and_dual_passes_evaluate_the_same() -> None:
 def tiny_float() -> Subject:
     one = tiny()
     return Subject(
-        one.encoder.float(), one.trainable, lambda n, random: one.batch(n, random).float()
-    )  # pyright: ignore[reportAttributeAccessIssue]
+        one.encoder.float(), one.trainable, lambda n, r: torch.randn(n, 3, 4, generator=r)
+    )

@@ -1,0 +1,100 @@
+"""Encoders by name, with weights or without: what a step costs does not depend on their values.
+
+As a base is written, SCHEME:NAME[@WEIGHTS][?size=N]; without weights, and for a text encoder
+without files, they are random. `hf:minilm` and `hf:bert` are shapes of text encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacl.backbone import BaseSpec, Batch, clip, hf, load_backbone, vision
+from tacl.backbone.core import present_blocks
+from tacl.errors import BaseNotFound
+
+TOKENS = 32  # of a text
+SHAPES: dict[str, dict[str, int]] = {
+    "bert": {},
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An encoder in eval mode, the blocks that are trained, and batches of made-up inputs."""
+
+    encoder: nn.Module
+    trainable: tuple[str, ...]
+    batch: Callable[[int, torch.Generator], Batch]
+
+
+def subject(text: str) -> Subject:
+    """Raises BadBase and BaseNotFound."""
+    spec = BaseSpec.parse(text)
+    makers = {"open_clip": _random_clip, "timm": _random_vision, "hf": _random_text}
+    stored = spec.scheme == "embedded" or spec.weights or Path(spec.name).expanduser().is_dir()
+    found = _stored(spec) if stored else makers[spec.scheme](spec)
+    found.encoder.eval().requires_grad_(False)
+    return found
+
+
+def _stored(spec: BaseSpec) -> Subject:
+    backbone = load_backbone(str(spec))
+    about = backbone.inputs.description()
+    if backbone.modality == "text":
+        return Subject(backbone.encoder, backbone.trainable, _texts(spec.size or TOKENS, 1000))
+    return Subject(backbone.encoder, backbone.trainable, _images(about["size"]))
+
+
+def _random_clip(spec: BaseSpec) -> Subject:
+    import open_clip
+
+    if spec.name not in open_clip.list_models():
+        raise BaseNotFound(f"base {spec}: open_clip has no model {spec.name!r}")
+    model: Any = open_clip.create_model(
+        spec.name, pretrained=None, pretrained_text=False, force_image_size=spec.size
+    )
+    trainable = present_blocks(spec, model.visual, clip.TRAINABLE)
+    return Subject(model.visual, trainable, _images(model.visual.image_size[0]))
+
+
+def _random_vision(spec: BaseSpec) -> Subject:
+    import timm
+
+    if not timm.is_model(spec.name):
+        raise BaseNotFound(f"base {spec}: timm has no model {spec.name!r}")
+    model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
+    size = spec.size or model.pretrained_cfg["input_size"][-1]
+    return Subject(model, vision.TRAINABLE, _images(size))
+
+
+def _random_text(spec: BaseSpec) -> Subject:
+    from transformers import BertConfig, BertModel
+
+    if spec.name not in SHAPES:
+        raise BaseNotFound(
+            f"base {spec}: no directory {spec.name}, and no shape of that name: {sorted(SHAPES)}"
+        )
+    shape: dict[str, Any] = {**SHAPES[spec.name], "attn_implementation": "sdpa"}
+    config = BertConfig(**shape)
+    encoder = hf.SentenceEncoder(BertModel(config, add_pooling_layer=False), "mean")
+    trainable = present_blocks(spec, encoder, hf.TRAINABLE)
+    return Subject(encoder, trainable, _texts(spec.size or TOKENS, config.vocab_size))
+
+
+def _images(size: int) -> Callable[[int, torch.Generator], Batch]:
+    return lambda rows, random: torch.randn(rows, 3, size, size, generator=random)
+
+
+def _texts(length: int, words: int) -> Callable[[int, torch.Generator], Batch]:
+    def batch(rows: int, random: torch.Generator) -> Batch:
+        ids = torch.randint(words, (rows, length), generator=random)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    return batch
