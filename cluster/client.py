@@ -522,10 +522,11 @@ def pending(status: Status, names: Sequence[str] = ()) -> list[str]:
 
 
 def _require_success(status: Status, names: Sequence[str]) -> None:
+    wrong = ("failed", "cancelled") if names else ("failed",)
     failed = [
         task
         for task in status["tasks"]
-        if task["state"] in ("failed", "cancelled") and (not names or task["name"] in names)
+        if task["state"] in wrong and (not names or task["name"] in names)
     ]
     if failed:
         reasons = "; ".join(f"{task['name']}: {task['reason']}" for task in failed)

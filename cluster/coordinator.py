@@ -494,9 +494,9 @@ class Coordinator(Accounts):
 
     def _erase(self) -> None:
         """Files of purged tasks, unless something else needs the same bytes."""
-        owed = self._registry.erasures()
-        garbage.erase(self._place, owed, self._registry.referenced())
-        self._registry.erased(owed)
+        if owed := self._registry.erasures():
+            garbage.erase(self._place, owed, self._registry.referenced())
+            self._registry.erased(owed)
         self._owes_erasure = False
 
     def _sight(self, viewer: str | None) -> Sight:

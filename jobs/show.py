@@ -119,7 +119,7 @@ def _tasks(tasks: list[dict[str, Any]]) -> Table:
             "" if one.get("version") is None else f"v{one['version']}",
             percent(one.get("accuracy_before")),
             percent(one.get("accuracy_after")),
-            one["owner"],
+            one["owner"] + (" (private)" if one.get("private") else ""),
         )
     return made
 

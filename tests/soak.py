@@ -9,30 +9,27 @@ and learners are killed, by SIGKILL at any moment or at a named step between two
     wrong    a vector that is not the one of an undisturbed run with the same arrivals, a file that
              is not whole, another answer to the same request
 
-The learner computes hashes instead of gradients, with the real checkpoints and arrivals.
+The learner (`tests.quick`) computes hashes instead of gradients, with the real checkpoints and
+arrivals.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import random
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster.asking import Coordinators
-from cluster.checkpoints import checkpoints
 from cluster.home import Home
-from cluster.messages import Arrival, Progress, RefreshWork, Result, Shard, TrainWork, Work
+from cluster.messages import Arrival, RefreshWork, TrainWork
 from cluster.plan import validate
 from cluster.recovery import restored
 from cluster.registry import Registry
@@ -40,19 +37,16 @@ from cluster.remote import ask, leave
 from cluster.samples import Arrivals
 from tacl.errors import AliasMoved, CorruptBlob, TaclError
 from tests.cluster.fakes import (
-    FakeLearner,
     new_home,
     refreshed,
-    result_of,
     shard_blob,
     submission,
-    trained,
 )
 from tests.cluster.test_head import pids, processes, start_head, until
+from tests.quick import STEPS, linked, loud, vector_bytes
 
-STEPS = 12
-SECONDS = 0.1  # a step
 TASKS = 30  # at most
+PATIENCE = 10.0  # seconds for a process to be there that can be killed
 DEADLY = (  # of cluster.steps: those of the coordinator, and those of its learners
     *(f"registry {name} {when}" for name in ("accept", "publish", "finish", "start", "compose")
       for when in ("written", "committed")),
@@ -61,62 +55,6 @@ DEADLY = (  # of cluster.steps: those of the coordinator, and those of its learn
     *("work started", "work stopped", "checkpoints cleared"),
     *("checkpoint written", "checkpoint complete", "blob written", "blob stored"),
 )  # fmt: skip
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
-
-
-# -- the learner
-
-
-class Quick(FakeLearner):
-    """A training is a chain of hashes over what each step was told; a checkpoint is a link."""
-
-    def work(self, work: Work) -> Result:
-        blobs = self._home.blobs()
-        if isinstance(work, TrainWork):
-            link, told = self._trained(work)
-            return vector(work, link, told, self._home)
-        if isinstance(work, RefreshWork):
-            time.sleep(STEPS * SECONDS / 2)
-        return result_of(work, blobs, loud)
-
-    def _trained(self, work: TrainWork) -> tuple[str, Sequence[Shard]]:
-        store, known = checkpoints(self._home.checkpoints, work.run_id), Coordinators()
-        newest, link, told = store.newest(), "", ()
-        if newest is not None:
-            with store.opened(newest) as folder:
-                link = (folder / "link").read_text()
-        for step in range(newest or 0, STEPS):
-            progress = Progress(step=step, steps=STEPS, loss=1 / (1 + step))
-            told = known(work.run_id, step, progress, work.attempt)
-            link = linked(link, told)
-            time.sleep(SECONDS)
-            if step % 3 == 2:
-                store.write(step + 1, partial(_save, link))
-        return link, told or known(work.run_id, STEPS - 1, None, work.attempt)
-
-
-def _save(link: str, folder: Path) -> None:
-    (folder / "link").write_text(link)
-
-
-def linked(link: str, told: Iterable[Shard]) -> str:
-    text = json.dumps([link, [shard.blob.digest for shard in told]])
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def vector(work: TrainWork, link: str, told: Sequence[Shard], home: Home) -> Result:
-    made = trained(work, home.blobs(), loud, list(told))
-    blob = home.blobs().put(vector_bytes(work.submission.name, link))
-    pairs = tuple(pair.model_copy(update={"vector_digest": blob}) for pair in made.pairs)
-    return made.model_copy(update={"vector_digest": blob, "vector_blob": blob, "pairs": pairs})
-
-
-def vector_bytes(name: str, link: str) -> bytes:
-    return json.dumps([name, link]).encode()
 
 
 # -- the client
@@ -151,6 +89,12 @@ class Stream:
     def ready(self) -> list[str]:
         tasks = ask(self.home, "status")["tasks"]
         return [task["name"] for task in tasks if task["version"]]
+
+    def wait_for_a_vector(self, seconds: float) -> None:
+        """Between kills there has to be something to lose."""
+        before, end = len(ask(self.home, "vectors")), time.monotonic() + seconds
+        while len(ask(self.home, "vectors")) == before and time.monotonic() < end:
+            time.sleep(0.3)
 
     def say(self, method: str, *arguments: Any) -> Any:
         """A call that writes, with an id; its answer is kept."""
@@ -243,7 +187,9 @@ class Killer:
             (self.folder / step).touch()
             self.armed.add(step)
             return
-        found = pids(self.home, how)
+        end = time.monotonic() + PATIENCE
+        while not (found := pids(self.home, how)) and time.monotonic() < end:
+            time.sleep(0.2)
         if found:
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
@@ -341,14 +287,16 @@ def soak(home: Home, kills: int, seconds: float, seed: int, pause: float, cpus: 
     new_home(home.path)
     deadly.mkdir()
     os.environ["TACL_DIES_IN"] = str(deadly)  # of the head and all that it starts, not of this one
-    head = start_head(home, "--cpus", str(cpus), learner="tests.soak:Quick")
+    head = start_head(home, "--cpus", str(cpus), learner="tests.quick:Quick")
     del os.environ["TACL_DIES_IN"]
     stream, killer = Stream(home, chance), Killer(home, deadly, chance)
     try:
-        until(home.running, "the head is ready", 120)
+        until(home.running, "the head is ready", 300)
         end, told = time.monotonic() + seconds, 0
         while killer.count() < kills and time.monotonic() < end:
             stream.act()
+            if chance.random() < 0.4:
+                stream.wait_for_a_vector(20)
             killer.kill()
             time.sleep(chance.random() * pause)
             if killer.count() >= told + 10:

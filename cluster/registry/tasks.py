@@ -53,8 +53,10 @@ class Tasks(Database):
         """Task, shard, run and answer; the task's ordinal. NameTaken when the name is."""
         name = submission.name
         with self._write() as db:
-            if db.scalar(sa.select(TASK.c.name).where(TASK.c.name == name)):
-                raise NameTaken(f"there is a task {name} already; submit under another name")
+            found = db.execute(sa.select(TASK.c.removed).where(TASK.c.name == name)).first()
+            if found is not None:
+                was = f" (it was {found.removed})" if found.removed else ""
+                raise NameTaken(f"there is a task {name} already{was}; submit under another name")
             ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id}
             row |= {"submission": submission.model_dump_json(), "created": time.time()}

@@ -18,7 +18,7 @@ from tests.cluster.fakes import new_home, submission
 from tests.cluster.test_head import pids, processes, start_head, until
 from tests.soak import Killer, Stream, judged, settled
 
-QUICK = "tests.soak:Quick"
+QUICK = "tests.quick:Quick"
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
         environment.setenv("TACL_DIES_IN", str(home.path / "dies"))
         head = start_head(home, learner=QUICK)
     try:
-        until(home.running, "the head is ready", 120)
+        until(home.running, "the head is ready", 200)
         yield home
     finally:
         leave(home)
