@@ -91,6 +91,7 @@ def serve(
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.settings() is None:
             _found(home, chosen, learner)
+        _require_alone(home)
         _say("starting the coordinator")
         start_coordinator(home.where, learner, pinned=home.is_pinned)
         write(home.running_file, running)
@@ -99,6 +100,18 @@ def serve(
         _say("ready")
         stop.wait()
         _say("stopping")
+        _drain()
+
+
+def _drain() -> None:
+    """Who is being answered over HTTP is answered; Serve is imported only where it runs."""
+    import ray
+
+    with contextlib.suppress(ValueError):
+        ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+        from cluster.serving_app import drain
+
+        drain()
 
 
 def _require_usable(home: Home, chosen: Founding) -> None:
@@ -112,6 +125,15 @@ def _require_usable(home: Home, chosen: Founding) -> None:
         Registry(chosen.registry).close()
     if chosen.storage is not None:
         Storage(chosen.storage).write("probe/head", b"this can be written")
+
+
+def _require_alone(home: Home) -> None:
+    """HomeInUse while another cluster writes the registry: a coordinator would wait for it."""
+    registry = Registry(home.registry_url)
+    try:
+        registry.hold()
+    finally:
+        registry.close()
 
 
 @contextlib.contextmanager

@@ -154,8 +154,20 @@ def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all:
     """
     require_safe(host, open_to_all)
     connect(home)
+    serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
+    built = application({"home": home.where, "most": most, "cpus": cpus, "open": open_to_all})
+    serve.run(built, name=APP, route_prefix="/")
+    return f"http://{host}:{port}"
+
+
+def application(arguments: dict[str, Any]) -> serve.Application:
+    """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
+    node, `most` predictors, `cpus` of each, `open` without tokens."""
+    where, cpus = str(arguments["home"]), float(arguments.get("cpus", 1))
     scaling = AutoscalingConfig(
-        min_replicas=1, max_replicas=most, target_ongoing_requests=AT_ONCE / 2
+        min_replicas=1,
+        max_replicas=int(arguments.get("most", 1)),
+        target_ongoing_requests=AT_ONCE / 2,
     )
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,
@@ -169,11 +181,8 @@ def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all:
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": 0},
     )
-    serve.start(http_options=HTTPOptions(host=host, port=port), proxy_location="HeadOnly")
-    where = home.where
     handle = predictors.bind(where, max(1, int(cpus)))
-    serve.run(ingress.bind(where, handle, open_to_all), name=APP, route_prefix="/")
-    return f"http://{host}:{port}"
+    return ingress.bind(where, handle, bool(arguments.get("open", False)))
 
 
 def stop(home: Home) -> None:

@@ -3,6 +3,7 @@ that its reader knows, every command is one that `tacl` has."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
@@ -13,7 +14,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
-import ray
+import ray.serve
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +77,21 @@ def test_the_cluster_of_kuberay(shared: Path) -> None:
         jsonschema.validate(manifest, schema)
 
 
-@pytest.mark.parametrize("name", ["kuberay/cluster.yaml"])
+def test_the_service_of_kuberay(shared: Path) -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    manifest = read("kuberay/service.yaml")
+    jsonschema.validate(manifest, schema_of(shared, "rayservices"))
+    config = ServeDeploySchema.model_validate(yaml.safe_load(manifest["spec"]["serveConfigV2"]))
+    (application,) = config.applications
+    module, _, name = application.import_path.partition(":")
+    built = getattr(importlib.import_module(module), name)(application.args)
+    assert isinstance(built, ray.serve.Application)
+    (head, *_) = pods(manifest["spec"]["rayClusterConfig"])
+    assert f"--storage {application.args['home']}" in start_of(head)
+
+
+@pytest.mark.parametrize("name", ["kuberay/cluster.yaml", "kuberay/service.yaml"])
 def test_pods(name: str) -> None:
     spec = read(name)["spec"]
     for pod in pods(spec.get("rayClusterConfig", spec)):
@@ -87,9 +102,14 @@ def test_pods(name: str) -> None:
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
 
 
+def start_of(head: Node) -> str:
+    """The script that the head runs after Ray."""
+    return head["spec"]["containers"][0]["lifecycle"]["postStart"]["exec"]["command"][-1]
+
+
 def test_the_head_starts_a_home_that_any_node_can_take_over() -> None:
     (head, *_) = pods(read("kuberay/cluster.yaml")["spec"])
-    script = head["spec"]["containers"][0]["lifecycle"]["postStart"]["exec"]["command"][-1]
+    script = start_of(head)
     require_commands(script)
     assert "--storage s3://" in script
     assert "--registry postgresql://" in script
