@@ -7,11 +7,13 @@ trip, about a millisecond. Nothing is trained: a launcher that starts nothing st
 from __future__ import annotations
 
 import gc
+import os
+import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +69,36 @@ class Times:
     count: int
     median: float
     p99: float
-    goal: float | None
-
-    @property
-    def met(self) -> bool:
-        return self.goal is None or self.p99 <= self.goal
+    goal: float | None  # for p99
 
 
-def bench(sizes: list[str], rounds: int, registry: str | None, say: Say) -> Iterator[Times]:
-    """Each size, as soon as it was measured. `registry` is the URL of an empty one; default SQLite
-    beside the blobs."""
+def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say) -> dict[str, Any]:
+    """{machine, registry, filled: {size: {...}}, times: [{what, size, count, median, p99, goal}]},
+    milliseconds. `registry` is the URL of an empty one for each size; default SQLite."""
+    found: list[Times] = []
     for name in sizes:
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
             population = Population(Path(folder) / "home", SIZES[name], registry)
             population.fill(lambda line, name=name: say(f"{name}: {line}"))
-            say(f"{name}: measuring")
-            yield from measured(population, name, rounds)
+            for times in measured(population, name, rounds):
+                say(f"{name}: {times.what}: {times.median:.2f} ms, p99 {times.p99:.2f} ms")
+                found.append(times)
+    return {
+        "machine": machine(),
+        "registry": (registry or "sqlite").partition(":")[0],
+        "sizes": {name: asdict(SIZES[name]) for name in sizes},
+        "times": [asdict(one) for one in found],
+    }
+
+
+def machine() -> str:
+    """In words, for a table."""
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    )
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} x {(names or [platform.machine()])[0]}, load {load:.1f} at the end"
 
 
 def measured(population: Population, size: str, rounds: int) -> Iterator[Times]:
@@ -176,14 +192,40 @@ def times(what: str, size: str, act: Act, count: int) -> Times:
     return Times(what, size, count, statistics.median(taken), worst, GOALS.get(what))
 
 
-def table(found: list[Times]) -> list[list[str]]:
-    """Rows of text for people: what, how often, and of each size median and p99 in ms."""
-    by_what: dict[str, dict[str, Times]] = {}
-    for one in found:
-        by_what.setdefault(one.what, {})[one.size] = one
+HEAD = """# What people wait for when a home is large
+
+`tacl bench registry{options}` on {machine}; registry: {registry}.
+
+{sizes}
+
+Milliseconds, median / 99th percentile (of a few starts: the slowest), in one process: Ray adds its
+round trip of about one millisecond. A penalty batch is: the coordinator says which tasks a step
+sees and writes down that the step was reached, the turn is chosen, its rows are taken.
+
+"""
+
+
+def markdown(found: dict[str, Any], options: str = "") -> str:
+    """The file of `results`."""
+    sizes = "\n".join(
+        f"- {name}: {one['tasks']:,} tasks, {one['tasks'] * one['versions']:,} vector versions, "
+        f"{one['compositions']:,} compositions, {one['tasks'] * one['rows']:,} samples"
+        for name, one in found["sizes"].items()
+    )
+    head = {"options": options, "machine": found["machine"], "registry": found["registry"]}
+    lines = [["", "goal", *found["sizes"]], *table(found)]
+    rows = ["| " + " | ".join(line) + " |" for line in lines]
+    rows.insert(1, "|---|" + "---:|" * (len(lines[0]) - 1))
+    return HEAD.format(sizes=sizes, **head) + "\n".join(rows) + "\n"
+
+
+def table(found: dict[str, Any]) -> list[list[str]]:
+    """What, its goal, and the times for each size."""
+    cells = {(one["what"], one["size"]): one for one in found["times"]}
     rows = []
-    for what, by_size in by_what.items():
+    for what in dict.fromkeys(one["what"] for one in found["times"]):
         goal = GOALS.get(what)
-        cells = [f"{t.median:.2f} / {t.p99:.2f}" for t in by_size.values()]
-        rows.append([what, "" if goal is None else f"{goal:g}", *cells])
+        each = [cells[what, size] for size in found["sizes"]]
+        said = [f"{one['median']:,.2f} / {one['p99']:,.2f}" for one in each]
+        rows.append([what, "" if goal is None else f"{goal:,.0f}", *said])
     return rows
