@@ -32,6 +32,7 @@ from cluster.home import (
     Home,
     Running,
     Settings,
+    on_loopback,
     publish,
     published,
     require_founder,
@@ -44,10 +45,6 @@ from tacl.errors import TaclError
 
 LEARNER = "cluster.learner:Learner"
 GENERIC_ROWS = 1024
-JOINED_ENVIRONMENT = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # the nodes are not on the loopback interface
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
 
 
@@ -167,7 +164,8 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
 @contextlib.contextmanager
 def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
     """A cluster that was there before. What was started on it ends with the block."""
-    os.environ.update(JOINED_ENVIRONMENT)
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
     from cluster import nodes
 

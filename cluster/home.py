@@ -44,6 +44,11 @@ class Running(Message):
     joined: bool = False  # a cluster that was there before, of several machines
 
 
+def on_loopback(address: str) -> bool:
+    """Whether HOST:PORT can be reached from this machine alone."""
+    return address.startswith(("127.", "localhost:"))
+
+
 @dataclass(frozen=True)
 class Home:
     """Paths under one directory.

@@ -20,7 +20,7 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from cluster.home import Home, Running
+from cluster.home import Home, Running, on_loopback
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
 NAMESPACE = "tacl"
@@ -121,7 +121,7 @@ def leave(home: Home) -> None:
 
 def _join(home: Home, running: Running) -> None:
     _require_listening(home, running)
-    ray_constants.ENABLE_RAY_CLUSTER = running.joined  # else this process is on the loopback
+    ray_constants.ENABLE_RAY_CLUSTER = not on_loopback(running.address)  # which host we are
     if running.joined:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     else:
