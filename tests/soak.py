@@ -1,4 +1,4 @@
-"""Random kills over a stream of work on a real Ray cluster: `python -m tests.soak --kills 200`.
+"""Random kills over a stream of work: `python -m tests.soak --kills 200`.
 
 Tasks arrive, are refreshed, composed, cancelled and removed, aliases move; meanwhile coordinator
 and learners are killed, by SIGKILL at any moment or at a named step between two I/O operations
@@ -9,8 +9,9 @@ and learners are killed, by SIGKILL at any moment or at a named step between two
     wrong    a vector that is not the one of an undisturbed run with the same arrivals, a file that
              is not whole, another answer to the same request
 
-The learner (`tests.quick`) computes hashes instead of gradients, with the real checkpoints and
-arrivals.
+The processes are those of a Ray cluster, or forked ones that start in milliseconds
+(`tests.forked`). The learner (`tests.quick`) computes hashes instead of gradients, with the real
+checkpoints and arrivals.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from cluster import remote
 from cluster.home import Home
 from cluster.messages import Arrival, RefreshWork, TrainWork
 from cluster.plan import validate
 from cluster.recovery import restored
 from cluster.registry import Registry
-from cluster.remote import ask, leave
 from cluster.samples import Arrivals
 from tacl.errors import AliasMoved, CorruptBlob, TaclError
 from tests.cluster.fakes import (
@@ -42,7 +43,8 @@ from tests.cluster.fakes import (
     shard_blob,
     submission,
 )
-from tests.cluster.test_head import pids, processes, start_head, until
+from tests.cluster.test_head import processes, start_head, until
+from tests.forked import Forked
 from tests.quick import STEPS, linked, loud, vector_bytes
 
 TASKS = 30  # at most
@@ -57,14 +59,60 @@ DEADLY = (  # of cluster.steps: those of the coordinator, and those of its learn
 )  # fmt: skip
 
 
+# -- the clusters
+
+
+class Cluster(Protocol):
+    """A home that is served by processes that can be killed."""
+
+    home: Home
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call the coordinator, patiently. Raises what the method raises."""
+        ...
+
+    def pids(self, title: str) -> list[int]:
+        """Of the "coordinator", or of every "learner" that works."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class OnRay:
+    """The processes of `tacl up`, with a quick learner."""
+
+    TITLES = {"coordinator": "ray::WatchedCoordinator", "learner": "ray::LearnerProcess"}
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        (home.path / "dies").mkdir()
+        os.environ["TACL_DIES_IN"] = str(home.path / "dies")  # of the head, not of this process
+        self._head = start_head(home, learner="tests.quick:Quick")
+        del os.environ["TACL_DIES_IN"]
+        until(home.running, "the head is ready", 300)
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        return remote.ask(self.home, method, *arguments)
+
+    def pids(self, title: str) -> list[int]:
+        wanted = self.TITLES[title]
+        return [pid for pid, found in processes(self.home).items() if wanted in found]
+
+    def stop(self) -> None:
+        remote.leave(self.home)
+        self._head.send_signal(signal.SIGTERM)
+        self._head.communicate(timeout=120)
+        until(lambda: not processes(self.home), "nothing is left running", 60)
+
+
 # -- the client
 
 
 class Stream:
     """Asks for things, remembers what it was answered, and asks again."""
 
-    def __init__(self, home: Home, chance: random.Random) -> None:
-        self.home, self.chance = home, chance
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster, self.chance = cluster, chance
         self.accepted: dict[str, str] = {}  # task -> run
         self.removed: set[str] = set()
         self.models: dict[str, str] = {}  # user -> digest
@@ -87,18 +135,18 @@ class Stream:
         self.chance.choice(acts)()
 
     def ready(self) -> list[str]:
-        tasks = ask(self.home, "status")["tasks"]
+        tasks = self.cluster.ask("status")["tasks"]
         return [task["name"] for task in tasks if task["version"]]
 
     def wait_for_a_vector(self, seconds: float) -> None:
         """Between kills there has to be something to lose."""
-        before, end = len(ask(self.home, "vectors")), time.monotonic() + seconds
-        while len(ask(self.home, "vectors")) == before and time.monotonic() < end:
+        before, end = len(self.cluster.ask("vectors")), time.monotonic() + seconds
+        while len(self.cluster.ask("vectors")) == before and time.monotonic() < end:
             time.sleep(0.3)
 
     def say(self, method: str, *arguments: Any) -> Any:
         """A call that writes, with an id; its answer is kept."""
-        answer = ask(self.home, method, *arguments)
+        answer = self.cluster.ask(method, *arguments)
         self.answers.append(((method, *arguments), answer))
         return answer
 
@@ -109,7 +157,7 @@ class Stream:
     def submit(self) -> None:
         name = f"t{len(self.accepted)}"
         asked = submission(
-            self.home,
+            self.cluster.home,
             name,
             request_id=self.new_id(),
             owner=self.chance.choice(["ann", "bob"]),
@@ -120,7 +168,7 @@ class Stream:
 
     def grow(self) -> None:
         name, request = self.chance.choice(self.ready()), self.new_id()
-        blob = shard_blob(self.home, f"more {self.number}")
+        blob = shard_blob(self.cluster.home, f"more {self.number}")
         self.say("add_samples", name, blob, request)
 
     def compose(self) -> None:
@@ -131,11 +179,11 @@ class Stream:
 
     def bless(self) -> None:
         name = self.chance.choice(self.ready())
-        versions = len(ask(self.home, "vectors", name))
+        versions = len(self.cluster.ask("vectors", name))
         version, held = self.chance.randint(1, versions), self.aliases.get(name)
         if held is not None and self.chance.random() < 0.2:
             try:
-                ask(self.home, "move_alias", name, "blessed", version, held + 1, self.new_id())
+                self.cluster.ask("move_alias", name, "blessed", version, held + 1, self.new_id())
                 self.wrong.append(f"{name}@blessed was moved from a version it had not")
             except AliasMoved:
                 pass
@@ -151,7 +199,7 @@ class Stream:
 
     def retry(self) -> None:
         for name in sorted(self.accepted.keys() - self.removed):
-            ask(self.home, "retry", name)
+            self.cluster.ask("retry", name)
 
     def remove(self) -> None:
         name = self.chance.choice(self.ready())
@@ -162,7 +210,7 @@ class Stream:
         """The same request under the same id: the same answer."""
         if self.answers:
             call, answer = self.chance.choice(self.answers)
-            if ask(self.home, *call) != answer:
+            if self.cluster.ask(*call) != answer:
                 self.wrong.append(f"{call[0]} was answered otherwise the second time")
 
 
@@ -170,8 +218,9 @@ class Stream:
 
 
 class Killer:
-    def __init__(self, home: Home, folder: Path, chance: random.Random) -> None:
-        self.home, self.folder, self.chance = home, folder, chance
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster, self.chance = cluster, chance
+        self.folder = cluster.home.path / "dies"
         self.kills = {"coordinator": 0, "learner": 0, "step": 0}
         self.armed: set[str] = set()
 
@@ -181,19 +230,19 @@ class Killer:
 
     def kill(self) -> None:
         self._look()
-        how = self.chance.choice(("WatchedCoordinator", "LearnerProcess", "LearnerProcess", ""))
+        how = self.chance.choice(("coordinator", "learner", "learner", ""))
         if not how:
             step = self.chance.choice(DEADLY)
             (self.folder / step).touch()
             self.armed.add(step)
             return
         end = time.monotonic() + PATIENCE
-        while not (found := pids(self.home, how)) and time.monotonic() < end:
+        while not (found := self.cluster.pids(how)) and time.monotonic() < end:
             time.sleep(0.2)
         if found:
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
-                self.kills["coordinator" if how == "WatchedCoordinator" else "learner"] += 1
+                self.kills[how] += 1
 
     def disarm(self) -> None:
         for step in self.armed:
@@ -281,40 +330,30 @@ def restored_idle(registry: Registry, base: str) -> Any:
 # -- all of it
 
 
-def soak(home: Home, kills: int, seconds: float, seed: int, pause: float, cpus: int = 2) -> bool:
+def soak(cluster: Cluster, kills: int, seconds: float, seed: int, pause: float) -> bool:
+    """Kill until there were so many, or so long; then let all that is owed be done, and judge."""
     chance = random.Random(seed)
-    deadly = home.path / "dies"
-    new_home(home.path)
-    deadly.mkdir()
-    os.environ["TACL_DIES_IN"] = str(deadly)  # of the head and all that it starts, not of this one
-    head = start_head(home, "--cpus", str(cpus), learner="tests.quick:Quick")
-    del os.environ["TACL_DIES_IN"]
-    stream, killer = Stream(home, chance), Killer(home, deadly, chance)
+    stream, killer = Stream(cluster, chance), Killer(cluster, chance)
+    end, told = time.monotonic() + seconds, 0
     try:
-        until(home.running, "the head is ready", 300)
-        end, told = time.monotonic() + seconds, 0
         while killer.count() < kills and time.monotonic() < end:
             stream.act()
             if chance.random() < 0.4:
                 stream.wait_for_a_vector(20)
             killer.kill()
             time.sleep(chance.random() * pause)
-            if killer.count() >= told + 10:
+            if killer.count() >= told + 20:
                 told = killer.count()
-                print(f"{killer.kills} {len(stream.accepted)} tasks", flush=True)
+                made = f"{len(stream.accepted)} tasks, {len(cluster.ask('vectors'))} vectors"
+                print(f"{killer.kills}: {made}", flush=True)
         killer.disarm()
         until(lambda: settled(stream), "all that is owed is done", 300)
     finally:
-        leave(home)
-        head.send_signal(signal.SIGTERM)
-        said = head.communicate(timeout=120)[0]
-        until(lambda: not processes(home), "nothing is left running", 60)
-    found = judged(home, stream)
+        cluster.stop()
+    found = judged(cluster.home, stream)
     for kind, which in found.items():
         for one in which:
             print(f"{kind}: {one}")
-    if any(found.values()):
-        print(said)
     counts = " ".join(f"{kind}={len(which)}" for kind, which in found.items())
     print(f"kills={killer.count()} {counts}", flush=True)
     return killer.count() >= kills and not any(found.values())
@@ -324,7 +363,7 @@ def settled(stream: Stream) -> bool:
     """Everything is tried again until it is done."""
     with suppress(TaclError):
         stream.retry()
-        status = ask(stream.home, "status")
+        status = stream.cluster.ask("status")
         waits = [one["state"] for one in [*status["tasks"], *status["work"]]]
         return set(waits) <= {"ready"}
     return False
@@ -335,11 +374,13 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=3.0, help="longest, between two kills")
+    parser.add_argument("--ray", action="store_true", help="on Ray; else forked processes")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        home = Home(Path(folder) / "home")
-        well = soak(home, chosen.kills, chosen.seconds, chosen.seed, chosen.pause)
+        home = new_home(Path(folder) / "home")
+        cluster = OnRay(home) if chosen.ray else Forked(home)
+        pause = 2.0 if chosen.ray else 0.5
+        well = soak(cluster, chosen.kills, chosen.seconds, chosen.seed, pause)
     return 0 if well else 1
 
 

@@ -5,88 +5,80 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cluster.home import Home
 from cluster.plan import DEATHS
-from cluster.remote import ask, leave
 from tests.cluster.fakes import new_home, submission
-from tests.cluster.test_head import pids, processes, start_head, until
-from tests.soak import Killer, Stream, judged, settled
-
-QUICK = "tests.quick:Quick"
+from tests.cluster.test_head import ROOT, until
+from tests.soak import Killer, OnRay, Stream, judged, settled
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    """A cluster whose processes die at the steps that have a file in `dies`."""
-    home = new_home(tmp_path / "home")
-    (home.path / "dies").mkdir()
-    with monkeypatch.context() as environment:
-        environment.setenv("TACL_DIES_IN", str(home.path / "dies"))
-        head = start_head(home, learner=QUICK)
-    try:
-        until(home.running, "the head is ready", 200)
-        yield home
-    finally:
-        leave(home)
-        head.send_signal(signal.SIGTERM)
-        head.communicate(timeout=120)
-        until(lambda: not processes(home), "nothing is left running", 60)
+def cluster(tmp_path: Path) -> Iterator[OnRay]:
+    found = OnRay(new_home(tmp_path / "home"))
+    yield found
+    found.stop()
 
 
-def task(home: Home, name: str) -> dict[str, Any]:
-    return next(one for one in ask(home, "status")["tasks"] if one["name"] == name)
+def task(cluster: OnRay, name: str) -> dict[str, Any]:
+    return next(one for one in cluster.ask("status")["tasks"] if one["name"] == name)
 
 
-def test_a_run_that_keeps_dying_stops_and_is_retried(home: Home) -> None:
-    ask(home, "submit", submission(home, "digits"))
+def test_a_run_that_keeps_dying_stops_and_is_retried(cluster: OnRay) -> None:
+    cluster.ask("submit", submission(cluster.home, "digits"))
     for death in range(1, DEATHS + 2):
-        until(lambda n=death: trains(home, attempt=n), f"attempt {death} trains")
-        (learner,) = pids(home, "LearnerProcess")
+        until(lambda n=death: trains(cluster, attempt=n), f"attempt {death} trains")
+        (learner,) = cluster.pids("learner")
         os.kill(learner, signal.SIGKILL)
-    until(lambda: task(home, "digits")["state"] == "failed", "the budget is spent")
-    assert "its process was lost 3 times" in task(home, "digits")["reason"]
-    assert ask(home, "cluster")["free_cpus"] == 2
-    ask(home, "retry", "digits")
-    until(lambda: task(home, "digits")["state"] == "ready", "it is trained after all")
-    assert task(home, "digits")["attempt"] == DEATHS + 2
+    until(lambda: task(cluster, "digits")["state"] == "failed", "the budget is spent")
+    assert "its process was lost 3 times" in task(cluster, "digits")["reason"]
+    assert cluster.ask("cluster")["free_cpus"] == 2
+    cluster.ask("retry", "digits")
+    until(lambda: task(cluster, "digits")["state"] == "ready", "it is trained after all")
+    assert task(cluster, "digits")["attempt"] == DEATHS + 2
 
 
-def trains(home: Home, attempt: int) -> bool:
-    found = task(home, "digits")
+def trains(cluster: OnRay, attempt: int) -> bool:
+    found = task(cluster, "digits")
     return found["attempt"] == attempt and bool(found["step"]) and found["state"] == "training"
 
 
-def test_a_training_is_cancelled_for_real(home: Home) -> None:
-    ask(home, "submit", submission(home, "digits"))
-    until(lambda: trains(home, attempt=1), "it trains")
-    ask(home, "cancel", "digits", "cancel")
-    until(lambda: not pids(home, "LearnerProcess"), "its process is gone")
-    assert task(home, "digits")["state"] == "cancelled"
-    assert ask(home, "cluster")["free_cpus"] == 2
+def test_a_training_is_cancelled_for_real(cluster: OnRay) -> None:
+    cluster.ask("submit", submission(cluster.home, "digits"))
+    until(lambda: trains(cluster, attempt=1), "it trains")
+    cluster.ask("cancel", "digits", "cancel")
+    until(lambda: not cluster.pids("learner"), "its process is gone")
+    assert task(cluster, "digits")["state"] == "cancelled"
+    assert cluster.ask("cluster")["free_cpus"] == 2
 
 
 @pytest.mark.timeout(600)
-def test_random_kills_and_deaths_at_steps_lose_nothing(home: Home) -> None:
+def test_random_kills_on_ray_lose_nothing(cluster: OnRay) -> None:
     chance = random.Random(1)
-    stream, killer = Stream(home, chance), Killer(home, home.path / "dies", chance)
+    stream, killer = Stream(cluster, chance), Killer(cluster, chance)
     for step in ("registry accept committed", "registry publish written", "checkpoint written"):
-        (home.path / "dies" / step).touch()
+        (killer.folder / step).touch()
         killer.armed.add(step)
     stream.submit()
     stream.submit()
-    until(lambda: stream.ready() and killer.count() == 3, "they died at their steps")
+    until(lambda: stream.ready() and killer.count() == 3, "they died at their steps", 120)
     while killer.count() < 6:
         stream.act()
         killer.kill()
     killer.disarm()
     until(lambda: settled(stream), "all that is owed is done", 180)
-    assert not stream.wrong
-    os.kill(pids(home, "WatchedCoordinator")[0], signal.SIGKILL)
-    assert len(stream.ready()) >= 1  # of the next coordinator
-    assert judged(home, stream) == {"lost": [], "doubled": [], "wrong": []}
+    assert stream.ready()
+    assert judged(cluster.home, stream) == {"lost": [], "doubled": [], "wrong": []}
+
+
+@pytest.mark.timeout(600)
+def test_many_random_kills_lose_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.soak", "--kills", "40", "--seconds", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=550)
+    assert done.stdout.splitlines()[-1] == "kills=40 lost=0 doubled=0 wrong=0", done.stdout[-3000:]
