@@ -167,6 +167,8 @@ def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
+    import ray
+
     from cluster import nodes
 
     _say(f"joining the Ray cluster at {address}")
@@ -175,6 +177,7 @@ def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
         _say("asking every node whether it sees the storage")
         nodes.require_shared(Storage(chosen.storage) if chosen.storage else home.shared())
         nodes.take_over(chosen.storage or home.where)
+        address = ray.get_runtime_context().gcs_address  # a host may have several names
         token = os.environ.get("RAY_AUTH_TOKEN_PATH")
         try:
             yield Running(pid=os.getpid(), address=address, token=token, joined=True)

@@ -6,12 +6,14 @@ environment decides how it is reached: RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
 import uuid
 
 import ray
+from ray._private import state
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -19,6 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster.storage import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
+COORDINATOR = "coordinator"
 NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
 PROBE_SECONDS = 60.0
 END_SECONDS = 30.0
@@ -100,21 +103,44 @@ def _answer(answer: ray.ObjectRef) -> str:
 
 
 def take_over(home: str) -> None:
-    """End what a head that died left of this home. HomeInUse when another home is served."""
-    for name in list_named_actors():
-        actor = ray.get_actor(name)
-        if name == "coordinator" and (served := ray.get(actor.serves.remote())) != home:
-            raise HomeInUse(
-                f"this cluster serves another home, {served}; one cluster serves one home. Stop "
-                "it with `tacl down` there, or use another cluster."
-            )
+    """End what a head that died left of this home. HomeInUse when a head runs, or when it was the
+    head of another home."""
+    if COORDINATOR not in list_named_actors():
+        return
+    _require_headless()
+    try:
+        served = ray.get(ray.get_actor(COORDINATOR).serves.remote(), timeout=PROBE_SECONDS)
+    except RayError as error:
+        raise ClusterNotRunning(
+            f"a coordinator is on this cluster and does not answer: {error}. End it with Ray's "
+            "own tools, or use another cluster."
+        ) from error
+    if served != home:
+        raise HomeInUse(
+            f"this cluster goes on with the work of another home, {served}, though nobody looks "
+            "after it: `tacl up` and `tacl down` there, or use another cluster"
+        )
     end_actors()
+
+
+def _require_headless() -> None:
+    jobs = {job["JobID"]: job for job in state.jobs()}
+    for actor in state.actors().values():
+        head = jobs.get(actor["JobID"])
+        alive = actor["State"] != "DEAD" and head is not None and not head["IsDead"]
+        if actor["Name"] == COORDINATOR and alive:
+            raise HomeInUse(
+                f"this cluster serves a home already, by process {head['DriverPid']} on "
+                f"{head['DriverIPAddress']}; one cluster serves one home. Stop it with `tacl down` "
+                "there, or use another cluster."
+            )
 
 
 def end_actors() -> None:
     """Coordinator, predictor and whatever else lives longer than its driver."""
     for name in list_named_actors():
-        ray.kill(ray.get_actor(name), no_restart=True)
+        with contextlib.suppress(ValueError):  # it ended by itself
+            ray.kill(ray.get_actor(name), no_restart=True)
     deadline = time.monotonic() + END_SECONDS
     while list_named_actors() and time.monotonic() < deadline:
         time.sleep(0.1)
