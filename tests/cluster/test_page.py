@@ -82,9 +82,9 @@ class FakeApi:
         @app.get("/v1/interference")
         def interference() -> Any:
             names = [task["name"] for task in self.tasks if task["version"]]
-            relative = [[1.0 if s == t else 0.3 for t in names] for s in names]
+            relative = [[None, *(1.0 if s == t else 0.6 for t in names)] for s in names]
             vectors = [{"task": name, "version": 1} for name in names]
-            found = {"vectors": vectors, "on": names, "relative": relative}
+            found = {"vectors": vectors, "on": ["generic", *names], "relative": relative}
             return found | {"findings": self.findings}
 
         @app.get("/v1/accuracy")
@@ -248,7 +248,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     says(page, "#interference .findings", "digits disturbs signs")
     page.get_by_text("As numbers").click()
     numbers = page.locator("#interference table tbody td").all_inner_texts()
-    assert numbers == ["1.00", "0.30", "0.30", "1.00"]
+    assert numbers == ["1.00", "0.60", "0.60", "1.00"]
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0"),
         *("80.0", "60.0", "70.0"),
@@ -276,7 +276,7 @@ def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
         keys.press(key)
     says(page, "#compose output", "+0.9*digits −signs")
     says(page, "#compose .report", "digits disturbs signs")
-    says(page, "#compose .report", "signs moves the inputs of digits by 0.30")
+    says(page, "#compose .report", "signs moves the inputs of digits by 0.60")
     page.locator("#compose .use").focus()
     keys.press("Enter")
     says(page, "#compose .told", "ab12ab12ab12")

@@ -48,24 +48,27 @@ export async function showInterference() {
   $(".findings", section).replaceChildren(...latest.findings.map((one) => el("li", {}, one.message)));
   if (empty) return latest;
   const names = latest.vectors.map((vector) => `${vector.task}@v${vector.version}`);
-  const rows = latest.relative.map((row, i) => [names[i], ...row.map(number)]);
-  $(".scroll", section).replaceChildren(table(["vector", ...latest.on], rows));
-  await draw(names);
+  const own = latest.on.map((_, j) => j).filter((j) => latest.relative.some((row) => row[j] !== null));
+  const on = own.map((j) => latest.on[j]); // of the generic samples nothing is relative to anything
+  const values = latest.relative.map((row) => own.map((j) => row[j]));
+  const rows = values.map((row, i) => [names[i], ...row.map(number)]);
+  $(".scroll", section).replaceChildren(table(["vector", ...on], rows));
+  await draw(names, on, values);
   return latest;
 }
 
 const number = (value) => (value === null ? "–" : value.toFixed(2));
 
-async function draw(names) {
+async function draw(names, on, values) {
   await plotly();
   const style = getComputedStyle(document.body);
   const ink = style.getPropertyValue("--ink");
-  const here = latest.on.map((_, j) => j);
+  const here = on.map((_, j) => j);
   const heat = {
-    type: "heatmap", z: latest.relative, x: here, y: names, zmin: 0, zmax: 1, xgap: 2, ygap: 2,
-    colorscale: dark.matches ? [[0, "#1a232b"], [1, "#6db3e2"]] : [[0, "#ffffff"], [1, "#1f5f8b"]],
-    text: latest.relative.map((row) => row.map(number)), texttemplate: "%{text}",
-    customdata: latest.relative.map(() => latest.on),
+    type: "heatmap", z: values, x: here, y: names, zmin: 0, zmax: 1, xgap: 2, ygap: 2,
+    colorscale: dark.matches ? [[0, "#1a232b"], [1, "#2b6187"]] : [[0, "#ffffff"], [1, "#83b8da"]],
+    text: values.map((row) => row.map(number)), texttemplate: "%{text}", textfont: { color: ink },
+    customdata: values.map(() => on),
     hovertemplate: "%{y} on inputs of %{customdata}: %{text}<extra></extra>",
     showscale: false, // every cell says its number
   };
@@ -73,7 +76,7 @@ async function draw(names) {
     height: 90 + 34 * Math.max(names.length, 2), margin: { l: 10, r: 10, t: 10, b: 10 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink, family: style.fontFamily, size: 13 },
-    xaxis: { tickvals: here, ticktext: latest.on, automargin: true, fixedrange: true, showgrid: false, zeroline: false },
+    xaxis: { tickvals: here, ticktext: on, automargin: true, fixedrange: true, showgrid: false, zeroline: false },
     yaxis: { autorange: "reversed", automargin: true, fixedrange: true, showgrid: false, zeroline: false },
   };
   const place = $("#heat");
