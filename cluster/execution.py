@@ -194,7 +194,12 @@ class Execution:
             self._due.popleft()
 
     def _do(self, instruction: Instruction) -> None:
+        wanted = self.state.runs.get(instruction.run_id)
         match instruction:
+            case Start() | Measure() | Refresh() if wanted is None:
+                return  # its task was removed before this could be done
+            case Start() if wanted and wanted.state != "running":
+                return  # it was cancelled before it could be started
             case Start(run_id, needs):
                 work = self._registry.start(run_id)
                 self._prepare(work)

@@ -149,7 +149,8 @@ def _give_up(state: State, run_id: str) -> None:
 def _remove(state: State, event: Removed) -> Iterator[Stop]:
     """As if it had never come: what is left is asked again, without it."""
     task = event.task
-    for run_id in event.runs:
+    touched = (run.run_id for run in state.runs.values() if _concerns(run, task))
+    for run_id in dict.fromkeys((*event.runs, *touched)):  # some are not in the registry yet
         if (run := state.runs.pop(run_id, None)) is not None:
             state.unmeasurable.difference_update(run.cells)
         yield Stop(run_id, forget=True)
@@ -178,6 +179,11 @@ def _add(state: State, run: Run) -> None:
     run.number = state.numbers
     state.runs[run.run_id] = run
     state.done.discard(run.run_id)
+
+
+def _concerns(run: Run, task: str) -> bool:
+    about = run.kind in ("train", "refresh") and run.task == task
+    return about or task in run.others or any(task in (c.task, c.on) for c in run.cells)
 
 
 # -- the tau_jp matrix
@@ -221,7 +227,9 @@ def _refreshes(state: State) -> Iterator[Refresh]:
             refresh = refresh_of(state, task)
             if refresh.run_id not in state.runs and refresh.run_id not in state.done:
                 needs = needs_of("refresh", state.tasks[task].options)
-                _add(state, Run(refresh.run_id, "refresh", 0, task, needs))
+                others = frozenset(name for name, _ in refresh.others)
+                run = Run(refresh.run_id, "refresh", 0, task, needs, others=others)
+                _add(state, run)
                 yield refresh
     state.ask.clear()
 

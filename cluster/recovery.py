@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.messages import MeasureWork, Options, TrainWork, Work
+from cluster.messages import MeasureWork, Options, RefreshWork, TrainWork, Work
 from cluster.registry import OWED, STOPPED, Registry
 from cluster.registry import Run as Record
 from cluster.room import needs_of
@@ -54,7 +54,14 @@ def _run(record: Record) -> Run:
         state,
         record.deaths,
         cells_of(record.work),
+        _others_of(record.work),
     )
+
+
+def _others_of(work: Work) -> frozenset[str]:
+    if not isinstance(work, RefreshWork):
+        return frozenset()
+    return frozenset(shard.task for shard in work.others)
 
 
 def options_of(work: Work) -> Options:

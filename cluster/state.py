@@ -74,6 +74,7 @@ class Run:
     state: str = "queued"  # queued | running | failed (or cancelled: the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
+    others: frozenset[str] = frozenset()  # of a refresh: tasks whose samples it sees
 
 
 @dataclass

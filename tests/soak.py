@@ -88,7 +88,11 @@ class OnRay:
         os.environ["TACL_DIES_IN"] = str(home.path / "dies")  # of the head, not of this process
         self._head = start_head(home, learner="tests.quick:Quick")
         del os.environ["TACL_DIES_IN"]
-        until(home.running, "the head is ready", 300)
+        try:
+            until(home.running, "the head is ready", 300)
+        except AssertionError:
+            self.stop()
+            raise
 
     def ask(self, method: str, *arguments: Any) -> Any:
         return remote.ask(self.home, method, *arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -258,14 +258,16 @@ class Life(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.timeout(900)  # a minute of one core, which others may share
 @pytest.mark.usefixtures("without_waiting_for_the_disk")
 def test_any_life() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     chosen = settings(
-        max_examples=12,
+        max_examples=10,
         stateful_step_count=25,
         deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining is slow
         suppress_health_check=[HealthCheck.too_slow],
     )
     run_state_machine_as_test(Life, settings=chosen)

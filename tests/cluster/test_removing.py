@@ -139,6 +139,34 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
     assert scene.coordinator.remove("digits", False, "remove") == answer
 
 
+def test_what_could_not_be_started_yet_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", refresh="on_arrival")
+    started = len(scene.launcher.processes)
+
+    def unreachable(*_: object) -> None:
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as network:
+        network.setattr(type(scene.launcher), "start", unreachable)
+        scene.submit("signs")
+        scene.submit("faces")
+        scene.coordinator.remove("digits", False, "remove")
+        scene.coordinator.cancel("signs", "cancel")
+        scene.coordinator.tick()
+        assert "no answer" in str(scene.coordinator.status()["trouble"])
+    scene.coordinator.tick()
+    scene.settle()
+    for process in scene.launcher.processes[started:]:
+        assert "digits" not in process.work.model_dump_json()
+        assert not (isinstance(process.work, TrainWork) and process.work.submission.name == "signs")
+    assert scene.task("signs")["state"] == "cancelled"
+    assert scene.ready() == ["shapes", "faces"]
+    scene.restart()
+    assert not scene.running()
+
+
 def test_a_purge_erases_the_bytes_and_says_so(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     scene.coordinator.add_samples("digits", shard_blob(scene.home, "more"), "grow")
