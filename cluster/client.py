@@ -116,8 +116,8 @@ class Client:
         from cluster.home import Founding
         from cluster.launch import start
 
-        texts = (None if value is None else str(value) for value in (generic, storage))
-        chosen = Founding(base, *texts, registry)
+        data, place = (None if value is None else str(value) for value in (generic, storage))
+        chosen = Founding(base, data, place, registry)
         return start(self.home, chosen, cpus, address, progress or (lambda line: None))
 
     def down(self) -> bool:

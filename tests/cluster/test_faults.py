@@ -178,15 +178,19 @@ def test_a_commit_of_unknown_outcome_is_looked_up(
 # -- checkpoints
 
 
+def save(folder: Path) -> None:
+    (folder / "tau").write_bytes(b"numbers")
+
+
 @pytest.mark.parametrize("harm", ["truncated", "altered", "deleted"])
 def test_a_checkpoint_that_was_harmed_is_passed_over(tmp_path: Path, harm: str) -> None:
     store = Checkpoints(tmp_path / "run")
     for step in (3, 6):
-        store.write(step, lambda folder: (folder / "tau").write_bytes(b"numbers") and None)
+        store.write(step, save)
     assert store.newest() == 6
     hurt(tmp_path / "run" / "6" / "tau", harm)
     assert store.newest() == 3
-    store.write(6, lambda folder: (folder / "tau").write_bytes(b"numbers") and None)
+    store.write(6, save)
     assert store.newest() == 6
     for step in (3, 6):
         hurt(tmp_path / "run" / str(step) / "tau", harm)

@@ -12,6 +12,7 @@ from cluster.blobs import Stored
 from cluster.garbage import GRACE, unreferenced
 from cluster.launcher import Finished
 from cluster.messages import GENERIC, BlobRef, RefreshWork, TrainWork
+from cluster.registry import Request
 from cluster.state import Node
 from tacl.errors import Erased, NameTaken, RunFailed, TaclError, UnknownTask
 from tests.cluster.fakes import Scene, calm, result_of, shard_blob, submission
@@ -226,17 +227,11 @@ def test_what_a_training_met_before_a_purge_is_forgotten_after_a_crash_too(scene
     run = scene.process("train", "signs").work.run_id
     scene.coordinator.known(run, 0)
     old = checkpoint(scene, run)
-    registry = scene.coordinator._registry
-    registry.remove("digits", "purged", [], registry.that_met("digits"), [], _request())
+    registry, request = scene.coordinator._registry, Request("purge", "asked", "{}")
+    registry.remove("digits", "purged", [], registry.that_met("digits"), [], request)
     scene.restart()  # between that transaction and what follows from it
     assert not old.exists()
     assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
-
-
-def _request() -> object:
-    from cluster.registry import Request
-
-    return Request("purge", "asked", "{}")
 
 
 # -- collecting
