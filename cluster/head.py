@@ -222,6 +222,8 @@ def _prepare_environment(home: Home) -> None:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Ray would start every actor, the coordinator too, at the lowest priority but four.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
 
 
 def _found(home: Home, chosen: Founding, learner: str) -> None:

@@ -16,12 +16,18 @@ from torch.func import functional_call
 
 from cluster.api.service import Answered, Question, Ranked
 from cluster.home import Home
-from cluster.hot import Hot
+from cluster.hot import BYTES, Hot
 from cluster.materials import BATCH, Materials
 from cluster.messages import Composition
 from tacl.backbone import Item
 from tacl.compose.arithmetic import require_one_model
-from tacl.errors import ClusterNotRunning, MixedRegimes, TaclError, UnknownTask
+from tacl.errors import (
+    ClusterNotRunning,
+    MixedRegimes,
+    RunFailed,
+    TaclError,
+    UnknownTask,
+)
 from tacl.heads import Head, union
 from tacl.mixing import MixedEncoder, Recipe, alone, mixes, summed
 from tacl.params import Params
@@ -34,7 +40,7 @@ PLAIN: Recipe = {}  # the base alone
 class Predictor:
     """Vectors are mapped from their files, so predictors of one machine share them."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, hot_bytes: int = BYTES) -> None:
         place = Home.at(home)
         settings = place.settings()
         if settings is None:
@@ -44,7 +50,7 @@ class Predictor:
         self._taus: dict[str, Params] = {}  # by digest of the vector
         self._loaded: dict[str, TaskVector] = {}
         self._heads: dict[str, Head] = {}
-        self._hot = Hot()
+        self._hot = Hot(hot_bytes)
         self._known = ChainMap(self._taus, self._hot.kept)
         encoder, moved = self._backbone.encoder, self._backbone.trainable
         self._mixed = MixedEncoder(encoder, moved, self._known)
@@ -76,6 +82,9 @@ class Predictor:
         """Of every question its answer or what is wrong with it, all in one pass."""
         asked = [self._opened(question) for question in questions]
         fine = [one for one in asked if isinstance(one, _Asked)]
+        for one in fine:  # after all were counted: what is kept now stays for this pass
+            digest = one.question.model.digest
+            one.recipe = {digest: 1.0} if digest in self._hot.kept else one.recipe
         rows = [(one, item) for one in fine for item in one.items]
         self._exact([one for one in rows if one[0].question.way == "linearized"])
         for one in fine:
@@ -97,6 +106,9 @@ class Predictor:
             return _Asked(question, items, heads, self._recipe(question.model))
         except TaclError as error:
             return error
+        except Exception as error:  # a defect met by one question is not the others' trouble
+            LOG.exception("a question could not be opened")
+            return RunFailed(f"a defect: {type(error).__name__}")
 
     def _wanted(self, question: Question) -> dict[str, Head]:
         model = question.model
@@ -121,14 +133,13 @@ class Predictor:
         return self._heads[blob]
 
     def _recipe(self, model: Composition) -> Recipe:
-        """Coefficients by digest of the vector, or the sum where that is kept."""
+        """Coefficients by digest of the vector; a model that is asked often gets composed."""
         vectors = [self._vector(term.vector.digest, term) for term in model.terms]
         require_one_model(vectors)
         if any(vector.regime != "linearized" for vector in vectors):
             raise MixedRegimes("only models of linearized vectors can be asked so far")
         recipe = {term.vector.digest: term.coefficient for term in model.terms}
-        if self._hot.asked(model.digest, lambda: summed(recipe, self._taus)):
-            return {model.digest: 1.0}
+        self._hot.asked(model.digest, lambda: summed(recipe, self._taus))
         return recipe
 
     def _vector(self, digest: str, term) -> TaskVector:

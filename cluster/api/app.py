@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -134,4 +135,16 @@ async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
     kind = {400: "BadConfig", 413: "TooLarge"}.get(error.status_code, "NoRoute")
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:
+        answer.headers["allow"] = ", ".join(_methods(request))
     return answer
+
+
+def _methods(request: Request) -> list[str]:
+    """Of a path, whichever of its routes was tried first."""
+    paths = request.app.openapi()["paths"].items()
+    fits = (of for path, of in paths if re.fullmatch(_HOLE.sub("[^/]+", path), request.url.path))
+    return sorted(method.upper() for of in fits for method in of)
+
+
+_HOLE = re.compile(r"\{[^}]+\}")

@@ -35,3 +35,14 @@ async def tell(service: Service, method: str, *arguments: object) -> Any:
 def request_id(caller: Caller, key: str | None) -> str:
     """Ids of different people never meet."""
     return f"{caller.name}:{key}" if key else uuid.uuid4().hex
+
+
+def without_ordinals(found: Any, caller: Caller) -> Any:
+    """Orders of arrival have gaps where there is something that the caller does not see."""
+    if caller.role == "admin":
+        return found
+    if isinstance(found, dict):
+        return {k: without_ordinals(v, caller) for k, v in found.items() if k != "ordinal"}
+    if isinstance(found, list):
+        return [without_ordinals(value, caller) for value in found]
+    return found

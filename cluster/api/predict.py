@@ -11,8 +11,8 @@ from fastapi import APIRouter, File, Form, UploadFile
 from cluster.api import limits
 from cluster.api.access import Asking, Caller
 from cluster.api.asking import Cluster, tell
-from cluster.api.service import Question, Service
-from cluster.api.wire import Answer, Ask, Input, Name
+from cluster.api.service import Question, Ranked, Service
+from cluster.api.wire import Answer, Answers, Ask, Input, Name
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(tags=["predictions"])
@@ -74,11 +74,18 @@ async def _answer(body: Ask, inputs: list[Any], caller: Caller, service: Service
         user=user,
         digest=model.digest,
         way=body.way,
-        answers=found.answers,
-        base=found.base,
+        answers=_wire(found.answers),
+        base=None if found.base is None else _wire(found.base),
         measured=measured,
         seconds=time.perf_counter() - started,
     )
+
+
+def _wire(answers: list[Ranked]) -> Answers:
+    return [
+        {task: [[name, share] for name, share in ranked] for task, ranked in one.items()}
+        for one in answers
+    ]
 
 
 async def _measured(service: Service, user: str, body: Ask) -> dict[str, Any]:

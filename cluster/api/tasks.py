@@ -13,7 +13,7 @@ from fastapi import Path as InPath
 from starlette.concurrency import run_in_threadpool
 
 from cluster.api.access import Asking, Caller
-from cluster.api.asking import Cluster, Key, request_id, tell
+from cluster.api.asking import Cluster, Key, request_id, tell, without_ordinals
 from cluster.api.service import Service
 from cluster.api.wire import Accepted, AliasMove, Facts, Name, Reference
 from tacl.errors import BadConfig
@@ -28,7 +28,9 @@ async def status(caller: Asking, service: Cluster) -> Facts:
     """The base, every task, the work that is owed, and the room of the cluster."""
     found = await tell(service, "status", caller.viewer)
     found["work"] = [one for one in found["work"] if _may_know(caller, one)]
-    return Facts(**found)
+    if found["trouble"] and caller.role != "admin":
+        found["trouble"] = "something is wrong; an admin sees what"
+    return Facts(**without_ordinals(found, caller))
 
 
 def _may_know(caller: Caller, work: dict[str, Any]) -> bool:
@@ -41,7 +43,7 @@ def _may_know(caller: Caller, work: dict[str, Any]) -> bool:
 async def list_tasks(caller: Asking, service: Cluster) -> list[Facts]:
     """By arrival."""
     found = await tell(service, "status", caller.viewer)
-    return [Facts(**task) for task in found["tasks"]]
+    return [Facts(**task) for task in without_ordinals(found["tasks"], caller)]
 
 
 @ROUTER.post("/tasks", status_code=202)
@@ -69,7 +71,7 @@ def _copy(file: UploadFile, place: Path) -> None:
         shutil.copyfileobj(file.file, stream, 1 << 20)
 
 
-@ROUTER.post("/tasks/by-reference", status_code=202)
+@ROUTER.post("/references", status_code=202)
 async def submit_reference(
     caller: Asking, service: Cluster, body: Reference, key: Key = None
 ) -> Accepted:
@@ -109,6 +111,7 @@ async def task(name: TaskName, caller: Asking, service: Cluster) -> Facts:
     """One task with its runs, and the curves of its vectors."""
     found = await tell(service, "task", name, caller.viewer)
     found.pop("submission", None)
+    found = without_ordinals(found, caller)
     versions = await tell(service, "vectors", name, caller.viewer)
     return Facts(**found, curves={str(one["version"]): one["curves"] for one in versions})
 

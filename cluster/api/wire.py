@@ -100,7 +100,9 @@ class Ask(Wire):
     seconds: float = Field(default=20.0, gt=0, le=60, description="Deadline.")
 
 
-Answers = list[dict[str, list[tuple[str, float]]]]
+# A tuple would say the same; tools that read OpenAPI disagree on how it is written there.
+Chance = Annotated[list[str | float], Field(min_length=2, max_length=2)]
+Answers = list[dict[str, list[Chance]]]
 
 
 class Answer(Wire):

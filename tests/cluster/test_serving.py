@@ -95,6 +95,23 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
     assert last.base != last.answers
 
 
+def test_hot_models_that_push_each_other_out_within_a_batch(scene) -> None:
+    home, (one, two), patient = scene
+    size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
+    predictor = Predictor(home.where, hot_bytes=size)  # room for one
+    inputs, _ = tiny.pictures(1, task=1)
+    first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
+    expected = {m.digest: patient.predict(m, inputs) for m in (first, second)}
+    for often in (4, 9, 30):
+        batch = [*[first] * often, *[second] * (2 * often), first]
+        for model, found in zip(
+            batch, predictor.answer([Question(m, inputs) for m in batch]), strict=True
+        ):
+            assert isinstance(found, Answered)
+            _require_close(found.answers, expected[model.digest])
+        assert len(predictor._hot.kept) == 1
+
+
 def _require_close(found: list, expected: list) -> None:
     for one, other in zip(found, expected, strict=True):
         for task in other:
