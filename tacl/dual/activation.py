@@ -38,8 +38,9 @@ def _gelu(v: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     return aten.gelu_backward(v, x, approximate=approximate)
 
 
-def _hardtanh(v: Tensor, x: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
-    return aten.hardtanh_backward(v, x, min_val, max_val)
+def _hardtanh(v: Tensor, y: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
+    """y lies strictly between the bounds where x does; and the next layer keeps y anyway."""
+    return aten.hardtanh_backward(v, y, min_val, max_val)
 
 
 def _leaky(v: Tensor, x: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -49,8 +50,8 @@ def _leaky(v: Tensor, x: Tensor, negative_slope: float = 0.01) -> Tensor:
 _activation("relu", lambda v, y: aten.threshold_backward(v, y, 0), keeps="y")
 _activation("sigmoid", aten.sigmoid_backward, keeps="y")
 _activation("tanh", aten.tanh_backward, keeps="y")
-_activation("relu6", lambda v, x: aten.hardtanh_backward(v, x, 0.0, 6.0), keeps="x")
-_activation("hardtanh", _hardtanh, keeps="x")
+_activation("relu6", lambda v, y: aten.hardtanh_backward(v, y, 0.0, 6.0), keeps="y")
+_activation("hardtanh", _hardtanh, keeps="y")
 _activation("leaky_relu", _leaky, keeps="x")
 _activation("gelu", _gelu, keeps="x")
 _activation("silu", aten.silu_backward, keeps="x")

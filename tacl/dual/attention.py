@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -39,7 +40,8 @@ def attention(
     s = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     bias, t_bias = _bias(attn_mask, is_causal, query, key)
     operands = (query, key, value) if bias is None else (query, key, value, bias)
-    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in operands))
+    # Not torch.broadcast_shapes: it imports sympy.
+    batch = torch.Size(np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in operands)))
     (q, tq), (k, tk), (v, tv) = (_matrices(x, batch) for x in (query, key, value))
     scaled_q, scaled_k = q * s, k * s
 

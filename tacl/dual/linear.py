@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tacl.dual.tensor import dual, primal, register, tangent, total
 
+aten = torch.ops.aten
 Pairs = Iterable[tuple[Tensor | None, Tensor | None]]
 
 
@@ -36,10 +37,50 @@ def convolution(
         return func(x, w, b, *args, **kwargs)
 
     def through_both(x: Tensor, tx: Tensor, w: Tensor, tw: Tensor, tb: Tensor | None) -> Tensor:
-        return convolve(tx, w, tb).add_(convolve(x, tw, None))
+        form = _form(weight.dim() - 2, *args, **kwargs)
+        if form is None or x.dim() != w.dim():  # padding as a word, or a picture without a batch
+            return convolve(tx, w, tb).add_(convolve(x, tw, None))
+        return _Convolved.apply(form, tx, tw, tb, x, w)  # pyright: ignore[reportReturnType]
 
     channels = (-1, *[1] * (weight.dim() - 2))
     return _layer(convolve, through_both, input, weight, bias, channels)
+
+
+def _form(
+    axes: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> tuple[Any, ...] | None:
+    """What follows x, W, b in aten's convolution; None where padding is a word."""
+
+    def each(value: Any) -> list[int]:
+        values = [value] if isinstance(value, int) else list(value)
+        return values * axes if len(values) == 1 else values
+
+    if isinstance(padding, str):
+        return None
+    return each(stride), each(padding), each(dilation), False, [0] * axes, groups
+
+
+class _Convolved(torch.autograd.Function):
+    """W0 * x' + tau_W * x + tau_b, whose backward is that of an ordinary layer: W0^T * g, g * x.
+
+    Unlike two convolutions added up, it does not keep x'.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, form: Any, tx: Tensor, tw: Tensor, tb: Tensor | None, x: Tensor, w: Tensor
+    ) -> Tensor:
+        ctx.form, ctx.bias_shape = form, None if tb is None else list(tb.shape)
+        ctx.save_for_backward(x, w)
+        along = aten.convolution(tx, w, tb, *form)
+        return along.add_(aten.convolution(x, tw, None, *form))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        needed = list(ctx.needs_input_grad[1:4])
+        found = aten.convolution_backward(gradients[0], x, w, ctx.bias_shape, *ctx.form, needed)
+        return None, *found, None, None
 
 
 def _layer(

@@ -561,3 +561,21 @@ def test_form_is_that_of_the_primal() -> None:
     assert x.is_contiguous()
     assert [row.shape for row in x] == [(3,), (3,)]
     assert "tangent" in repr(x)
+
+
+def test_a_layer_keeps_the_primal_and_the_weight_alone() -> None:
+    """Not the tangent that came in: of W0 x' + tau x the backward pass needs x and W0."""
+    layers = (
+        (F.linear, torch.randn(3, 4), torch.randn(5, 4)),
+        (F.conv2d, torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)),
+    )
+    for layer, x, weight in layers:
+        kept: list[torch.Tensor] = []
+        before = torch.randn_like(x, requires_grad=True)
+        tau = torch.randn_like(weight, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, k=kept: k.append(t) or t, lambda t: t
+        ):
+            layer(DualTensor(x, before * 1), DualTensor(weight, tau))
+        memory = {t.untyped_storage().data_ptr() for t in kept}
+        assert memory == {t.untyped_storage().data_ptr() for t in (x, weight)}
