@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,7 @@ class beside:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.draft = path.with_name(f".{path.name}.{os.getpid()}")
+        self.draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
 
     def __enter__(self) -> Path:
         return self.draft

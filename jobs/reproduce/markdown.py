@@ -17,7 +17,7 @@ def markdown(table: Table) -> str:
 
 def _main(table: Table) -> str:
     heads = ["", *(column.heading for column in table.columns)]
-    heads += ["seeds", "saw in training", "saw in merging", "training", "merging", "peak"]
+    heads += ["seeds", "saw in training", "saw in merging", "training", "merging", "peak", ""]
     return _rows(heads, [_variant(table, variant) for variant in table.variants()])
 
 
@@ -37,7 +37,20 @@ def _variant(table: Table, variant: str) -> list[str]:
         _seconds(training),
         _seconds(merging),
         f"{peak:.0f} MiB" if peak else "",
+        _facts(entries),
     ]
+
+
+def _facts(entries: Sequence[Entry]) -> str:
+    """What was chosen or accepted, seed by seed."""
+    names = [k for k, v in entries[0].more.items() if isinstance(v, bool | int | float)]
+    return "; ".join(
+        f"{name} {', '.join(_short(entry.more.get(name)) for entry in entries)}" for name in names
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _notes(table: Table) -> str:

@@ -27,6 +27,7 @@ from tacl.compose.learning import learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import ufm
 from tacl.data import Labelled
+from tacl.errors import BadConfig
 from tacl.metrics import absolute, accuracy
 from tacl.vectors import TaskVector
 
@@ -208,6 +209,8 @@ def _kept(bench: Bench, vectors: Sequence[Vector]) -> list[TaskVector]:
 
 
 def _entry(bench: Bench, variant: str, train: Train | None, saw: str, learned: Learn) -> Entry:
+    if not bench.suite.targets:
+        raise BadConfig(f"suite {bench.suite.name} names no tasks outside its pool: no targets")
     vectors = [train(bench, task) for task in bench.pool] if train else []
     tasks: dict[str, Numbers] = {}
     cells = []

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jobs.reproduce import table as tables
 from jobs.reproduce.bench import Base, Bench
 from jobs.reproduce.cells import Cells
 from jobs.reproduce.spec import Spec
-from jobs.reproduce.table import Table
+from jobs.reproduce.table import Entry, Table
 from jobs.suites import Suite
 from tacl.errors import BadConfig
 
@@ -51,25 +53,41 @@ def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str
 
 
 def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) -> Done:
-    """Computes what is not finished yet, seed by seed; the files are whole at every moment."""
+    """Computes what is not finished yet, seed by seed; the files are whole at every moment.
+
+    Other processes may make other seeds or variants of the same table meanwhile.
+    """
     cells = Cells(request.out / CELLS, say)
     base = Base.of(request.suite)
-    table, files = _known(request, base), []
+    done = Done(_fresh(request, base), [], cells.made)
+    entries: list[Entry] = []
     for seed in request.seeds:
         bench = Bench(request.suite, seed, request.data, cells, base)
-        table.data = _sizes(bench)
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
-            table.add(request.spec.entry(bench, variant))
-            request.spec.finish(table)
-            files = tables.write(table, request.out, request.spec.picture)
-    return Done(table, files, cells.made)
+            entries.append(request.spec.entry(bench, variant))
+            done = replace(done, **_written(request, bench, entries))
+    return done
 
 
-def _known(request: Request, base: Base) -> Table:
+def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What the file knows by now, and the entries of this process."""
+    fresh = _fresh(request, bench.base)
+    fresh.data = _sizes(bench)
+    request.out.mkdir(parents=True, exist_ok=True)
+    with (request.out / CELLS / "tables.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        table = tables.grown(fresh, request.out / f"{fresh.name}.json")
+        for entry in entries:
+            table.add(entry)
+        request.spec.finish(table)
+        return {"table": table, "files": tables.write(table, request.out, request.spec.picture)}
+
+
+def _fresh(request: Request, base: Base) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
-    fresh = Table(
+    return Table(
         f"{spec.name}-{suite.name}",
         f"{spec.name}, {suite.name}",
         spec.about,
@@ -77,7 +95,6 @@ def _known(request: Request, base: Base) -> Table:
         settings,
         commands=[request.command],
     )
-    return tables.grown(fresh, request.out / f"{fresh.name}.json")
 
 
 def _sizes(bench: Bench) -> dict[str, dict[str, int]]:

@@ -72,7 +72,23 @@ class Table:
         return [entry for entry in self.entries if entry.variant == variant]
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"columns": [column._asdict() for column in self.columns]}
+        columns = [column._asdict() for column in self.columns]
+        return asdict(self) | {"columns": columns, "summary": self.summary()}
+
+    def summary(self) -> dict[str, dict[str, dict[str, Any] | None]]:
+        """Mean and deviation over the seeds, by variant and column."""
+        found = {
+            (variant, column.key): spread([e.numbers.get(column.key) for e in self.of(variant)])
+            for variant in self.variants()
+            for column in self.columns
+        }
+        return {
+            variant: {
+                column.key: one._asdict() if (one := found[variant, column.key]) else None
+                for column in self.columns
+            }
+            for variant in self.variants()
+        }
 
 
 class Spread(NamedTuple):

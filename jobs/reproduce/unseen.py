@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jobs.reproduce import pictures
 from jobs.reproduce.bench import Bench
-from jobs.reproduce.methods import METHODS, train_of
+from jobs.reproduce.methods import METHODS
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry
@@ -56,6 +56,4 @@ def without_last(bench: Bench) -> Bench:
     return bench.of(replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets))
 
 
-SPEC = Spec(
-    "unseen", ABOUT, COLUMNS, lambda suite: VARIANTS, entry, pictures.bars, trainings=train_of
-)
+SPEC = Spec("unseen", ABOUT, COLUMNS, lambda suite: VARIANTS, entry, pictures.bars)

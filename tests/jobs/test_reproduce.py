@@ -13,8 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, jvp
+from typer.testing import CliRunner
 
+from cluster.errors import exit_code
 from jobs import suites
+from jobs.cli import app
 from jobs.reproduce import continual, negation, newcomers, pairs, unseen
 from jobs.reproduce.ahead import waves
 from jobs.reproduce.bench import Base, Bench
@@ -24,7 +27,7 @@ from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import spread
 from jobs.reproduce.tables import TABLES
-from tacl.errors import BadConfig
+from tacl.errors import BadConfig, DataNotFound
 from tacl.metrics import COEFFICIENTS
 from tests.jobs import small_suite
 
@@ -57,6 +60,11 @@ def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: 
     assert again.made == []
     assert [path.read_bytes() for path in again.files] == before
     known = json.loads(before[0])
+    assert known["summary"]["individual"]["normalised"] == {
+        "mean": pytest.approx(1.0),
+        "deviation": pytest.approx(0.0),
+        "count": 2,
+    }
     for one in known["entries"]:
         assert set(one["tasks"]) == {"one", "two", "three"}
         if one["variant"] == "individual":
@@ -251,6 +259,18 @@ def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -
     request = small_suite.request(place, "grown", "addition", ["individual"], seeds=(1,))
     table = reproduce(request).table
     assert [(e.variant, e.seed) for e in table.entries] == [("zero-shot", 0), ("individual", 1)]
+    order = [("zero-shot", 0), ("individual", 1)]
+
+    def meanwhile(line: str) -> None:
+        """Another process adds its entries while this one is at work."""
+        if line == "addition: linear, seed 0":
+            more = small_suite.request(place, "grown", "addition", ["individual"])
+            reproduce(more)
+
+    both = small_suite.request(place, "grown", "addition", ["zero-shot", "linear"])
+    table = reproduce(both, meanwhile).table
+    order += [("individual", 0), ("linear", 0)]
+    assert [(e.variant, e.seed) for e in table.entries] == order
     other = replace(request, suite=replace(request.suite, steps=3))
     assert reproduce(other).table.variants() == ["individual"]
 
@@ -259,6 +279,21 @@ def test_a_mean_and_its_deviation() -> None:
     assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
     assert spread([0.5]) == (0.5, None, 1)
     assert spread([None]) is None
+
+
+def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def code(name: str, suite: str, data: Path, *more: str) -> int:
+        options = ["--suite", suite, "--data", str(data), "--out", str(out), "--local", *more]
+        return CliRunner().invoke(app, ["reproduce", name, *options]).exit_code
+
+    assert code("magic", "text8", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text9", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path / "none") == exit_code(DataNotFound())
+    assert code("addition", "text8", tmp_path, "--seeds", "one") == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path, "--methods", "magic") == exit_code(BadConfig())
+    assert not out.exists()
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
