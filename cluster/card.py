@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from cluster.messages import Base
+from tacl.backbone.spec import BaseSpec, is_path
 
 LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
@@ -49,7 +51,7 @@ def text_of(card: Card) -> str:
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {card.user}\n",
-        f"A pre-trained encoder, `{card.base.spec}`, moved by {_count(card)}: θ0 + Σ c τ.\n",
+        f"A pre-trained encoder, `{_base(card)}`, moved by {_count(card)}: θ0 + Σ c τ.\n",
         _tasks(card),
         _exactness(card),
         f"## Use\n\n```python\n{_snippet(card)}\n```\n",
@@ -58,6 +60,14 @@ def text_of(card: Card) -> str:
         _licence(card),
     ]
     return "\n".join(parts)
+
+
+def _base(card: Card) -> str:
+    """Its name, without the folders of the machine that it lay on."""
+    spec = BaseSpec.parse(card.base.spec)
+    here = is_path(spec.name) or Path(spec.name).is_dir()  # else it is an id on a hub
+    name = Path(spec.name).name if here else spec.name
+    return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
 
 
 def _count(card: Card) -> str:
@@ -213,7 +223,7 @@ def _origin(card: Card) -> str:
     ]
     return (
         "## Made of\n\n"
-        f"- base `{card.base.spec}`, digest `{card.base.digest}`\n"
+        f"- base `{_base(card)}`, digest `{card.base.digest}`\n"
         f"{chr(10).join(lines)}\n- recipe, digest `{card.digest}`\n"
     )
 
@@ -228,6 +238,6 @@ def _settings(config: Mapping[str, object]) -> str:
 def _licence(card: Card) -> str:
     said = card.licence or "unknown: nobody has said"
     return (
-        f"## Licence\n\n- of these files: {said}\n- of the base `{card.base.spec}`: see where it "
+        f"## Licence\n\n- of these files: {said}\n- of the base `{_base(card)}`: see where it "
         "comes from\n" + "\n".join(f"- of the data of {row.task}: unknown" for row in card.rows)
     ) + "\n"

@@ -34,6 +34,7 @@ from tacl.errors import (
     ClusterNotRunning,
     DataNotFound,
     NameTaken,
+    NotAllowed,
     RunFailed,
     UnknownTask,
     UnknownVector,
@@ -266,6 +267,7 @@ class Client:
         nothing is stored then.
         """
         checked_name(name)
+        self._require_here("import")
         self._require_free(name)
         from cluster.importing import converted
 
@@ -442,6 +444,7 @@ class Client:
 
         See `cluster.exporting.export`, also for what is raised.
         """
+        self._require_here("export")
         from cluster.exporting import export
 
         return export(self, user, Path(out).expanduser(), format, licence, accept, progress)
@@ -502,6 +505,10 @@ class Client:
         if settings is None:
             raise ClusterNotRunning(f"{self.home.path} is no home yet; run `tacl up` first")
         return settings.base.modality
+
+    def _require_here(self, verb: str) -> None:
+        if self._server is not None:
+            raise NotAllowed(f"{verb} reads the files of a home; do it where the home is")
 
     def _require_free(self, name: str) -> None:
         """Before any data is read; the coordinator asks again when it stores the task."""

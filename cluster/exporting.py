@@ -62,7 +62,7 @@ def export(
     say("writing")
     materials = Materials(client.home, settings.base)
     with _whole(out) as folder:
-        _write(client, materials, model, cast(Format, format), folder)
+        _write(materials, model, cast(Format, format), folder)
         rows = _rows(client, model, measured["per_task"])
         card = Card(
             user=user,
@@ -125,9 +125,7 @@ def _whole(out: Path) -> Iterator[Path]:
         raise
 
 
-def _write(
-    client: Client, materials: Materials, model: Composition, format: Format, folder: Path
-) -> None:
+def _write(materials: Materials, model: Composition, format: Format, folder: Path) -> None:
     vectors = [materials.vector(term.vector) for term in model.terms]
     tau = composed(vectors, [term.coefficient for term in model.terms])
     write_model(materials.backbone, tau, format, folder)

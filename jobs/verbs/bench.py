@@ -120,6 +120,35 @@ def _times(found: dict[str, Any]) -> Any:
     return shown
 
 
+@verb("bench", of=bench)
+def serve(
+    users: Annotated[
+        str, typer.Option(metavar="U,U,...", help="How many ask, each with a recipe of their own.")
+    ] = "1,10,100,1000",
+    requests: Annotated[int, typer.Option(min=1, help="Of each number of users.")] = 400,
+    at_once: Annotated[int, typer.Option(min=1, help="Requests on their way.")] = 32,
+    rounds: Rounds = 5,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Asking over HTTP: many users with distinct recipes; every answer is checked.
+
+    On a home of its own, with the embedded encoder and made-up vectors.
+    """
+    from jobs.bench.serving import bench_alone, written
+    from jobs.progress import saying
+
+    counts = [int(part) for part in users.split(",")]
+    with saying("serving") as say:
+        found = bench_alone(counts, requests, at_once, rounds, say)
+    if out is not None:
+        out.write_text(written(found))
+    tell(found, as_json, lambda f: written(f))
+
+
 def _device() -> str:
     import torch
 

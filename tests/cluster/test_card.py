@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,10 @@ def run(text: str, folder: Path) -> str:
     return said.getvalue()
 
 
+def base_at(spec: str) -> Base:
+    return Base(spec=spec, digest="b" * 64, modality="image", head_kind="prototype")
+
+
 def test_what_a_card_says() -> None:
     backbone = load_backbone("embedded")
     text = text_of(card(backbone, "open_clip"))
@@ -99,6 +104,13 @@ def test_what_a_card_says() -> None:
     for said in ("an approximation", "penalty cyclical, steps 120", "d" * 64, backbone.digest):
         assert said in body
     assert "of the data of trees: unknown" in body
+    there = dataclasses.replace(
+        card(backbone, "timm"), base=base_at("timm:vit@/home/ann/w.pt?size=9")
+    )
+    assert "`timm:vit@w.pt?size=9`" in text_of(there)
+    assert "/home/ann" not in text_of(there)
+    hub = dataclasses.replace(card(backbone, "timm"), base=base_at("hf:org/model@main"))
+    assert "`hf:org/model@main`" in text_of(hub)
     exact = text_of(card(backbone, "open_clip", regime="ordinary"))
     assert "approximation" not in exact
     assert "the exact model" in exact

@@ -110,6 +110,10 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.submit("news", data, templates=["a {}"])
     with pytest.raises(DataNotFound, match="uploaded"):
         ann.submit("news", "no/such/file.csv")
+    with pytest.raises(NotAllowed, match="export reads the files of a home"):
+        ann.export("ann", data.parent / "out")
+    with pytest.raises(NotAllowed, match="import reads the files of a home"):
+        ann.import_checkpoint("other", data, data)
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
