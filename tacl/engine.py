@@ -25,6 +25,7 @@ from torch.nn.utils import clip_grad_norm_
 from tacl.backbone import Batch
 from tacl.config import TrainConfig
 from tacl.errors import BadConfig
+from tacl.optimizer import adamw
 from tacl.theta0 import FrozenEncoder
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -52,9 +53,7 @@ class DeepSpeedEngine:
         self._micro = 0
         _join_group(self.device)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.optimizer = torch.optim.AdamW(
-            module.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        self.optimizer = adamw(module, config)
         self._engine = _initialize(
             module, self.optimizer, _settings(config, zero_stage), self.device
         )
@@ -191,6 +190,7 @@ def _settings(config: TrainConfig, stage: int) -> dict[str, Any]:
         "gradient_accumulation_steps": config.accumulation,
         "gradient_clipping": config.clip if stage else 0.0,
         "steps_per_print": 2**62,
+        "zero_allow_untested_optimizer": True,  # AdamW by another name
         "zero_optimization": {
             "stage": stage,
             "reduce_bucket_size": BUCKET,

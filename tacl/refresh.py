@@ -28,6 +28,7 @@ from tacl.config import RefreshConfig, schedule
 from tacl.data import sample_rows
 from tacl.errors import EmptySplit
 from tacl.linearize import LinearizedEncoder
+from tacl.optimizer import Adam
 from tacl.params import Params
 from tacl.splits import batch_rows
 from tacl.tangents import cached_tangents
@@ -166,7 +167,7 @@ class _Fit:
     ) -> None:
         self.module, self.backbone, self.size, self.config = module, backbone, size, config
         self.peak = peak
-        self.optimizer = torch.optim.Adam(module.parameters(), lr=peak)
+        self.optimizer = Adam(module.parameters(), lr=peak)
 
     def step(self, step: int, rows: Sequence[Rows]) -> float:
         """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""

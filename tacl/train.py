@@ -24,6 +24,7 @@ from tacl.curvature import Statistics, merged
 from tacl.data import Labelled, batch_rows, lengths, share_a_pass
 from tacl.errors import BadConfig
 from tacl.heads import RowLoss
+from tacl.optimizer import adamw
 from tacl.penalties import other_tasks, relative_tau_jp
 from tacl.theta0 import FrozenEncoder
 
@@ -93,9 +94,7 @@ class PlainEngine(Generic[Module]):
         self.module: Module = module
         self.device = next(module.parameters()).device
         self.clip = config.clip
-        self.optimizer = torch.optim.AdamW(
-            module.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        self.optimizer = adamw(module, config)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.module(batch)

@@ -25,6 +25,7 @@ from tacl.config import RefreshConfig, schedule
 from tacl.data import batch_rows, sample_rows
 from tacl.errors import EmptySplit
 from tacl.linearize import LinearizedEncoder
+from tacl.optimizer import Adam
 from tacl.params import Params
 from tacl.tangents import cached_tangents
 from tacl.train import Store
@@ -161,7 +162,7 @@ class _Delta:
     ) -> None:
         self.module, self.backbone, self.size = module, backbone, size
         self.rate, self.config = rate, config
-        self.optimizer = torch.optim.Adam(module.parameters(), lr=rate)
+        self.optimizer = Adam(module.parameters(), lr=rate)
 
     def step(self, step: int, tasks: Sequence[_Rows]) -> float:
         """One step of Adam on a batch in which every task has, over time, the same share."""
