@@ -80,6 +80,37 @@ def evaluate(
 
 
 @verb("bench", of=bench)
+def submit(
+    runs: Annotated[int, typer.Option(min=1, help="Tasks, one after another.")] = 3,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """From submit to ready on a cluster of its own: what is training, and where the rest goes."""
+    from jobs.bench.submit import bench_submit
+
+    _run(lambda say: bench_submit(runs, say), "submit", as_json)
+
+
+@verb("bench", of=bench, name="all")
+def everything(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """All of the above, against their goals; about ten minutes on a machine without other work."""
+    from jobs.bench.report import bench_all, markdown
+    from jobs.progress import saying
+
+    with saying("bench") as say:
+        found = bench_all(_device(), say)
+    if out is not None:
+        out.write_text(markdown(found))
+    tell(found, as_json, markdown)
+
+
+@verb("bench", of=bench)
 def registry(
     size: Annotated[
         Literal["tenth", "full", "both"],

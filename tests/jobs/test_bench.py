@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from jobs.bench import compose, evaluate, step, timing
+from jobs.bench import compose, evaluate, report, step, submit, timing
 from jobs.bench.encoders import Subject, subject
 from jobs.bench.memory import Made
 from jobs.cli import app
@@ -133,7 +135,7 @@ def test_bench_step_answers_with_the_promised_figures() -> None:
     assert found["speedup_over_two_jvp"] > 0
     kept = found["activation_bytes"]
     assert kept["ours_none"] < 1.35 * kept["ordinary"]
-    assert kept["ours_cyclical"] <= 1.126 * kept["ours_none"]
+    assert kept["ours_cyclical"] <= 1.13 * kept["ours_none"]
     assert found["max_relative_error"]["ours"] < 1e-5
 
 
@@ -167,3 +169,60 @@ def tiny_float() -> Subject:
     return Subject(
         one.encoder.float(), one.trainable, lambda n, r: torch.randn(n, 3, 4, generator=r)
     )
+
+
+def test_the_report_names_what_misses_its_goal_and_what_was_left_out() -> None:
+    step_figures = {
+        "ratio_to_ordinary": {"ours_cyclical": 1.9, "ours_strict": 3.4},
+        "speedup_over_two_jvp": 2.0,
+        "activation_bytes": {"ordinary": 100, "ours_none": 110, "ours_cyclical": 123},
+        "threads": 2,
+    }
+    found = {"vit": step_figures, "submit": {"overhead_s": 3.5}, "compose": {"left_out": "small"}}
+    lines = {row.split(" | ")[0]: row for row in report.markdown(found).splitlines()}
+    assert "| 1.9 |  |" in lines["| cyclical step / ordinary, ViT-B/32, 16 + 2"]
+    assert "missed" in lines["| strict with 7 others / ordinary"]
+    assert "missed" in lines[f"| {report.BEYOND}"]
+    assert "missed" not in lines["| two jvp calls / cyclical, float32"]
+    assert "small" in lines["| sum of 8 vectors / copying them"]
+    assert "not run" in lines["| all pairs: dual passes / cached"]
+    assert "2 threads" in report.markdown(found)
+
+
+class FakeClient:
+    """A cluster whose clock is the machine's, and which trains in no time."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.options: dict[str, Any] = {}
+
+    def submit(self, name: str, data: str, **options: Any) -> None:
+        assert list(Path(data).rglob("*.parquet"))
+        self.options = options
+        for kind in ("submitted", "queued", "started"):
+            self.events.append({"kind": kind, "at": time.time()})
+
+    def wait(self, name: str, poll: float) -> None:
+        self.events.append({"kind": "published", "at": time.time() + 7})
+
+    def logs(self, name: str) -> list[dict[str, Any]]:
+        return self.events
+
+    def vectors(self, name: str | None = None) -> list[dict[str, Any]]:
+        seconds = {"seconds_ready": 2.0, "seconds_trained": 3.0, "seconds": 6.0}
+        return [{"metrics": seconds}] if name else []
+
+
+def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
+    client: Any = FakeClient()
+    parts = submit.one_run(client, "one", tmp_path)
+    assert client.options == {"steps": submit.STEPS}
+    assert parts["training"] == 3.0
+    assert parts["process and its imports"] == pytest.approx(1.0, abs=0.2)
+    assert sum(value for name, value in parts.items() if name != "total") == pytest.approx(
+        parts["total"], abs=0.01
+    )
+
+
+def test_bare_imports_take_time() -> None:
+    assert 0.1 < submit.bare_imports() < 300
