@@ -20,7 +20,7 @@ from jobs.reproduce.directions import Direction, Kept, Sum, Vector, features
 from jobs.reproduce.methods import ALL_LABELS, INPUTS, LABELS, NOTHING, after_refresh, ordinary
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
-from jobs.reproduce.table import Column, Entry
+from jobs.reproduce.table import Column, Entry, Numbers
 from jobs.reproduce.training import joint, trained
 from tacl import metrics
 from tacl.compose.elementwise import magmax
@@ -174,7 +174,7 @@ def entry(bench: Bench, variant: str) -> Entry:
     R = [_accuracies(bench, arrival.model, order) for arrival in arrivals]
     zero_shot = right(bench, {task: bench.features(task, PART) for task in order}, PART)
     b_T = torch.tensor([zero_shot[task] for task in order])
-    numbers = {"class_incremental": _task_unknown(bench, arrivals[-1].model)}
+    numbers: Numbers = {"class_incremental": _task_unknown(bench, arrivals[-1].model)}
     if len(R) == len(order):
         numbers |= asdict(metrics.continual(torch.tensor(R, dtype=torch.float64), b_T.double()))
     else:  # all tasks at once: there is no way from one to the next
