@@ -28,7 +28,8 @@ def training(base: Base, submission: Submission) -> TrainWork:
 
 
 def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
-    vectors = {c.task: _vector(registry, c.task, c.vector) for c in measure.cells}
+    champions = {(cell.task, cell.vector) for cell in measure.cells}
+    vectors = {task: _vector(registry, task, digest) for task, digest in champions}
     shards = {c.on: _shard(registry, c.on, c.shard) for c in measure.cells}
     pairs = tuple((vectors[cell.task], shards[cell.on]) for cell in measure.cells)
     return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
