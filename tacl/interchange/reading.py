@@ -64,11 +64,8 @@ def _sharded(index: Path) -> Params:
         raise BadCheckpoint(f"{index} is no index of weights: {error!r}") from error
     if len(inside) != len(set(names)):
         raise BadCheckpoint(f"{index} names files of other directories")
-    return {
-        key: value
-        for name in sorted(inside)
-        for key, value in read_tensors(index.parent / name).items()
-    }
+    shards = [_safetensors(index.parent / name) for name in sorted(inside)]
+    return {key: value for shard in shards for key, value in shard.items()}
 
 
 def _safetensors(path: Path) -> Params:
@@ -87,7 +84,7 @@ def _weights_only(path: Path) -> Params:
             f"{path} holds more than tensors, which could be a program; it is not loaded. Save "
             "its state_dict() alone, or as safetensors"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # foreign bytes raise a dozen types, and all mean this
         raise BadCheckpoint(f"{path} is no whole PyTorch file: {error}") from error
     nested = [found[name] for name in NESTED if isinstance(found, dict) and name in found]
     tensors = nested[0] if nested and not _is_tensors(found) else found

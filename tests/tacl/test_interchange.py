@@ -315,6 +315,10 @@ def test_shards_of_one_checkpoint(loaded: Callable[[str], Backbone], tmp_path: P
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     with pytest.raises(BadCheckpoint, match="other directories"):
         vector_of_checkpoint("x", backbone, tmp_path)
+    itself = dict.fromkeys(places, "model.safetensors.index.json")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": itself}))
+    with pytest.raises(BadCheckpoint, match="no whole safetensors"):
+        vector_of_checkpoint("x", backbone, tmp_path)
 
 
 def test_half_precision_changes_only_what_was_trained(
@@ -405,6 +409,7 @@ def test_no_file_is_run(
 BROKEN = {
     "cut.safetensors": lambda path: path.write_bytes(path.read_bytes()[:1000]),
     "cut.pt": lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
+    "bytes.pt": lambda path: path.write_bytes(bytes(range(256)) * 9),
     "list.pt": lambda path: torch.save([torch.ones(2)], path),
     "none.safetensors": lambda path: path.unlink(),
 }
