@@ -52,10 +52,17 @@ def sum_blocks(out: Tensor, terms: Sequence[tuple[float, Block]]) -> None:
     rows = max(1, PIECE // max(1, out_OI.shape[1]))
     for start in range(0, len(out_OI), rows):
         some = slice(start, start + rows)
-        piece, ((first, block), *others) = out_OI[some], terms
-        torch.mul(block.rows(some), first, out=piece)
-        for coefficient, block in others:
-            piece.add_(block.rows(some), alpha=coefficient)
+        _sum_rows(out_OI[some], ((c, block.rows(some)) for c, block in terms))
+
+
+def _sum_rows(piece: Tensor, terms: Iterator[tuple[float, Tensor]]) -> None:
+    c, first = next(terms)
+    if c == 1 and (second := next(terms, None)):  # as most sums do, in one call and not in two
+        torch.add(first, second[1], alpha=second[0], out=piece)
+    else:
+        torch.mul(first, c, out=piece)
+    for c, tau in terms:
+        piece.add_(tau, alpha=c)
 
 
 def block_terms(
