@@ -113,10 +113,10 @@ class WatchedCoordinator(Coordinator):
     """
 
     def __init__(self, home: str, learner: str) -> None:
-        self._where = home
+        self._where = Home.at(home).where  # as other nodes find it
         _log_to(Home.at(home).logs / "coordinator.log")
         try:
-            super().__init__(home, RayLauncher(home, learner))
+            super().__init__(home, RayLauncher(self._where, learner))
         except Exception:
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)

@@ -90,7 +90,8 @@ def serve(
             _found(home, chosen, learner)
         _require_alone(home)
         _say("starting the coordinator")
-        start_coordinator(home.where, learner, pinned=home.is_pinned)
+        place = str(home.path) if home.is_pinned else home.where
+        start_coordinator(place, learner, pinned=home.is_pinned)
         write(home.running_file, running)
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())

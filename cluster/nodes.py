@@ -127,8 +127,9 @@ def _require_headless() -> None:
     jobs = {job["JobID"]: job for job in state.jobs()}
     for actor in state.actors().values():
         head = jobs.get(actor["JobID"])
-        alive = actor["State"] != "DEAD" and head is not None and not head["IsDead"]
-        if actor["Name"] == COORDINATOR and alive:
+        if actor["Name"] != COORDINATOR or actor["State"] == "DEAD":
+            continue
+        if head is not None and not head["IsDead"]:
             raise HomeInUse(
                 f"this cluster serves a home already, by process {head['DriverPid']} on "
                 f"{head['DriverIPAddress']}; one cluster serves one home. Stop it with `tacl down` "

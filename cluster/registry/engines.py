@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError
 
 from tacl.errors import BadConfig
 
@@ -23,7 +24,7 @@ def engine_of(url: str) -> sa.Engine:
     """BadConfig for what is no URL, a back end that is not known, or one that needs a driver."""
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
+    except ArgumentError as error:
         raise BadConfig(f"{url!r} is no URL of a registry; use {FORMS}") from error
     backend = parsed.get_backend_name()
     if backend not in SET_UP:

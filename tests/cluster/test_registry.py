@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import InternalError
 
 from cluster.messages import (
     CHAMPION,
@@ -196,7 +197,7 @@ def test_a_commit_of_postgres_is_on_the_disk(postgres_server: Server) -> None:
     for write, expected in {"durable": "on", "relaxed": "off"}.items():
         with registry._write(write) as db:
             assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == expected
-    with registry._read() as db, pytest.raises(sa.exc.InternalError, match="read-only"):
+    with registry._read() as db, pytest.raises(InternalError, match="read-only"):
         db.execute(sa.text("DELETE FROM meta"))
     registry.close()
 
