@@ -176,7 +176,6 @@ def _raised(answer: httpx2.Response) -> TaclError:
         message = body["message"]
     except (json.JSONDecodeError, KeyError, TypeError):
         return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")
-    known = isinstance(cls, type) and issubclass(cls, TaclError)
-    if not known:
-        return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)
-    return cls(message)
+    if isinstance(cls, type) and issubclass(cls, TaclError):
+        return cls(message)
+    return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)

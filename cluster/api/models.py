@@ -62,7 +62,7 @@ async def evaluate(
     """Have the model evaluated on the test rows of its tasks; ask again until `result` is there."""
     user = caller.user(user)
     run_id = await service.ask("evaluate", user, materialized)
-    return Facts(run_id=run_id, result=await tell(service, "result", run_id))
+    return Facts(**{"run_id": run_id, "result": await tell(service, "result", run_id)})
 
 
 @ROUTER.get("/accuracy")
@@ -79,4 +79,4 @@ async def accuracy(caller: Asking, service: Cluster, user: Whose = None) -> Fact
         tasks |= dict.fromkeys(found["tasks"])
         label = "" if len(everybody) == 1 else f"{name}: "
         rows += [row | {"label": label + " ".join(row["terms"])} for row in found["rows"]]
-    return Facts(tasks=list(tasks), rows=sorted(rows, key=lambda row: row["at"]))
+    return Facts(**{"tasks": list(tasks), "rows": sorted(rows, key=lambda row: row["at"])})

@@ -113,7 +113,8 @@ async def task(name: TaskName, caller: Asking, service: Cluster) -> Facts:
     found.pop("submission", None)
     found = without_ordinals(found, caller)
     versions = await tell(service, "vectors", name, caller.viewer)
-    return Facts(**found, curves={str(one["version"]): one["curves"] for one in versions})
+    curves = {str(one["version"]): one["curves"] for one in versions}
+    return Facts(**{**found, "curves": curves})
 
 
 @ROUTER.post("/tasks/{name}/cancel")

@@ -21,7 +21,7 @@ from tests.instant import Instant
 CSV = "\n".join(["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]).encode()
 GUESS = [["a", 0.75], ["b", 0.25]]
 KEY = {"idempotency-key": "k"}
-PEOPLE = {"ann": "submitter", "bob": "submitter", "eve": "user", "root": "admin"}
+PEOPLE: dict[str, Any] = {"ann": "submitter", "bob": "submitter", "eve": "user", "root": "admin"}
 
 
 class Person:

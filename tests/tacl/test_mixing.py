@@ -31,7 +31,7 @@ def clip_vit() -> tuple[nn.Module, Rows]:
 def clip_resnet() -> tuple[nn.Module, Rows]:
     from open_clip.modified_resnet import ModifiedResNet
 
-    tower = ModifiedResNet((1, 1, 1, 1), output_dim=6, heads=2, image_size=32, width=8)
+    tower = ModifiedResNet([1, 1, 1, 1], output_dim=6, heads=2, image_size=32, width=8)
     return tower, lambda rows: torch.randn(rows, 3, 32, 32)
 
 
