@@ -70,6 +70,7 @@ def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:
     client.submit(name, str(data), steps=STEPS)
     client.wait(name, poll=POLL)
     seen = time.time()
+    client.wait(poll=POLL)  # what else is owed does not disturb the next
     at = {event["kind"]: event["at"] for event in reversed(client.logs(name))}
     metrics = client.vectors(name)[0]["metrics"]
     ready, trained, worked = (

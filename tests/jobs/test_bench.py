@@ -202,7 +202,7 @@ class FakeClient:
         for kind in ("submitted", "queued", "started"):
             self.events.append({"kind": kind, "at": time.time()})
 
-    def wait(self, name: str, poll: float) -> None:
+    def wait(self, *names: str, poll: float) -> None:
         self.events.append({"kind": "published", "at": time.time() + 7})
 
     def logs(self, name: str) -> list[dict[str, Any]]:
