@@ -14,15 +14,19 @@ from torch import nn
 
 from tacl.config import TrainConfig
 
-_TORCH: Any = torch.optim.Adam
+
+def _unwrapped(name: str) -> Any:
+    """The method itself; as it is in a release of torch that does not wrap it."""
+    method = getattr(torch.optim.Adam, name)
+    return getattr(method, "__wrapped__", method)
 
 
 class _Unwrapped:
-    add_param_group = _TORCH.add_param_group.__wrapped__
-    state_dict = _TORCH.state_dict.__wrapped__
-    load_state_dict = _TORCH.load_state_dict.__wrapped__
-    zero_grad = _TORCH.zero_grad.__wrapped__
-    _step = _TORCH.step.__wrapped__
+    add_param_group = _unwrapped("add_param_group")
+    state_dict = _unwrapped("state_dict")
+    load_state_dict = _unwrapped("load_state_dict")
+    zero_grad = _unwrapped("zero_grad")
+    _step = _unwrapped("step")
 
     @torch.no_grad()
     def step(self) -> None:
