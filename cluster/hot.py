@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tacl.params import Params
 
 BYTES = 512 << 20
-OFTEN = 3  # times asked before a model is composed at all
+OFTEN = 32  # times asked before a model is composed at all: that costs as much as some passes
 REMEMBERED = 10_000  # models whose number of times is kept
 
 

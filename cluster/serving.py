@@ -82,9 +82,10 @@ class Predictor:
         """Of every question its answer or what is wrong with it, all in one pass."""
         asked = [self._opened(question) for question in questions]
         fine = [one for one in asked if isinstance(one, _Asked)]
-        for one in fine:  # after all were counted: what is kept now stays for this pass
-            digest = one.question.model.digest
-            one.recipe = {digest: 1.0} if digest in self._hot.kept else one.recipe
+        digests = {one.question.model.digest for one in fine}
+        if len(digests) == 1 and digests <= self._hot.kept.keys():
+            for one in fine:  # nothing to mix; beside others a sum would be one more vector
+                one.recipe = dict.fromkeys(digests, 1.0)
         rows = [(one, item) for one in fine for item in one.items]
         self._exact([one for one in rows if one[0].question.way == "linearized"])
         for one in fine:

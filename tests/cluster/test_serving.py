@@ -81,7 +81,7 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
     questions.insert(2, Question(models[0], [b"no picture"]))
     questions.append(Question(tiny.composition((c, one)), inputs, beside_base=True))
     alone = [found for q in questions for found in Predictor.answer(predictor, [q])]
-    for _ in range(hot.OFTEN):
+    for _ in range(2):
         together = predictor.answer(questions)
         assert isinstance(together[2], BadSample)
         for mine, own in zip(together, alone, strict=True):
@@ -95,15 +95,15 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
     assert last.base != last.answers
 
 
-def test_hot_models_that_push_each_other_out_within_a_batch(scene) -> None:
+def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
     home, (one, two), patient = scene
     size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
     predictor = Predictor(home.where, hot_bytes=size)  # room for one
     inputs, _ = tiny.pictures(1, task=1)
     first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
     expected = {m.digest: patient.predict(m, inputs) for m in (first, second)}
-    for often in (4, 9, 30):
-        batch = [*[first] * often, *[second] * (2 * often), first]
+    batches = [[first] * hot.OFTEN, [second] * (2 * hot.OFTEN + 2), [first, second], [second]]
+    for batch in batches:
         for model, found in zip(
             batch, predictor.answer([Question(m, inputs) for m in batch]), strict=True
         ):
@@ -176,8 +176,8 @@ def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
 
     assert not ask("once", 1)
     for name in "abc":
-        assert ask(name, 4)
-    assert not ask("d", 7)  # as hot as the others: it does not push them out
+        assert ask(name, hot.OFTEN)
+    assert not ask("d", 2 * hot.OFTEN - 1)  # nearly as hot: it does not push them out
     assert ask("d", 1)  # twice as often
     assert len(kept.kept) == 3
     assert made.count("d") == 1
