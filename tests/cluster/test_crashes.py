@@ -24,7 +24,6 @@ from cluster.registry import Registry
 from tacl.errors import UnknownTask
 from tests.cluster.fakes import Scene, shard_blob, submission
 
-
 EACH = int(os.environ.get("TACL_TEST_MOMENTS", "1"))  # times at every step; more in `make soak`
 
 
