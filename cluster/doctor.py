@@ -160,9 +160,13 @@ def _cluster(home: Home, ask: Callable[[], dict[str, object]] | None) -> Check:
     if ask is None and home.running() is None:
         return Check(check=name, ok=True, found="not running; `tacl up` starts it")
     try:
-        room = ask() if ask is not None else {}
+        room = ask() if ask is not None else None
     except TaclError as error:
         advice = f"see {home.logs}, then `tacl down` and `tacl up`"
         return Check(check=name, ok=False, found=str(error), advice=advice)
-    shown = ", ".join(f"{value} {what}" for what, value in room.items())
-    return Check(check=name, ok=True, found=f"running: {shown}")
+    if room is None:
+        return Check(check=name, ok=True, found="running")
+    shown = [
+        f"{room[f'free_{kind}']} of {room[kind]} {kind.upper()[:-1]}s" for kind in ("cpus", "gpus")
+    ]
+    return Check(check=name, ok=True, found=f"running: {' and '.join(shown)} free")

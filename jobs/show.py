@@ -142,9 +142,10 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return Text("no vector yet")
     made = table(
-        "vector", "", "norm", "zero-shot %", "trained %", "from", "met", "made",
-        right=("norm", "zero-shot %", "trained %"),
+        "vector", "", "norm", "base %", "own %", "from", "made", "met",
+        right=("norm", "base %", "own %"),
     )  # fmt: skip
+    made.columns[-1].no_wrap = False  # the others stay whole on a narrow screen
     for one in found:
         metrics = one.get("metrics") or {}
         made.add_row(
@@ -154,8 +155,8 @@ def vectors(found: list[dict[str, Any]]) -> RenderableType:
             percent(metrics.get("validation_zero_shot")),
             percent(metrics.get("validation_accuracy")),
             f"refresh of v{one['parent']}" if one.get("parent") else "training",
-            joined(list(dict.fromkeys(met["task"] for met in one.get("arrivals") or ())), 4),
             when(one.get("created"))[5:16],
+            joined(list(dict.fromkeys(met["task"] for met in one.get("arrivals") or ())), 4),
         )
     return made
 

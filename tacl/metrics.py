@@ -146,7 +146,7 @@ def _ranks(values_N: Tensor) -> Tensor:
     """The number of smaller values plus half of the equal ones."""
     smaller_N = (values_N[None] < values_N[:, None]).sum(1)
     equal_N = (values_N[None] == values_N[:, None]).sum(1)
-    return smaller_N + equal_N / 2.0
+    return smaller_N + equal_N.double() / 2
 
 
 def _disagreement(

@@ -95,7 +95,10 @@ class Tasks(Database):
         if row is not None and row.removed is None and sight.of(name):
             return _task(row)
         if row is not None and sight.of(name):
-            raise UnknownTask(f"the task {name} was {row.removed}; submit it under another name")
+            raise UnknownTask(
+                f"the task {name} was {row.removed}; go on without it, or submit it again under "
+                "another name"
+            )
         names = [task.name for task in self.tasks() if sight.of(task.name)]
         raise UnknownTask(f"no task is named {name}; there is {', '.join(names) or 'none yet'}")
 
