@@ -25,6 +25,7 @@ from tacl.engine import DeepSpeedEngine
 from tacl.errors import BadConfig
 from tacl.heads import prototype_head
 from tacl.linearize import LinearizedEncoder
+from tacl.theta0 import FrozenEncoder
 from tacl.train import Engine, PlainEngine, StepRecord, Store, train
 
 CONFIG = TrainConfig(
@@ -98,7 +99,7 @@ class Scene:
         return records
 
 
-def flat(module: LinearizedEncoder) -> list[float]:
+def flat(module: FrozenEncoder) -> list[float]:
     tau = module.tau_dict()
     return torch.cat([tau[name].flatten() for name in sorted(tau)]).tolist()
 
