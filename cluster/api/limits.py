@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import re
 from typing import Any
@@ -70,7 +69,7 @@ def image(raw: bytes, where: str) -> bytes:
 def image_of_base64(text: str, where: str) -> bytes:
     try:
         return image(base64.b64decode(text, validate=True), where)
-    except binascii.Error as error:
+    except ValueError as error:  # binascii's own, or letters beyond ASCII
         raise BadSample(f"{where}: not base64") from error
 
 
