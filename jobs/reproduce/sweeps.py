@@ -33,6 +33,7 @@ COLUMNS = (
     Column("absolute", "absolute"),
     Column("normalised", "normalised"),
     Column("individual", "individual"),
+    Column("class_incremental", "class-incremental"),
 )
 LIMITED = (
     "tauJp, summed at 1.0, with less of everything: shared samples of each other task (all are "
