@@ -102,7 +102,9 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     """The rule for a task of `rows` labelled training rows; `given` values win where not None.
 
     Half a pass over the data at 16 rows a step, at least 100 steps for small sets and at most
-    2000 for large ones. Learning rate and lambda were chosen on validation rows only.
+    2000 for large ones. Learning rate and lambda were chosen on validation rows only: the
+    sum of five text tasks (MiniLM) reached 81.4 % with lambda 0, 85.4 with 1, 85.8 with 3, and that
+    of three picture tasks (EfficientNet-Lite0) 72.9, 80.4 and 78.7 (one seed; results/ways.md).
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     batch = chosen.get("batch", BATCH)
