@@ -191,7 +191,7 @@ class Stream:
                 self.cluster.ask("move_alias", name, "blessed", version, held + 1, self.new_id())
                 self.wrong.append(f"{name}@blessed was moved from a version it had not")
             except AliasMoved:
-                pass
+                pass  # as it must be: the alias was not at the version that was named
         self.say("move_alias", name, "blessed", version, held, self.new_id())
         self.aliases[name] = version
 
