@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tacl.compose.terms import Term, parse_recipe, parse_term
+from tacl.compose.terms import Term, parse_recipe, parse_term, require_additions
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.params import Params
 from tacl.vectors import Block, TaskVector, as_rows
@@ -75,16 +75,6 @@ def block_terms(
     for name, shape, terms in _terms(vectors, coefficients):
         zeros = torch.zeros(shape)
         yield name, [zeros if block is None else c * block.dense() for c, block in terms]
-
-
-def require_additions(coefficients: Sequence[float], method: str) -> None:
-    """Raises BadRecipe where a method that finds its own coefficients was given other than 1."""
-    given = [c for c in coefficients if c != 1]
-    if given:
-        raise BadRecipe(
-            f"{method} finds the coefficients itself and cannot keep {given}; leave signs and "
-            "coefficients out, or use sum, grid, ties, tsv, iso or magmax, which keep them"
-        )
 
 
 def require_one_model(vectors: Sequence[TaskVector]) -> None:

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from tacl.backbone import Backbone
 from tacl.compose.scaled import ScaledEncoder
+from tacl.compose.terms import parse_selection
 from tacl.config import TrainConfig
 from tacl.data import Labelled, evaluation_batches, sample_rows
-from tacl.errors import BadRecipe
 from tacl.heads import RowLoss
 from tacl.train import PlainEngine, StepRecord, train
 
@@ -167,12 +167,8 @@ def selected(
     (section 5.4); whole: the B vectors with the largest sum of them; random: B for every block.
     Raises BadRecipe.
     """
-    kind, _, number = how.partition(":")
     vectors, blocks = len(module.vectors), module.deviation.shape[1]
-    if kind not in ("blockwise", "whole", "random") or not number.isdecimal():
-        raise BadRecipe(f"{how!r} selects nothing; blockwise:B, whole:B or random:B do")
-    if not 1 <= (most := int(number)) <= vectors:
-        raise BadRecipe(f"{how!r}: there are {vectors} vectors, keep 1 to {vectors} of them")
+    kind, most = parse_selection(how, vectors)
     if kind == "random":
         return at_random(vectors, blocks, most, seed)
     gradient_TBK = loss_gradient(module, backbone, loss, data)

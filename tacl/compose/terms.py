@@ -68,3 +68,24 @@ def parse_recipe(texts: Sequence[str]) -> list[Term]:
     if twice:
         raise BadRecipe(f"{', '.join(twice)} more than once; write one term with the coefficient")
     return terms
+
+
+def require_additions(coefficients: Sequence[float], method: str) -> None:
+    """Raises BadRecipe where a method that finds its own coefficients was given other than 1."""
+    given = [c for c in coefficients if c != 1]
+    if given:
+        raise BadRecipe(
+            f"{method} finds the coefficients itself and cannot keep {given}; leave signs and "
+            "coefficients out, or use sum, grid, ties, tsv, iso or magmax, which keep them"
+        )
+
+
+def parse_selection(how: str, vectors: int) -> tuple[str, int]:
+    """(kind, B) of `blockwise:B`, `whole:B` or `random:B`: how many of the vectors are learned for
+    each block. Raises BadRecipe."""
+    kind, _, number = how.partition(":")
+    if kind not in ("blockwise", "whole", "random") or not number.isdecimal():
+        raise BadRecipe(f"{how!r} selects nothing; blockwise:B, whole:B or random:B do")
+    if not 1 <= (most := int(number)) <= vectors:
+        raise BadRecipe(f"{how!r}: there are {vectors} vectors, keep 1 to {vectors} of them")
+    return kind, most
