@@ -19,6 +19,7 @@ from jobs.reproduce.cells import Cells, Made
 from jobs.reproduce.rows import Rows, stored_rows
 from jobs.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
+from tacl.config import Precision
 from tacl.curvature import Statistics, measure
 from tacl.data import sample_rows
 from tacl.heads import Head, prototype_head, text_head
@@ -43,9 +44,10 @@ class Base:
         backbone.encoder.to("cuda" if torch.cuda.is_available() else "cpu")
         return Base(backbone, suite.trainable or backbone.trainable)
 
-    def linearized(self) -> LinearizedEncoder:
+    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
         """A new module whose tau is zero."""
-        return LinearizedEncoder(self.backbone.encoder, self.trainable)
+        dtype = torch.bfloat16 if precision == "bfloat16" else None
+        return LinearizedEncoder(self.backbone.encoder, self.trainable, dtype)
 
     def ordinary(self) -> OrdinaryEncoder:
         return OrdinaryEncoder(self.backbone.encoder, self.trainable)

@@ -39,7 +39,7 @@ def trained(
     `changed` are fields of TrainConfig.
     """
     rows = bench.rows(task)
-    settings = {"penalty": "cyclical" if others else "none", **changed}
+    settings = {"penalty": "cyclical" if others else "none", **_precision(regime), **changed}
     given = (task, rows.count("train"), bench.seed, bench.base.trainable)
     config = bench.suite.config(*given, **settings)
 
@@ -67,7 +67,7 @@ def joint(bench: Bench, regime: Regime) -> Kept:
     """One vector for all tasks (MTL), from as many rows as all the single trainings together."""
     rows = [bench.rows(task) for task in bench.pool]
     given = [(r.name, r.count("train"), bench.seed, bench.base.trainable) for r in rows]
-    configs = [bench.suite.config(*one, penalty="none") for one in given]
+    configs = [bench.suite.config(*one, penalty="none", **_precision(regime)) for one in given]
     config = replace(configs[0], steps=sum(one.steps for one in configs))
 
     def make() -> Made:
@@ -88,7 +88,7 @@ def refreshed(
     config = replace(config or bench.suite.refresh, seed=bench.seed)
 
     def make() -> Made:
-        module = bench.base.linearized()
+        module = bench.base.linearized(bench.suite.precision)
         # A refresh is relative to the vector's own size: nobody asks for the features' norms.
         own, *rest = [
             Store(name, bench.store(name).items, math.nan) for name in (vector.task, *others)
@@ -105,6 +105,7 @@ def refreshed(
     decides = bench.decided_by(
         vector=vector.key,
         config=config.as_dict(),
+        precision=bench.suite.precision,
         own=bench.rows(vector.task).digest("shard"),
         others=[bench.rows(other).digest("shard") for other in others],
     )
@@ -123,7 +124,8 @@ def _run(
     say: Callable[[int], None],
     start: Params,
 ) -> Made:
-    module = bench.base.linearized() if regime == "linearized" else bench.base.ordinary()
+    linearized = regime == "linearized"
+    module = bench.base.linearized(config.precision) if linearized else bench.base.ordinary()
     module.load_tau(start)
     engine, curve = PlainEngine(module, config), []
 
@@ -134,6 +136,11 @@ def _run(
     train(engine, bench.backbone, loss, data, lambda step: stores, config, on_step=on_step)
     tau = engine.module.tau_dict()
     return {"loss": curve, "norm": params.norm(tau)}, tau
+
+
+def _precision(regime: Regime) -> dict[str, Any]:
+    """What an ordinary tau adds to theta0 is below the digits of bfloat16."""
+    return {"precision": "float32"} if regime == "ordinary" else {}
 
 
 def _teller(bench: Bench, what: str, steps: int) -> Callable[[int], None]:
