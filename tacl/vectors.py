@@ -1,15 +1,15 @@
 """Task vectors as they are kept: what one task changed, block by block, in a file of tensors.
 
-A block is dense, low-rank or quantised; all become dense float32 when they are used: whole, or a
-few of their rows [O, I] at a time (O is the first axis, I all others; a vector is one row), so that
-many vectors can be added up without a dense copy of any.
+A block is dense, low-rank or quantised; all become dense float32 when they are used: whole, or in
+pieces of a few rows [O, I] (O is the first axis, I all others; a vector is one row), so that many
+vectors can be added up without a dense copy of any.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,8 +39,9 @@ class Dense:
     def dense(self) -> Tensor:
         return self.value.float()
 
-    def rows(self, some: slice) -> Tensor:
-        return as_rows(self.value)[some].float()
+    def pieces(self, rows: int) -> Iterable[Tensor]:
+        whole = as_rows(self.value).split(rows)
+        return whole if self.value.dtype == torch.float32 else map(Tensor.float, whole)
 
     def parts(self) -> Params:
         return {"value": self.value}
@@ -70,10 +71,11 @@ class LowRank:
         return LowRank(u[:, :rank] * s[:rank], v[:rank].contiguous(), tuple(value.shape))
 
     def dense(self) -> Tensor:
-        return self.rows(slice(None)).view(self.shape)
+        return (self.left_OR.float() @ self.right_RI.float()).view(self.shape)
 
-    def rows(self, some: slice) -> Tensor:
-        return self.left_OR[some].float() @ self.right_RI.float()
+    def pieces(self, rows: int) -> Iterable[Tensor]:
+        right_RI = self.right_RI.float()
+        return (left_OR.float() @ right_RI for left_OR in self.left_OR.split(rows))
 
     def parts(self) -> Params:
         return {"left": self.left_OR, "right": self.right_RI}
@@ -102,10 +104,10 @@ class Quantised:
         return Quantised(codes_OI, scales_O, tuple(value.shape))
 
     def dense(self) -> Tensor:
-        return self.rows(slice(None)).view(self.shape)
+        return _scaled(self.codes_OI, self.scales_O).view(self.shape)
 
-    def rows(self, some: slice) -> Tensor:
-        return self.codes_OI[some].float() * self.scales_O[some].unsqueeze(1)
+    def pieces(self, rows: int) -> Iterable[Tensor]:
+        return map(_scaled, self.codes_OI.split(rows), self.scales_O.split(rows))
 
     def parts(self) -> Params:
         return {"codes": self.codes_OI, "scales": self.scales_O}
@@ -113,6 +115,10 @@ class Quantised:
     @staticmethod
     def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> Quantised:
         return Quantised(parts["codes"], parts["scales"], shape)
+
+
+def _scaled(codes_OI: Tensor, scales_O: Tensor) -> Tensor:
+    return codes_OI * scales_O.unsqueeze(1)
 
 
 Block = Dense | LowRank | Quantised
