@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, get_args
 
 from cluster.messages import Role, identity
 from cluster.names import checked_name
 from cluster.registry import Registry, Request
-from tacl.errors import BadConfig, NotAuthenticated, UnknownUser
+from tacl.errors import BadConfig, NotAuthenticated, TaclError, UnknownUser
+
+T = TypeVar("T")
+
+
+def answered(found: Sequence[T | TaclError]) -> T:
+    """The only one of many answers, or what is raised instead."""
+    (one,) = found
+    if isinstance(one, TaclError):
+        raise one
+    return one
 
 
 class Accounts:
@@ -35,10 +45,16 @@ class Accounts:
 
     def holder(self, token_hash: str) -> dict[str, str]:
         """Whose token this is: {user, role}. Raises NotAuthenticated."""
-        found = self._registry.token(token_hash)
-        if found is None:
-            raise NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
-        return {"user": found.user, "role": found.role}
+        return answered(self.holders([token_hash]))
+
+    def holders(self, hashes: Sequence[str]) -> list[dict[str, str] | TaclError]:
+        """What `holder` answers or raises for each of these."""
+        found = {one.hash: one for one in self._registry.tokens(*hashes)}
+        unknown = NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
+        return [
+            {"user": found[one].user, "role": found[one].role} if one in found else unknown
+            for one in hashes
+        ]
 
     def tokens(self) -> list[dict[str, Any]]:
         """{user, role, created, token: the first characters of its sha256}, by user."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster import garbage, plan, report, works
 from cluster.acceptance import missing_files, require_sound
-from cluster.accounts import Accounts
+from cluster.accounts import Accounts, answered
 from cluster.execution import Execution
 from cluster.home import Home
 from cluster.launcher import Launcher
@@ -36,13 +36,13 @@ from cluster.messages import (
     identity,
 )
 from cluster.names import checked_alias, checked_name
-from cluster.pinning import Pins, require_not_purged
+from cluster.pinning import Pins, current
 from cluster.registry import OWED, STOPPED, Registry, Request, Task
 from cluster.samples import grown, known
 from cluster.sight import Sight
 from cluster.state import Cancelled, Championed, Removed, SamplesArrived, State, Vector
 from tacl.compose.terms import Term, parse_recipe
-from tacl.errors import ClusterNotRunning, NoComposition, RunFailed, StorageUnavailable, TaclError
+from tacl.errors import ClusterNotRunning, RunFailed, StorageUnavailable, TaclError
 
 
 class Coordinator(Accounts):
@@ -330,14 +330,14 @@ class Coordinator(Accounts):
 
     def composition(self, user: str) -> Composition:
         """The user's current model. Raises NoComposition, or Erased: it needs what was purged."""
+        return answered(self.compositions([user]))
+
+    def compositions(self, users: Sequence[str]) -> list[Composition | TaclError]:
+        """What `composition` answers or raises for each of these."""
         with self._lock:
-            found = self._registry.compositions(user)
-            if not found:
-                raise NoComposition(
-                    f"{user} has no model yet; make one: tacl compose {user} +TASK ..."
-                )
-            require_not_purged(found[0], self._registry)
-        return found[0]
+            found = {model.user: model for model in self._registry.compositions(*users)}
+            purged = self._registry.purged()
+        return [current(user, found.get(user), purged) for user in users]
 
     def users(self, viewer: str | None = None) -> list[dict[str, object]]:
         """Every user's model: {user, digest, terms: [str], outdated: [task names], removed: [task

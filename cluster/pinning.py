@@ -10,7 +10,15 @@ from cluster.messages import CHAMPION, Composition, RecipeTerm, VectorRef, ident
 from cluster.registry import Registry, Task
 from cluster.sight import ALL, Sight
 from tacl.compose.terms import Term
-from tacl.errors import BadRecipe, CorruptBlob, Erased, MixedRegimes, UnknownVector
+from tacl.errors import (
+    BadRecipe,
+    CorruptBlob,
+    Erased,
+    MixedRegimes,
+    NoComposition,
+    TaclError,
+    UnknownVector,
+)
 
 
 class Pins:
@@ -51,15 +59,18 @@ class Pins:
         return reference
 
 
-def require_not_purged(model: Composition, registry: Registry) -> None:
-    """Raises Erased for a model that needs bytes which are gone."""
-    purged = registry.purged()
+def current(user: str, model: Composition | None, purged: set[str]) -> Composition | TaclError:
+    """A user's model, or why there is none: NoComposition, or Erased when it needs vectors of the
+    tasks `purged`, whose bytes are gone."""
+    if model is None:
+        return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
     gone = [f"{t.vector.task}@v{t.vector.version}" for t in model.terms if t.vector.task in purged]
-    if gone:
-        raise Erased(
-            f"the model of {model.user} needs {', '.join(gone)}, whose bytes were erased for ever "
-            f"(tacl remove --purge). Compose again without: tacl compose {model.user} ..."
-        )
+    if not gone:
+        return model
+    return Erased(
+        f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
+        f"(tacl remove --purge). Compose again without: tacl compose {user} ..."
+    )
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.middleware.base import RequestResponseEndpoint
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster import page
 from cluster.api import events, models, predict, tasks
@@ -62,7 +63,7 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
     for group in (tasks, models, predict, events):
         app.include_router(group.ROUTER, prefix="/v1")
     app.add_middleware(Bounded)
-    app.middleware("http")(_Told(observe or (lambda *facts: None)))
+    app.add_middleware(Told, observe=observe or (lambda *facts: None))
     app.exception_handler(TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
@@ -82,26 +83,32 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
     return app
 
 
-class _Told:
-    """Gives every request an id, measures it, and writes one line of it."""
+class Told:
+    """ASGI: gives every request an id, measures it, and writes one line of it."""
 
-    def __init__(self, observe: Observe) -> None:
-        self._observe = observe
+    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+        self._app, self._observe = app, observe
 
-    async def __call__(self, request: Request, call_next: RequestResponseEndpoint) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        request, answered = Request(scope), False
         request.state.request_id, started = uuid.uuid4().hex, time.perf_counter()
+
+        async def told(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                MutableHeaders(scope=message)["x-request-id"] = request.state.request_id
+                self._tell(request, message["status"], time.perf_counter() - started)
+            await send(message)
+
         try:
-            response = await call_next(request)
-        except TaclError as error:  # raised while the body was being read
-            response = await _refused(request, error)
-        except Exception:
-            LOG.exception(json.dumps({"request_id": request.state.request_id}))
-            response = _problem(
-                request, 500, "Defect", "a defect; the log has it by its request id"
-            )
-        response.headers["x-request-id"] = request.state.request_id
-        self._tell(request, response.status_code, time.perf_counter() - started)
-        return response
+            await self._app(scope, receive, told)
+        except Exception as error:
+            if answered:
+                raise
+            await (await _unforeseen(request, error))(scope, receive, told)
 
     def _tell(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "none")  # a template: a closed set
@@ -110,6 +117,13 @@ class _Told:
         facts |= {"status": status, "seconds": round(seconds, 4)}
         facts |= {"user": getattr(request.state, "user", None)}
         LOG.info(json.dumps(facts))
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    if isinstance(error, TaclError):  # raised while the body was being read
+        return await _refused(request, error)
+    LOG.exception(json.dumps({"request_id": request.state.request_id}))
+    return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:

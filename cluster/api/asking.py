@@ -12,7 +12,7 @@ from cluster.api.limits import without_paths
 from cluster.api.service import Service
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # no `def`: FastAPI would start a thread
     return request.app.state.service
 
 

@@ -29,14 +29,14 @@ class Models(Database):
             log(db, "composed", f"{model.user}: {model.digest}")
             remember(db, request)
 
-    def compositions(self, user: str | None = None) -> list[Composition]:
-        """The current model of every user (of one), by name."""
+    def compositions(self, *users: str) -> list[Composition]:
+        """The current model of every user (of these), by name."""
         query = sa.select(USER.c.name.label("user"), COMPOSITION).join(
             COMPOSITION, COMPOSITION.c.digest == USER.c.composition
         )
         query = query.order_by(USER.c.name)
         with self._read() as db:
-            rows = db.execute(query if user is None else query.where(USER.c.name == user))
+            rows = db.execute(query.where(USER.c.name.in_(users)) if users else query)
             return [_composition(row) for row in rows]
 
     def users_of(self, task: str) -> list[str]:

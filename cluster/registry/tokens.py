@@ -39,13 +39,9 @@ class Tokens(Database):
             log(db, "token", f"{count} of {user} revoked")
         return count
 
-    def token(self, token_hash: str) -> Token | None:
-        with self._read() as db:
-            row = db.execute(sa.select(TOKEN).where(TOKEN.c.hash == token_hash)).first()
-        return None if row is None else Token(**row._mapping)
-
-    def tokens(self) -> list[Token]:
-        """By user, then by time."""
+    def tokens(self, *hashes: str) -> list[Token]:
+        """All (those with these hashes), by user, then by time."""
         query = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
         with self._read() as db:
-            return [Token(**row._mapping) for row in db.execute(query)]
+            rows = db.execute(query.where(TOKEN.c.hash.in_(hashes)) if hashes else query)
+            return [Token(**row._mapping) for row in rows]

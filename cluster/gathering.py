@@ -1,0 +1,90 @@
+"""What arrives while calls are on their way goes together in the next one.
+
+A way to another process or a pass through an encoder costs much by itself and little for one
+question more. Nobody waits for a clock: who comes while no call is on its way goes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from tacl.errors import Overloaded
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Gathering(Generic[Q, A]):
+    """Questions on their way in common calls, oldest first.
+
+    Args:
+        send: for every question of a call its answer, or the error that whoever asked it gets.
+        most: what the questions of a call may weigh together; one that weighs more goes alone.
+        weight: of a question; default 1.
+        calls: how many may be on their way; those beside the first leave only when they are full.
+        waiting: questions that may wait for a call.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Q]], Awaitable[Sequence[A | Exception]]],
+        *,
+        most: int,
+        weight: Callable[[Q], int] = lambda question: 1,
+        calls: int = 1,
+        waiting: int = 1 << 20,
+    ) -> None:
+        self._send, self._most, self._weight = send, most, weight
+        self._most_calls, self._limit = calls, waiting
+        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
+        self._calling: set[asyncio.Task[None]] = set()
+
+    async def ask(self, question: Q) -> A:
+        """Raises Overloaded when too many wait, and what `send` raises or answers for this one."""
+        if len(self._waiting) >= self._limit:
+            raise Overloaded(f"{self._limit} questions wait already; ask again soon")
+        future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        if self._leaves(beside=len(self._calling)):
+            self._calling.add(asyncio.create_task(self._calls()))
+        return await future
+
+    def _leaves(self, beside: int) -> bool:
+        if not self._waiting or not beside:
+            return bool(self._waiting)
+        if beside >= self._most_calls:
+            return False
+        return sum(self._weight(question) for question, _ in self._waiting) >= self._most
+
+    async def _calls(self) -> None:
+        try:
+            while self._leaves(beside=len(self._calling) - 1):
+                await self._call(self._next())
+        finally:
+            self._calling.discard(asyncio.current_task())  # pyright: ignore[reportArgumentType]
+
+    def _next(self) -> list[tuple[Q, asyncio.Future[A]]]:
+        chosen, room = [], self._most
+        while self._waiting and (not chosen or self._weight(self._waiting[0][0]) <= room):
+            question, future = self._waiting.popleft()
+            if not future.done():  # done: whoever asked has given up
+                chosen.append((question, future))
+                room -= self._weight(question)
+        return chosen
+
+    async def _call(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:
+        found: Sequence[Any]
+        try:
+            found = await self._send([question for question, _ in asked]) if asked else ()
+        except Exception as error:
+            found = [error] * len(asked)
+        for (_, future), answer in zip(asked, found, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
