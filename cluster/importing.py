@@ -20,12 +20,13 @@ from cluster.messages import Shard, Trained, TrainWork
 from cluster.training import build_head, validated
 from tacl import params
 from tacl.backbone import Backbone
+from tacl.blocks import Block
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadCheckpoint, BaseMismatch, ClusterNotRunning
 from tacl.interchange import is_adapter, vector_of_adapter, vector_of_checkpoint
 from tacl.linearize import trainable_blocks
 from tacl.metrics import accuracy
-from tacl.vectors import Block, TaskVector
+from tacl.vectors import TaskVector
 
 
 @contextmanager

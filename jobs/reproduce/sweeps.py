@@ -6,11 +6,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from jobs.reproduce import pictures
 from jobs.reproduce.addition import by_task, numbers
 from jobs.reproduce.bench import Bench
+from jobs.reproduce.cells import Made
 from jobs.reproduce.cost import together
 from jobs.reproduce.directions import Vector
 from jobs.reproduce.methods import (
@@ -21,6 +22,7 @@ from jobs.reproduce.methods import (
     linear,
     ordinary,
     others_of,
+    tau_jp,
     total,
 )
 from jobs.reproduce.models import accuracies
@@ -28,6 +30,8 @@ from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry
 from jobs.reproduce.training import trained
 from jobs.suites import Suite
+from tacl.blocks import Storage
+from tacl.vectors import TaskVector
 
 COLUMNS = (
     Column("absolute", "absolute"),
@@ -42,6 +46,11 @@ LIMITED = (
 SENSITIVITY = (
     "tauJp, summed at 1.0, over the strength of the penalty: accuracy of the single-task models "
     "(individual) and of their sum (absolute)."
+)
+STORAGE = (
+    "tauJp vectors, summed at 1.0, after they were kept in fewer bits: accuracy of the single-task "
+    "models (individual) and of their sum (absolute). int8 has a scale for each row of a block, "
+    "int4 for each 64 entries of a row; biases and gains stay float32."
 )
 PUBLIC = (
     "Vectors of ordinary fine-tuned checkpoints, as they are public, taken for linearized ones and "
@@ -93,6 +102,30 @@ def repairs(suite: Suite) -> dict[str, Train]:
     return {"as it is": _as_linear, **steps}
 
 
+def storages(suite: Suite) -> dict[str, Train]:
+    return {storage: partial(_stored, storage=storage) for storage in get_args(Storage)}
+
+
+def _stored(bench: Bench, task: str, storage: Storage) -> Vector:
+    """The penalised vector as it comes back from a file of that kind."""
+    vector = tau_jp(bench, task)
+    if storage == "float32":
+        return vector
+
+    def make() -> Made:
+        whole = vector.task_vector(bench.backbone.digest)
+        small = whole.stored(storage)
+        size = {name: _size(v) for name, v in (("float32", whole), (storage, small))}
+        return {"bytes": size}, small.to_params()
+
+    decides = {"vector": vector.key, "storage": storage}
+    return replace(vector, cell=bench.cells.get("stored", decides, make, f"{task}, {storage}"))
+
+
+def _size(vector: TaskVector) -> int:
+    return sum(part.nbytes for block in vector.blocks.values() for part in block.parts().values())
+
+
 def _as_linear(bench: Bench, task: str) -> Vector:
     """The ordinary vector, taken for a linearized one."""
     return replace(ordinary(bench, task), regime="linearized")
@@ -124,5 +157,6 @@ def _spec(name: str, about: str, sweep: Sweep) -> Spec:
 SPECS = (
     _spec("limited", LIMITED, Sweep(limits)),
     _spec("sensitivity", SENSITIVITY, Sweep(strengths)),
+    _spec("storage", STORAGE, Sweep(storages)),
     _spec("public", PUBLIC, Sweep(repairs)),
 )

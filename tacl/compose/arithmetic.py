@@ -8,10 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from tacl.blocks import Block, as_rows
 from tacl.compose.terms import Term, parse_recipe, parse_term, require_additions
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.params import Params
-from tacl.vectors import Block, TaskVector, as_rows
+from tacl.vectors import TaskVector
 
 __all__ = [
     "Term",

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tacl.backbone import Backbone, load_backbone
+from tacl.blocks import LowRank
 from tacl.errors import BadCheckpoint
 from tacl.interchange import is_adapter, vector_of_adapter
-from tacl.vectors import LowRank
 from tests import bases
 
 peft = pytest.importorskip("peft")

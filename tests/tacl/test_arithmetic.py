@@ -7,10 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacl.blocks import Block, Dense, FourBit, LowRank, Quantised
 from tacl.compose import arithmetic
 from tacl.compose.arithmetic import Term, composed, parse_recipe, parse_term
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
-from tacl.vectors import Block, Dense, LowRank, Quantised, TaskVector
+from tacl.vectors import TaskVector
 
 
 @pytest.mark.parametrize(
@@ -133,11 +134,17 @@ def test_a_block_that_a_vector_does_not_have_is_zero_in_it() -> None:
 
 def test_a_sum_by_pieces_is_the_plain_sum_for_every_kind_of_block(monkeypatch) -> None:
     monkeypatch.setattr(arithmetic, "PIECE", 10)  # two rows of five, and a last one alone
-    kinds = (Dense, lambda x: Dense(x.bfloat16()), Quantised.of, lambda x: LowRank.of(x, 2))
+    kinds = (
+        Dense,
+        lambda x: Dense(x.bfloat16()),
+        Quantised.of,
+        FourBit.of,
+        lambda x: LowRank.of(x, 2),
+    )
     for shape in ((7, 5), (3, 5, 1, 2), (23,), ()):
         blocks: list[Block] = [kind(torch.randn(shape)) for kind in kinds if shape or kind is Dense]
         vectors = [TaskVector(f"t{i}", "b", "linearized", {"w": b}) for i, b in enumerate(blocks)]
-        cs = [1.0, -0.5, 0.25, 3.0][: len(vectors)]
+        cs = [1.0, -0.5, 0.25, 3.0, -2.0][: len(vectors)]
         expected = sum(c * b.dense() for c, b in zip(cs, blocks, strict=True))
         reused = {"w": torch.full(shape, torch.nan)}
         again = composed(vectors, cs, out=reused)

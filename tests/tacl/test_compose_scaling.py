@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import functional_call, jvp
 
+from tacl.blocks import Block, Dense, LowRank, Quantised
 from tacl.compose.arithmetic import composed
 from tacl.compose.remeasured import remeasured
 from tacl.compose.scaled import ScaledEncoder
@@ -19,7 +20,7 @@ from tacl.compose.scaling import composed_block, random_parts
 from tacl.errors import BadConfig, BadRecipe, BaseMismatch
 from tacl.linearize import LinearizedEncoder
 from tacl.params import Params
-from tacl.vectors import Block, Dense, LowRank, Quantised, Regime, TaskVector
+from tacl.vectors import Regime, TaskVector
 from tests import toy
 
 

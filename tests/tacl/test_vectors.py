@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -11,8 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from tacl.blocks import (
+    GROUP,
+    KINDS,
+    Block,
+    Dense,
+    FourBit,
+    LowRank,
+    Quantised,
+    Storage,
+    as_rows,
+)
 from tacl.errors import CorruptBlob
-from tacl.vectors import Block, Dense, LowRank, Quantised, TaskVector
+from tacl.vectors import TaskVector
 
 
 def noise(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -27,6 +40,7 @@ def vector() -> TaskVector:
         "conv.weight": LowRank.of(noise(5, 2, 3, 3), rank=2),
         "big.weight": Quantised.of(noise(7, 9)),
         "big.bias": Quantised.of(noise(7)),
+        "wide.weight": FourBit.of(noise(3, 5, 27)),
     }
     return TaskVector("digits", "b" * 64, "linearized", blocks)
 
@@ -130,6 +144,52 @@ def test_quantisation_errs_by_at_most_half_a_step_per_row(seed: int) -> None:
     error = (Quantised.of(value).dense() - value).abs()
     half_step = value.abs().amax((1, 2), keepdim=True) / 127 / 2
     assert (error <= half_step * 1.001).all()
+
+
+@given(st.integers(0, 1000), st.sampled_from([(5, 64), (3, 130), (4, 3, 7), (2, 1), (9,)]))
+def test_four_bits_err_by_at_most_half_a_step_per_group(seed: int, shape: tuple[int, ...]) -> None:
+    value = noise(*shape, seed=seed) * 10.0 ** torch.randint(-6, 3, (shape[0],)).view(
+        -1, *[1] * (len(shape) - 1)
+    )
+    block = FourBit.of(value)
+    errors, values = (as_rows(x).split(GROUP, 1) for x in ((block.dense() - value).abs(), value))
+    for error_OE, value_OE in zip(errors, values, strict=True):
+        assert (error_OE <= value_OE.abs().amax(1, keepdim=True) / 7 / 2 * 1.001).all()
+
+
+def test_an_entry_takes_half_a_byte_in_four_bits() -> None:
+    parts = FourBit.of(noise(768, 3072)).parts()
+    assert sum(part.nbytes for part in parts.values()) / (768 * 3072) == 0.5 + 4 / GROUP
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_the_rows_of_the_whole(kind: str) -> None:
+    value = noise(7, 3, 50)
+    makes: dict[str, Callable[[torch.Tensor], Block]] = {
+        "dense": Dense,
+        "low_rank": lambda x: LowRank.of(x, 2),
+        "quantised": Quantised.of,
+        "four_bit": FourBit.of,
+    }
+    block = makes[kind](value)
+    pieces = list(block.pieces(3))
+    assert [len(piece) for piece in pieces] == [3, 3, 1]
+    torch.testing.assert_close(torch.cat(pieces), as_rows(block.dense()))
+
+
+def test_smaller_storage_is_smaller_and_keeps_biases() -> None:
+    tau = {"w": noise(64, 128), "b": noise(64)}
+    whole = TaskVector.of_params("digits", "b" * 64, "linearized", tau)
+    sizes, errors = [], []
+    for storage in get_args(Storage):
+        small = whole.stored(storage)
+        sizes.append(sum(p.nbytes for p in small.blocks["w"].parts().values()))
+        errors.append((small.to_params()["w"] - tau["w"]).norm() / tau["w"].norm())
+        assert torch.equal(small.to_params()["b"], tau["b"])
+    assert sizes == sorted(sizes, reverse=True)
+    assert errors == sorted(errors)
+    assert errors[0] == 0
+    assert errors[-1] < 0.12
 
 
 def test_low_rank_is_exact_at_full_rank_and_best_below() -> None:
