@@ -10,7 +10,10 @@ from cluster.launcher import Finished, Outcome, Raised
 from cluster.messages import (
     Base,
     BlobRef,
+    Composed,
+    ComposeWork,
     Evaluated,
+    Making,
     Measured,
     MeasureWork,
     Refreshed,
@@ -26,6 +29,7 @@ from cluster.registry import Registry
 from cluster.room import describe, needs_of, placeable, resources
 from cluster.state import Cell, Node
 from tacl.errors import (
+    BadConfig,
     ClusterNotRunning,
     CorruptBlob,
     EmptySplit,
@@ -41,6 +45,7 @@ RESULTS = {
     "refresh": Refreshed,
     "measure": Measured,
     "evaluate": Evaluated,
+    "compose": Composed,
 }
 
 
@@ -100,6 +105,27 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
         raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
 
 
+def require_given(making: Making, base: Base, blobs: Blobs) -> None:
+    """The rows that a composition is to learn from are there, and classes can have a head. Raises
+    BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
+    given = [making.fit.shots, making.fit.held_out] if making.fit else []
+    given.append(making.adapt and making.adapt.inputs)
+    for blob in filter(None, given):
+        if blob.rows < 1:
+            raise EmptySplit("there are no rows to learn the composition from; give some")
+        if not blobs.exists(blob.digest):
+            raise CorruptBlob(f"the rows to learn from, blob {blob.digest}, are not in the store")
+    new = making.fit or making.adapt
+    if new and (new.classes or making.fit) and len(set(new.classes)) < 2:
+        raise TooFewClasses(f"the new task has the classes {new.classes}; two are needed")
+    if making.adapt and making.adapt.classes and base.head_kind == "prototype":
+        raise BadConfig(
+            f"the base {base.spec} makes the head of a task from labelled rows, not from the names "
+            "of its classes; give labelled rows (--fit), or adapt without --classes to the tasks "
+            "of the recipe"
+        )
+
+
 # -- results
 
 
@@ -112,8 +138,10 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
         return Raised("not every pair was measured")
     if isinstance(result, Refreshed) and result.accepted and result.vector_blob is None:
         return Raised("a refresh was accepted and brought no vector")
+    if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
+        return Raised("a composition was made of other vectors than it was asked for")
     try:
-        for digest in _blobs_of(result):
+        for digest in blobs_of(result):
             blobs.verify(digest)
     except CorruptBlob as error:
         return Raised(str(error))
@@ -126,10 +154,16 @@ def values_of(result: Result) -> dict[Cell, float]:
     return {Cell(p.task, p.vector_digest, p.on, p.shard_digest): p.tau_jp for p in pairs}
 
 
-def _blobs_of(result: Result) -> list[str]:
+def blobs_of(result: Result) -> list[str]:
     """The digests that a result says are in the store."""
     named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
+    if isinstance(result, Composed):
+        named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
     return [digest for digest in named if digest is not None]
+
+
+def _is_foreign(work: ComposeWork, result: Composed) -> bool:
+    return [term.vector for term in work.terms] != [term.vector for term in result.terms]
 
 
 # -- what was taken in before

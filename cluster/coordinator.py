@@ -21,6 +21,7 @@ from typing import Any
 from cluster import garbage, plan, report, works
 from cluster.acceptance import missing_files, require_sound
 from cluster.accounts import Accounts, answered
+from cluster.compositions import Compositions
 from cluster.execution import Execution
 from cluster.home import Home
 from cluster.launcher import Launcher
@@ -36,7 +37,7 @@ from cluster.messages import (
     identity,
 )
 from cluster.names import checked_alias, checked_name
-from cluster.pinning import Pins, current
+from cluster.pinning import Pins, current, require_sum
 from cluster.registry import OWED, STOPPED, Registry, Request, Task
 from cluster.samples import grown, known
 from cluster.sight import Sight
@@ -45,7 +46,7 @@ from tacl.compose.terms import Term, parse_recipe
 from tacl.errors import ClusterNotRunning, RunFailed, StorageUnavailable, TaclError
 
 
-class Coordinator(Accounts):
+class Coordinator(Accounts, Compositions):
     """Carries out what `plan` decides; see the module's docstring.
 
     Whoever makes one calls `tick` again and again: it looks after what runs.
@@ -148,6 +149,7 @@ class Coordinator(Accounts):
             chosen = [
                 run.run_id
                 for run in failed
+                if run.kind != "compose"  # whose user asks for it again
                 if task in works.tasks_of(run.work)
                 and plan.is_current(self._state, self._state.runs[run.run_id])
             ]
@@ -315,14 +317,16 @@ class Coordinator(Accounts):
     def update_composition(
         self, user: str, request_id: str, viewer: str | None = None
     ) -> Composition:
-        """The user's model with every vector moved to its task's champion of now. Raises
+        """The user's model, a sum, with every vector moved to its task's champion of now. Raises
         NoComposition, and what `compose` raises."""
         asked = identity("update", {"user": user})
         with self._lock:
             answer = self._registry.answer(request_id, asked)
             if answer is not None:
                 return Composition.model_validate_json(answer)
-            terms = [Term(t.coefficient, t.vector.task) for t in self.composition(user).terms]
+            old = self.composition(user)
+            require_sum(old)
+            terms = [Term(t.coefficient, t.vector.task) for t in old.terms]
             model = self._pins.composed(user, terms, self._sight(viewer))
             request = Request(request_id, asked, model.model_dump_json())
             self._write(request, self._registry.compose, model)

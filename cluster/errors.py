@@ -41,6 +41,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.CorruptBlob: (42, 500),
     e.BadConfig: (43, 422),
     e.StorageUnavailable: (44, 503),
+    e.UnknownRun: (45, 404),
     # the installation
     e.ClusterNotRunning: (50, 503),
     e.HomeInUse: (51, 409),

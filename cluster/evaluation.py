@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +20,15 @@ from torch import Tensor
 
 from cluster.home import Home
 from cluster.materials import BATCH, Materials
-from cluster.messages import Evaluated, EvaluateWork, RecipeTerm, TaskData, VectorRef
+from cluster.messages import (
+    Composition,
+    Evaluated,
+    EvaluateWork,
+    RecipeTerm,
+    TaskData,
+    VectorRef,
+)
+from cluster.methods import is_plain
 from tacl import metrics
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
@@ -47,7 +55,7 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         rows = kept.rows(task)
         head = heads[task.name] = materials.head(task.head_blob)
         individual_ND = rows.features_ND + rows.tangent(_alone(task.individual))
-        features[task.name] = rows.features_ND + rows.tangent(work.composition.terms)
+        features[task.name] = rows.features_ND + rows.tangent_of(work.composition)
         labels[task.name] = rows.labels_N
         points = {
             "zero_shot": rows.features_ND,
@@ -55,7 +63,7 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
             "composed": features[task.name],
         }
         if work.materialized:
-            points["materialized"] = rows.materialized(work.composition.terms)
+            points["materialized"] = rows.materialized(work.composition)
         per_task[task.name] = {
             name: metrics.accuracy(head.logits(f_ND), rows.labels_N)
             for name, f_ND in points.items()
@@ -124,6 +132,12 @@ class TestRows:
             self._kept.write(key, value)
         return value
 
+    def tangent_of(self, model: Composition) -> Tensor:
+        """J(x) tau of the model, [N, D]."""
+        if is_plain(model):
+            return self.tangent(model.terms)
+        return self._one_pass(model.digest, lambda: self._materials.tau(model))
+
     def tangent(self, terms: Terms) -> Tensor:
         """J(x) sum_t c_t tau_t, [N, D]. What is kept is added up, the rest is ONE dual pass."""
         total_ND = torch.zeros_like(self.features_ND)
@@ -139,13 +153,14 @@ class TestRows:
             return total_ND.add_(self._combination(rest), alpha=factor)
         return total_ND.add_(self._combination(rest)) if rest else total_ND
 
-    def materialized(self, terms: Terms) -> Tensor:
-        """f(x; theta0 + sum_t c_t tau_t), [N, D]: one plain pass."""
-        key = self._key(f"materialized {self._key(terms)}")
+    def materialized(self, model: Composition) -> Tensor:
+        """f(x; theta0 + tau) of the model, [N, D]: one plain pass."""
+        what = self._key(model.terms) if is_plain(model) else model.digest
+        key = self._key(f"materialized {what}")
         value = self._kept.read(key)
         if value is None:
             backbone = self._materials.backbone
-            theta = materialized(backbone.encoder, self._composed(terms))
+            theta = materialized(backbone.encoder, self._materials.tau(model))
             value = materialized_features(backbone, theta, self._data.items, BATCH)
             self._kept.write(key, value)
         return value
@@ -155,10 +170,13 @@ class TestRows:
         return composed(vectors, [term.coefficient for term in terms])
 
     def _combination(self, terms: Terms) -> Tensor:
-        key = self._key(terms)
+        return self._one_pass(terms, lambda: self._composed(terms))
+
+    def _one_pass(self, what: Terms | str, tau_of: Callable[[], Params]) -> Tensor:
+        key = self._key(what)
         value = self._kept.read(key)
         if value is None:
-            tau = self._composed(terms)
+            tau = tau_of()
             items, backbone = self._data.items, self._materials.backbone
             cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau}, BATCH)
             value = cached.tangents["sum"]

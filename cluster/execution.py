@@ -20,6 +20,7 @@ from cluster.launcher import Finished, Launcher, Outcome, Raised
 from cluster.messages import (
     CHAMPION,
     Base,
+    Composed,
     Measured,
     Refreshed,
     Result,
@@ -181,6 +182,9 @@ class Execution:
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
             vector = Vector(reference.version, reference.digest, seen)
             return Published(run_id, task, vector, row, champion)
+        if isinstance(result, Composed):
+            self._registry.composed(run_id, result)
+            return Ended(run_id)
         self._registry.finish(run_id, result)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))

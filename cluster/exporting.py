@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from cluster.card import Card, Row, text_of
 from cluster.materials import Materials
 from cluster.messages import Composition
+from cluster.methods import head_blobs
 from tacl.backbone import Backbone, BaseSpec
-from tacl.compose.arithmetic import composed
 from tacl.errors import BadConfig, BadRecipe, ClusterNotRunning, Inexact
 from tacl.interchange import Format, require_writable, write_heads, write_model
 
@@ -126,10 +126,8 @@ def _whole(out: Path) -> Iterator[Path]:
 
 
 def _write(materials: Materials, model: Composition, format: Format, folder: Path) -> None:
-    vectors = [materials.vector(term.vector) for term in model.terms]
-    tau = composed(vectors, [term.coefficient for term in model.terms])
-    write_model(materials.backbone, tau, format, folder)
-    heads = {t.vector.task: materials.head(t.vector.head_blob) for t in model.terms}
+    write_model(materials.backbone, materials.tau(model), format, folder)
+    heads = {task: materials.head(blob) for task, blob in head_blobs(model).items()}
     write_heads(heads, folder)
 
 

@@ -19,6 +19,7 @@ from cluster.home import Home
 from cluster.launcher import Lost
 from cluster.messages import (
     Base,
+    ComposeWork,
     EvaluateWork,
     MeasureWork,
     Options,
@@ -77,6 +78,10 @@ class Learner:
             from cluster.evaluation import evaluate
 
             return evaluate(work, self._home)
+        if isinstance(work, ComposeWork):
+            from cluster.composing import compose
+
+            return compose(work, self._home)
         raise TypeError(f"no kind of work: {work!r}")
 
     def _train(self, work: TrainWork) -> Trained:

@@ -13,12 +13,15 @@ from torch import Tensor
 
 from cluster import samples
 from cluster.home import Home
-from cluster.messages import Base, BlobRef, Shard, VectorRef
+from cluster.messages import Base, BlobRef, Composition, Merged, Shard, VectorRef
+from cluster.methods import recipe_of
 from tacl.backbone import Item, load_backbone
 from tacl.data import Labelled, evaluation_batches
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads import Head
 from tacl.linearize import LinearizedEncoder
+from tacl.mixing import summed
+from tacl.params import Params
 from tacl.train import Store
 from tacl.vectors import TaskVector
 
@@ -74,20 +77,29 @@ class Materials:
         norm = self.feature_norm(shard.blob) if feature_norm is None else feature_norm
         return Store(shard.task, self.shard_items(shard.blob), norm)
 
-    def vector(self, ref: VectorRef) -> TaskVector:
+    def vector(self, ref: VectorRef | Merged) -> TaskVector:
         """CorruptBlob when the file is damaged, BaseMismatch when it is of another encoder."""
         vector = TaskVector.load(self.blobs.local_path(ref.blob))
+        merged = isinstance(ref, Merged)
+        what = "a merged vector" if merged else f"version {ref.version} of {ref.task}"
         if vector.digest != ref.digest:
             raise CorruptBlob(
-                f"blob {ref.blob} should hold version {ref.version} of {ref.task}, digest "
-                f"{ref.digest[:12]}; it holds {vector.digest[:12]}"
+                f"blob {ref.blob} should hold {what}, digest {ref.digest[:12]}; it holds "
+                f"{vector.digest[:12]}"
             )
         if vector.base != self.backbone.digest:
             raise BaseMismatch(
-                f"version {ref.version} of {ref.task} belongs to the base {vector.base[:12]}; "
-                f"this home has {self.backbone.digest[:12]}"
+                f"{what} belongs to the base {vector.base[:12]}; this home has "
+                f"{self.backbone.digest[:12]}"
             )
         return vector
+
+    def tau(self, model: Composition) -> Params:
+        """What a composition adds to theta0, dense float32."""
+        if model.merged is not None:
+            return self.vector(model.merged).to_params()
+        taus = {t.vector.digest: self.vector(t.vector).to_params() for t in model.terms}
+        return summed(recipe_of(model.terms), taus)
 
     def head(self, blob: str) -> Head:
         path = self.blobs.local_path(blob)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
+Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
 Role = Literal["user", "submitter", "admin"]
 ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
 Positive = Annotated[int, Field(ge=1)]
@@ -182,19 +183,90 @@ class MeasureWork(Message):
 
 
 class RecipeTerm(Message):
-    """One vector of a composition, pinned."""
+    """One vector of a composition, pinned.
+
+    `by_block`: coefficients that were learned, in the place of the one; of other blocks 0.
+    """
 
     coefficient: float
     vector: VectorRef
+    by_block: dict[str, float] | None = None
+
+
+class Merged(Message):
+    """One tau in the place of a sum, as TIES, TSV-M and Iso-C make it: a vector's file."""
+
+    digest: str  # content digest of the vector
+    blob: str
+
+
+class Target(Message):
+    """A task without a vector that a composition was fitted to, and its head."""
+
+    name: str
+    classes: tuple[str, ...]
+    head_blob: str
 
 
 class Composition(Message):
-    """A user's model: a recipe of pinned vectors. Its digest names it."""
+    """A user's model: a recipe of pinned vectors. Its digest names it.
+
+    With `merged`, the terms say what that was made of, signs and coefficients as they went in.
+    """
 
     digest: str
     user: str
-    method: Literal["sum"] = "sum"
+    method: Method = "sum"
     terms: tuple[RecipeTerm, ...]
+    merged: Merged | None = None
+    target: Target | None = None
+
+
+class Fit(Message):
+    """Few labelled rows of a task that has no vector; what is left of them judges."""
+
+    classes: tuple[str, ...]
+    shots: BlobRef
+    held_out: BlobRef | None = None
+
+
+class Adapt(Message):
+    """Unlabelled inputs (a shard blob): of a new task with these classes; without classes, of any
+    task of the recipe."""
+
+    inputs: BlobRef
+    classes: tuple[str, ...] = ()
+
+
+class Making(Message):
+    """How a composition is made that is more than a sum (`cluster.methods`)."""
+
+    method: Method
+    select: str | None = None  # blockwise:B | whole:B | random:B
+    fit: Fit | None = None
+    adapt: Adapt | None = None
+
+
+class TaskRows(Message):
+    """What making a composition needs of one task of its recipe."""
+
+    name: str
+    head_blob: str
+    validation: BlobRef
+
+
+class ComposeWork(Message):
+    """Make a composition of `terms`, coefficients as they were written, for a user."""
+
+    kind: Literal["compose"] = "compose"
+    run_id: str
+    base: Base
+    user: str
+    terms: tuple[RecipeTerm, ...]
+    making: Making
+    tasks: tuple[TaskRows, ...]
+    probes: tuple[Shard, ...]  # on which tau_jp is measured again
+    attempt: int
 
 
 class TaskData(Message):
@@ -222,7 +294,7 @@ class EvaluateWork(Message):
     attempt: int
 
 
-Work = TrainWork | RefreshWork | MeasureWork | EvaluateWork
+Work = TrainWork | RefreshWork | MeasureWork | EvaluateWork | ComposeWork
 
 
 class Progress(Message):
@@ -277,4 +349,35 @@ class Evaluated(Message):
     seconds: float
 
 
-Result = Trained | Refreshed | Measured | Evaluated
+class MeasuredAgain(Message):
+    """tau_jp of a vector with the coefficients it has in a composition."""
+
+    vector: str  # TASK@vN
+    on: str  # whose probe
+    tau_jp: float  # mean over the probe of |J Lambda tau|_2, raw
+    standard_error: float
+    rows: int
+    relative: float | None = None  # to what the task's own vector does there
+
+
+class Report(Message):
+    """What making a composition did. Accuracies in [0, 1]: zero_shot, before (the recipe as a plain
+    sum), after, and rows; by task."""
+
+    accuracies: dict[str, dict[str, float]]
+    judged_on: Literal["validation rows", "rows held out", "the shots themselves", "nothing"]
+    tau_jp: tuple[MeasuredAgain, ...] = ()
+    figures: dict[str, float] = {}  # steps, the loss at both ends, the coefficient of a grid ...
+    seconds: float
+
+
+class Composed(Message):
+    """A finished composition: a recipe with its coefficients, or a merged tau in the blob store."""
+
+    terms: tuple[RecipeTerm, ...]
+    merged: Merged | None = None
+    target: Target | None = None
+    report: Report
+
+
+Result = Trained | Refreshed | Measured | Evaluated | Composed

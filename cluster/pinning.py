@@ -73,6 +73,16 @@ def current(user: str, model: Composition | None, purged: set[str]) -> Compositi
     )
 
 
+def require_sum(model: Composition) -> None:
+    """Raises BadRecipe for a model that was made of just these versions."""
+    if model.method != "sum":
+        names = " ".join(dict.fromkeys(term.vector.task for term in model.terms))
+        raise BadRecipe(
+            f"{model.user}'s model was made by {model.method} of the versions it has; make it "
+            f"again: tacl compose {model.user} {names} --method {model.method}"
+        )
+
+
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:
     for one, other in pairwise(vectors):
         if (one.task, one.version) == (other.task, other.version):

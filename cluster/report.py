@@ -8,6 +8,9 @@ from dataclasses import asdict
 from cluster.messages import (
     CHAMPION,
     Arrival,
+    Composed,
+    ComposeWork,
+    Composition,
     Evaluated,
     EvaluateWork,
     MeasureWork,
@@ -17,6 +20,7 @@ from cluster.messages import (
     VectorRef,
     Work,
 )
+from cluster.methods import model_of
 from cluster.registry import OWED, STOPPED, Registry, Run, Task
 from cluster.room import free, reason
 from cluster.sight import Sight
@@ -35,6 +39,7 @@ TASK_STATES = {
     "failed": "failed",
     "cancelled": "cancelled",
 }
+MAKING_STATES = {"queued": "queued", "running": "running", "done": "ready"}
 LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
 UNSEEN = "it concerns a private task"
 
@@ -59,11 +64,12 @@ def status(registry: Registry, state: State, damaged: Mapping[str, str], sight: 
         if name in damaged:
             facts["reason"] = damaged[name]
         tasks.append(facts)
-    others = registry.runs(LEFT, kinds=("refresh", "measure", "evaluate"))
+    others = registry.runs(LEFT, kinds=("refresh", "measure", "evaluate", "compose"))
     work = [
         run(record, state, sight)
         for record in others
         if not _is_past(record, champions) and (record.task is None or sight.of(record.task))
+        if not isinstance(record.work, ComposeWork) or sight.of_all(tasks_of(record.work))
     ]
     return {"tasks": tasks, "work": work, "room": room(state)}
 
@@ -179,6 +185,8 @@ def about(work: Work) -> str:
     if isinstance(work, MeasureWork):
         count = len(work.pairs)
         return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
+    if isinstance(work, ComposeWork):
+        return f"composing by {work.making.method} the model of {work.user}"
     return f"evaluating the model of {work.composition.user}"
 
 
@@ -271,6 +279,32 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
     }
 
 
+def terms_of(model: Composition) -> list[str]:
+    """As they were written, with the versions they were pinned to."""
+    return [str(Term(t.coefficient, t.vector.task, t.vector.version)) for t in model.terms]
+
+
+def making(registry: Registry, record: Run, state: State, sight: Sight) -> Facts:
+    """How it is with a composition that is being made: {run_id, user, method, terms, state: queued
+    | running | ready | failed, reason, created, started, ended, model and report once ready}."""
+    work = record.work
+    assert isinstance(work, ComposeWork)
+    facts = run(record, state, sight)
+    kept = ("run_id", "attempt", "reason", "created", "started", "ended")
+    asked = Composition(digest="", user=work.user, terms=work.terms)
+    found = registry.result(record.run_id) if record.state == "done" else None
+    done = None if found is None else Composed.model_validate(found)
+    return {
+        **{name: facts[name] for name in kept},
+        "user": work.user,
+        "method": work.making.method,
+        "terms": terms_of(asked),
+        "state": MAKING_STATES.get(record.state, "failed"),
+        "model": done and model_of(work, done).model_dump(mode="json"),
+        "report": done and done.report.model_dump(mode="json"),
+    }
+
+
 def users(registry: Registry, sight: Sight) -> list[Facts]:
     """Every user's model, and which of its tasks have a newer champion, or were removed."""
     newest = {entry.reference.task: entry.reference.version for entry in registry.champions()}
@@ -280,11 +314,10 @@ def users(registry: Registry, sight: Sight) -> list[Facts]:
         pinned = [term.vector for term in model.terms]
         if not sight.of_all(ref.task for ref in pinned):
             continue
-        terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
         outdated = {ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}
         removed = {ref.task for ref in pinned} & gone
-        facts: Facts = {"user": model.user, "digest": model.digest}
-        found.append(facts | {"terms": list(map(str, terms)), "outdated": sorted(outdated)})
+        facts: Facts = {"user": model.user, "digest": model.digest, "method": model.method}
+        found.append(facts | {"terms": terms_of(model), "outdated": sorted(outdated)})
         found[-1]["removed"] = sorted(removed)
     return found
 
@@ -300,9 +333,9 @@ def evaluations(registry: Registry, user: str, sight: Sight) -> Facts:
         own = model.user == user or model.digest in known
         if own and sight.of_all(tasks_of(record.work)):
             found = Evaluated.model_validate(registry.result(record.run_id))
-            terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
             shares = {task: row["composed"] for task, row in found.per_task.items()}
-            facts: Facts = {"digest": model.digest, "terms": list(map(str, terms))}
+            facts: Facts = {"digest": model.digest, "terms": terms_of(model)}
+            facts["method"] = model.method
             rows[model.digest] = facts | {"at": record.ended, "accuracies": shares}
             measured |= shares.keys()
     tasks = [one.name for one in registry.tasks(with_removed=True) if one.name in measured]

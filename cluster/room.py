@@ -1,8 +1,8 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
-Short work (evaluate, measure) goes before long work (train, refresh), each in order of acceptance;
-but of long work that waits, the first lets at most PATIENCE short runs pass, then the room is kept
-for it. So neither starves the other, and a wide run is not starved by narrow ones.
+Short work (evaluate, measure) goes before long work (train, refresh, compose), each in order of
+acceptance; but of long work that waits, the first lets at most PATIENCE short runs pass, then the
+room is kept for it. So neither starves the other, and a wide run is not starved by narrow ones.
 
 Room is counted over all nodes; on several, each worker must also find room on one of them, by what
 the cluster says is free there. That may lag, and Ray places the workers: so a group that was
@@ -18,10 +18,15 @@ from cluster.sight import ALL, Sight
 from cluster.state import ONE_CPU, SHORT, Needs, Node, Run, Start, State
 
 PATIENCE = 4  # short runs that may pass a waiting long one
+DOING = {
+    "measure": "measuring interference",
+    "evaluate": "an evaluation",
+    "compose": "composing a model",
+}
 
 
 def needs_of(kind: str, options: Options) -> Needs:
-    """What a run reserves: a training its group, a refresh one worker, short work one CPU."""
+    """What a run reserves: a training its group, a refresh one worker, all other work one CPU."""
     if kind in SHORT:
         return ONE_CPU
     workers = options.workers if kind == "train" else 1
@@ -147,4 +152,4 @@ def _name(run: Run, sight: Sight) -> str:
         return f"training {task}"
     if run.kind == "refresh":
         return f"refreshing {task}"
-    return "measuring interference" if run.kind == "measure" else "an evaluation"
+    return DOING[run.kind]

@@ -18,7 +18,8 @@ from cluster.api.service import Answered, Question, Ranked
 from cluster.home import Home
 from cluster.hot import BYTES, Hot
 from cluster.materials import BATCH, Materials
-from cluster.messages import Composition
+from cluster.messages import Composition, Merged, VectorRef
+from cluster.methods import head_blobs, recipe_of
 from tacl.backbone import Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.errors import (
@@ -113,13 +114,14 @@ class Predictor:
 
     def _wanted(self, question: Question) -> dict[str, Head]:
         model = question.model
-        blobs = {term.vector.task: term.vector.head_blob for term in model.terms}
+        blobs = head_blobs(model)
         unknown = sorted(set(question.tasks or ()) - blobs.keys())
         if unknown:
             raise UnknownTask(
                 f"{', '.join(unknown)} was asked for; {model.user}'s model has {', '.join(blobs)}"
             )
-        heads = {task: self._head(blobs[task]) for task in question.tasks or blobs}
+        told = [model.target.name] if model.target else blobs
+        heads = {task: self._head(blobs[task]) for task in question.tasks or told}
         if not question.union:
             return heads
         named = [
@@ -135,19 +137,22 @@ class Predictor:
 
     def _recipe(self, model: Composition) -> Recipe:
         """Coefficients by digest of the vector; a model that is asked often gets composed."""
-        vectors = [self._vector(term.vector.digest, term) for term in model.terms]
+        if model.merged is not None:
+            self._vector(model.merged)
+            return {model.merged.digest: 1.0}
+        vectors = [self._vector(term.vector) for term in model.terms]
         require_one_model(vectors)
         if any(vector.regime != "linearized" for vector in vectors):
             raise MixedRegimes("only models of linearized vectors can be asked so far")
-        recipe = {term.vector.digest: term.coefficient for term in model.terms}
+        recipe = recipe_of(model.terms)
         self._hot.asked(model.digest, lambda: summed(recipe, self._taus))
         return recipe
 
-    def _vector(self, digest: str, term) -> TaskVector:
-        if digest not in self._loaded:
-            vector = self._materials.vector(term.vector)
-            self._loaded[digest], self._taus[digest] = vector, vector.to_params()
-        return self._loaded[digest]
+    def _vector(self, ref: VectorRef | Merged) -> TaskVector:
+        if ref.digest not in self._loaded:
+            vector = self._materials.vector(ref)
+            self._loaded[ref.digest], self._taus[ref.digest] = vector, vector.to_params()
+        return self._loaded[ref.digest]
 
     def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:
         """f_lin of every row, given to whoever asked; a batch holds one row of a user after the

@@ -163,7 +163,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Ended:
-    """A run ended and changed nothing that is decided here: evaluated, or refused to refresh."""
+    """A run ended and changed nothing that is decided here: evaluated, composed, or refused to
+    refresh."""
 
     run_id: str
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cluster.messages import (
     Base,
+    ComposeWork,
     Composition,
     EvaluateWork,
+    Making,
     MeasureWork,
     RefreshWork,
     Shard,
     Submission,
     TaskData,
+    TaskRows,
     TrainWork,
     VectorRef,
     Work,
     identity,
 )
+from cluster.methods import MERGES
 from cluster.registry import Registry
 from cluster.state import Measure, Refresh
 
@@ -65,6 +71,37 @@ def evaluation(
     )
 
 
+def composing(
+    registry: Registry,
+    base: Base,
+    model: Composition,
+    making: Making,
+    shards: Mapping[str, Shard],
+) -> ComposeWork:
+    """`model` is the recipe as a plain sum; the order in which it was written means nothing."""
+    names = dict.fromkeys(term.vector.task for term in model.terms)
+    merges = making.method in MERGES
+    work = ComposeWork(
+        run_id="",
+        base=base,
+        user=model.user,
+        terms=model.terms,
+        making=making,
+        tasks=tuple(_task_rows(registry, name) for name in names),
+        probes=() if merges else tuple(shards[name] for name in names if name in shards),
+        attempt=0,
+    )
+    parts = {
+        "base": base.digest,
+        "user": model.user,
+        "model": model.digest,
+        "making": making.model_dump(),
+        "tasks": [[task.name, task.head_blob, task.validation.digest] for task in work.tasks],
+        "probes": [[shard.task, shard.blob.digest] for shard in work.probes],
+    }
+    return work.model_copy(update={"run_id": identity("compose", parts)})
+
+
 def tasks_of(work: Work) -> set[str]:
     """The tasks that a piece of work is about."""
     if isinstance(work, TrainWork):
@@ -73,7 +110,7 @@ def tasks_of(work: Work) -> set[str]:
         return {work.vector.task}
     if isinstance(work, MeasureWork):
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
-    return {task.name for task in work.tasks}
+    return {task.name for task in work.tasks}  # of a model
 
 
 def uses(work: Work, task: str, purged: bool) -> bool:
@@ -81,7 +118,8 @@ def uses(work: Work, task: str, purged: bool) -> bool:
     are purged; a training goes on without the samples."""
     if isinstance(work, RefreshWork) and task in {shard.task for shard in work.others}:
         return True
-    return task in tasks_of(work) and (purged or not isinstance(work, EvaluateWork))
+    of_a_model = isinstance(work, EvaluateWork | ComposeWork)
+    return task in tasks_of(work) and (purged or not of_a_model)
 
 
 def _task_data(registry: Registry, name: str) -> TaskData:
@@ -93,6 +131,11 @@ def _task_data(registry: Registry, name: str) -> TaskData:
         test=submission.test,
         individual=first,
     )
+
+
+def _task_rows(registry: Registry, name: str) -> TaskRows:
+    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
+    return TaskRows(name=name, head_blob=first.head_blob, validation=submission.validation)
 
 
 def _vector(registry: Registry, task: str, digest: str) -> VectorRef:

@@ -107,6 +107,10 @@ class RunFailed(TaclError):
     """A run ended without its result."""
 
 
+class UnknownRun(TaclError):
+    """No run of this id, or none that whoever asks may know of."""
+
+
 class StorageUnavailable(TaclError):
     """The blob store or the registry cannot be read or written now; later it may."""
 

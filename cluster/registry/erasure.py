@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from cluster.messages import BlobRef, Submission, VectorRef
+from cluster.messages import BlobRef, ComposeWork, Merged, Submission, Target, VectorRef
 from cluster.registry.database import Database, exists
-from cluster.registry.schema import ERASURE, SHARD, TASK, VECTOR
+from cluster.registry.runs import OWED, STOPPED
+from cluster.registry.schema import COMPOSITION, ERASURE, MADE, RUN, SHARD, TASK, USER, VECTOR
 
 PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
 
 
 class Reference(NamedTuple):
-    """Whose file, and what it is, for people."""
+    """Whose file, and what it is, for people. Files of users' models are of no task: ''."""
 
     task: str
     what: str
@@ -36,14 +38,17 @@ class Erasure(Database):
             for row in rows:
                 if row.name not in purged:
                     found |= parts_of(Submission.model_validate_json(row.submission))
+            found |= dict(_asked_of(db))
+            found |= dict(_models(db, purged))
             return found | dict(_vectors(db, purged))
 
     def references_of(self, task: str) -> References:
-        """Those of one task."""
+        """Those of one task, and of every model that was merged of its vectors."""
         with self._read() as db:
             mine = sa.select(TASK.c.submission).where(TASK.c.name == task)
             found = parts_of(Submission.model_validate_json(db.scalar(mine) or ""))
             found |= dict(_samples(db, set(), task))
+            found |= dict(_models(db, set(), task))
             return found | dict(_vectors(db, set(), task))
 
     def erasures(self) -> list[str]:
@@ -90,3 +95,35 @@ def _vectors(
             ref = VectorRef.model_validate_json(row.reference)
             yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")
             yield ref.blob, Reference(ref.task, f"the vector {ref.task}@v{ref.version}")
+
+
+def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:
+    """What models that are still to be made learn from; afterwards nobody needs it."""
+    left = sa.and_(RUN.c.kind == "compose", RUN.c.state.in_((*OWED, *STOPPED)))
+    for text in db.scalars(sa.select(RUN.c.work).where(left)):
+        making = ComposeWork.model_validate_json(text).making
+        given = [making.fit.shots, making.fit.held_out] if making.fit else []
+        for blob in [*given, making.adapt and making.adapt.inputs]:
+            if blob is not None:
+                yield blob.digest, Reference("", "rows that a model is to be made from")
+
+
+def _models(
+    db: sa.Connection, without: set[str], task: str | None = None
+) -> Iterator[tuple[str, Reference]]:
+    """Of users' models; with a task, of every one that was ever made of its vectors."""
+    query = sa.select(MADE, COMPOSITION.c.terms).join(
+        COMPOSITION, COMPOSITION.c.digest == MADE.c.digest
+    )
+    if task is None:
+        query = query.join(USER, USER.c.composition == MADE.c.digest)
+    for row in db.execute(query):
+        of = {term["vector"]["task"] for term in json.loads(row.terms)}
+        if of & without or task not in (None, *of):
+            continue
+        if row.merged is not None:
+            blob = Merged.model_validate_json(row.merged).blob
+            yield blob, Reference("", "the merged vector of a model")
+        if row.target is not None and task is None:
+            blob = Target.model_validate_json(row.target).head_blob
+            yield blob, Reference("", "the head of a model's own task")

@@ -127,6 +127,7 @@ class Runs(Database):
         states: Sequence[str] | None = None,
         task: str | None = None,
         kinds: Sequence[str] | None = None,
+        run_id: str | None = None,
     ) -> list[Run]:
         """In order of acceptance."""
         query = sa.select(RUN).order_by(RUN.c.number)
@@ -136,6 +137,8 @@ class Runs(Database):
             query = query.where(RUN.c.task == task)
         if kinds is not None:
             query = query.where(RUN.c.kind.in_(kinds))
+        if run_id is not None:
+            query = query.where(RUN.c.run_id == run_id)
         with self._read() as db:
             return [run_of(row) for row in db.execute(query)]
 
@@ -190,6 +193,12 @@ def stop(db: sa.Connection, run_id: str, state: str, cause: str) -> None:
     """Without its result, by a person's wish: cancelled | withdrawn."""
     row = _update(db, run_id, state=state, cause=cause, ended=time.time())
     log(db, state, cause, row.task, run_id)
+
+
+def queue_again(db: sa.Connection, run_id: str) -> None:
+    """A run that was done: its result is gone."""
+    _update(db, run_id, state="queued", deaths=0, cause=None, result=None, ended=None)
+    log(db, "queued", "again: files of its result are gone", None, run_id)
 
 
 def begin_anew(db: sa.Connection, run_id: str) -> None:

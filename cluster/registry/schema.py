@@ -106,6 +106,14 @@ ERASURE = _table("erasure", _key("digest"))  # blobs of purged tasks that may st
 COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )
+MADE = _table(  # what a composition has beside its terms
+    "made",
+    _key("digest"),
+    _column("run_id", STRING),
+    _column("merged", sa.Text, nullable=True),
+    _column("target", sa.Text, nullable=True),
+)
+AWAITED = _table("awaited", _key("user"), _column("run_id", STRING, index=True))
 USER = _table("user", _key("name"), _column("composition", STRING, nullable=True))
 TOKEN = _table(
     "token",

@@ -21,23 +21,30 @@ from cluster.launcher import Finished, Gone, Outcome, Raised
 from cluster.messages import (
     Base,
     BlobRef,
+    Composed,
+    ComposeWork,
     Evaluated,
     EvaluateWork,
     Measured,
+    MeasuredAgain,
     MeasureWork,
+    Merged,
     Options,
     Pair,
     Progress,
     Refreshed,
     RefreshWork,
+    Report,
     Result,
     Shard,
     Submission,
+    Target,
     Trained,
     TrainWork,
     VectorRef,
     Work,
 )
+from cluster.methods import MERGES, TARGET
 from cluster.samples import store_rows, store_shard
 from cluster.state import Needs, Node
 
@@ -212,7 +219,7 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
         return refreshed(work, blobs, tau)
     if isinstance(work, MeasureWork):
         return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
-    return evaluated(work)
+    return made(work, blobs) if isinstance(work, ComposeWork) else evaluated(work)
 
 
 def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:
@@ -260,6 +267,33 @@ def pair(vector: VectorRef, shard: Shard, tau: Tau) -> Pair:
         standard_error=0.001,
         rows=1,
     )
+
+
+def made(work: ComposeWork, blobs: Blobs) -> Composed:
+    """Coefficients and bytes are a function of the work."""
+    making, merged, target = work.making, None, None
+    terms = tuple(t.model_copy(update={"by_block": {"a": 0.25, "b": 1.5}}) for t in work.terms)
+    if making.method in MERGES:
+        blob = blobs.put(f"merged {work.run_id}".encode())
+        terms, merged = work.terms, Merged(digest=blob, blob=blob)
+    given = making.fit or making.adapt
+    if given and given.classes:
+        blob = blobs.put(f"head {work.run_id}".encode())
+        target = Target(name=TARGET, classes=given.classes, head_blob=blob)
+    row = {"zero_shot": 0.5, "before": 0.6, "after": 0.8, "rows": 2.0}
+    names = [TARGET] if target else [task.name for task in work.tasks]
+    report = Report(
+        accuracies=dict.fromkeys(names, row),
+        judged_on="rows held out" if target else "validation rows",
+        tau_jp=tuple(
+            MeasuredAgain(vector=t.vector.task, on=s.task, tau_jp=1, standard_error=0.1, rows=4)
+            for s in work.probes
+            for t in work.terms
+        ),
+        figures={"steps": 3.0},
+        seconds=0.1,
+    )
+    return Composed(terms=terms, merged=merged, target=target, report=report)
 
 
 def evaluated(work: EvaluateWork) -> Evaluated:

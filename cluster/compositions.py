@@ -1,0 +1,88 @@
+"""The coordinator's part about compositions that are more than a sum: asked for, then polled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from cluster import report, works
+from cluster.acceptance import blobs_of, require_given
+from cluster.blobs import Blobs
+from cluster.execution import Execution
+from cluster.messages import Base, Composed, ComposeWork, Making, Shard, identity
+from cluster.methods import require_linearized, require_possible
+from cluster.names import checked_name
+from cluster.pinning import Pins
+from cluster.registry import Registry, Request
+from cluster.sight import Sight
+from tacl.compose.terms import parse_recipe
+from tacl.errors import UnknownRun
+
+
+class Compositions:
+    """Methods of `cluster.coordinator.Coordinator`."""
+
+    _base: Base
+    _blobs: Blobs
+    _shards: dict[str, Shard]
+    _registry: Registry
+    _execution: Execution
+    _pins: Pins
+    _lock: threading.RLock
+    _sight: Callable[[str | None], Sight]
+    _write: Callable[..., None]
+
+    def make(
+        self,
+        user: str,
+        terms: list[str],
+        making: Making,
+        request_id: str,
+        viewer: str | None = None,
+    ) -> dict[str, object]:
+        """Queue the making of a composition, which becomes the user's model when it is done, unless
+        they compose something else meanwhile. The same inputs are the same run, and done once.
+        Answers as `making`.
+
+        Raises BadName, BadConfig, BadRecipe, UnknownTask, UnknownVector, MixedRegimes, CorruptBlob.
+        """
+        checked_name(user, "user")
+        recipe = parse_recipe(terms)
+        rows = [kind for kind in ("fit", "adapt") if getattr(making, kind) is not None]
+        require_possible(making.method, recipe, rows, making.select)
+        parts = {"user": user, "terms": list(terms), "making": making.model_dump()}
+        asked = identity("make", parts)
+        with self._lock:
+            sight = self._sight(viewer)
+            run_id = self._registry.answer(request_id, asked)
+            if run_id is None:
+                model = self._pins.composed(user, recipe, sight)
+                require_linearized(making.method, [term.vector for term in model.terms])
+                require_given(making, self._base, self._blobs)
+                shards = {name: one for name, one in self._shards.items() if sight.of(name)}
+                work = works.composing(self._registry, self._base, model, making, shards)
+                run_id = work.run_id
+                request = Request(request_id, asked, run_id)
+                self._write(request, self._registry.make, work, self._is_gone(run_id))
+                self._execution.request(run_id)
+            return self.making(user, run_id, viewer)
+
+    def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
+        """How it is with a composition of the user: {run_id, user, method, terms, state: queued |
+        running | ready | failed, reason, attempt, created, started, ended, model and report once it
+        is ready}. Raises UnknownRun, also for somebody else's."""
+        with self._lock:
+            sight = self._sight(viewer)
+            for run in self._registry.runs(kinds=("compose",), run_id=run_id):
+                own = isinstance(run.work, ComposeWork) and run.work.user == user
+                if own and sight.of_all(works.tasks_of(run.work)):
+                    return report.making(self._registry, run, self._execution.state, sight)
+        raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
+
+    def _is_gone(self, run_id: str) -> bool:
+        """Whether a run is done and files that it made were collected since."""
+        return any(not self._blobs.exists(digest) for digest in self._made(run_id))
+
+    def _made(self, run_id: str) -> Iterator[str]:
+        for done in self._registry.runs(states=("done",), run_id=run_id):
+            yield from blobs_of(Composed.model_validate(self._registry.result(done.run_id)))

@@ -1,0 +1,81 @@
+"""What making a composition did: accuracies before and after, and tau_jp measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from torch import Tensor
+
+from cluster.ingredients import Ingredients, Rows
+from cluster.materials import BATCH
+from cluster.messages import MeasuredAgain, RecipeTerm
+from cluster.methods import TARGET
+from tacl.data import Labelled
+from tacl.heads import Head
+from tacl.interference import TauJp, tau_jp
+from tacl.metrics import accuracy
+from tacl.params import Params
+from tacl.tangents import cached_tangents
+
+JudgedOn = Literal["validation rows", "rows held out", "the shots themselves", "nothing"]
+
+
+def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
+    """The rows that judge; none for a new task whose inputs have no labels."""
+    fit = found.making.fit
+    if found.head is None:
+        return "validation rows", found.tasks
+    if fit is None:
+        return "nothing", {}
+    if fit.held_out is None:
+        return "the shots themselves", {TARGET: (found.head, found.shots)}
+    return "rows held out", {TARGET: (found.head, found.materials.labelled(fit.held_out))}
+
+
+def accuracies(
+    found: Ingredients, rows: Rows, taus: Mapping[str, Params]
+) -> dict[str, dict[str, float]]:
+    """By task: of f_lin with each tau, of zero_shot without any, and the number of rows."""
+    return {name: _accuracies(found, head, data, taus) for name, (head, data) in rows.items()}
+
+
+def _accuracies(
+    found: Ingredients, head: Head, data: Labelled, taus: Mapping[str, Params]
+) -> dict[str, float]:
+    cached = cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
+
+    def share(features_ND: Tensor) -> float:
+        return accuracy(head.logits(features_ND), data.labels)
+
+    moved = {name: share(cached.linearized({name: 1.0})) for name in taus}
+    return {"zero_shot": share(cached.features_ND), **moved, "rows": float(len(data))}
+
+
+def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:
+    """tau_jp of every vector with its coefficients, on the probe of every task of the recipe.
+
+    Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
+    measured when a vector was published does not hold of it here (`tacl.compose.remeasured`).
+    """
+    names = {term.vector.digest: f"{term.vector.task}@v{term.vector.version}" for term in terms}
+    taus = {names[term.vector.digest]: found.tau([term]) for term in terms}
+    told: list[MeasuredAgain] = []
+    for shard in found.work.probes:
+        items = found.materials.probe_items(shard.blob)
+        cached = cached_tangents(found.module, found.backbone, items, taus, BATCH)
+        sizes = {name: tau_jp(cached.tangents[name]) for name in taus}
+        own = [sizes[names[t.vector.digest]].mean for t in terms if t.vector.task == shard.task]
+        told += [_told(name, shard.task, size, own[-1]) for name, size in sizes.items()]
+    return tuple(told)
+
+
+def _told(vector: str, on: str, size: TauJp, own: float) -> MeasuredAgain:
+    return MeasuredAgain(
+        vector=vector,
+        on=on,
+        tau_jp=size.mean,
+        standard_error=size.standard_error,
+        rows=size.rows,
+        relative=size.mean / own if own else None,
+    )

@@ -1,0 +1,134 @@
+"""Coefficients that are found from rows: by a grid, aTLAS, AdaMerging, without labels by UFM.
+
+The settings are those of the papers, as in `tacl.compose`; seeds are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cluster.ingredients import Ingredients
+from cluster.materials import BATCH
+from cluster.messages import RecipeTerm
+from tacl.compose.adamerging import adamerging
+from tacl.compose.learning import Learned, learn, learning_config, selected
+from tacl.compose.scaled import ScaledEncoder
+from tacl.compose.ufm import trusted, ufm
+from tacl.data import Labelled
+from tacl.heads import Head, union
+from tacl.joint import JointHead, joint_data
+from tacl.metrics import absolute, accuracy, best_coefficient
+from tacl.tangents import cached_tangents
+
+DIGITS = 6  # of a coefficient that is kept
+ROWS_OF_A_TASK = 16  # in a batch of several tasks
+SEED = 0
+
+Figures = dict[str, float]
+Found = tuple[tuple[RecipeTerm, ...], Figures]
+
+
+def coefficients(found: Ingredients) -> Found:
+    """The recipe with the coefficients that the method finds, and figures on the way."""
+    method = found.making.method
+    if method == "grid":
+        return _on_grid(found)
+    if method == "adamerging":
+        module, learned = _adamerged(found)
+    else:
+        module, learned = _adapted(found) if found.making.adapt else _taught(found)
+    return _by_block(found.work.terms, module, learned), _figures(learned)
+
+
+def _on_grid(found: Ingredients) -> Found:
+    """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089)."""
+    lesson, taus = found.lesson, {"sum": found.tau(found.work.terms)}
+    cached = {
+        name: cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
+        for name, (_, data) in lesson.items()
+    }
+    labels = {name: data.labels for name, (_, data) in lesson.items()}
+    heads = {name: head for name, (head, _) in lesson.items()}
+    factor = best_coefficient(cached, labels, heads, ["sum"])
+    terms = [
+        term.model_copy(update={"coefficient": factor * term.coefficient})
+        for term in found.work.terms
+    ]
+    return tuple(terms), {"factor": factor}
+
+
+def _taught(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+    """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
+    from 1, since the sum of linearized vectors works already."""
+    heads = [head for head, _ in found.lesson.values()]
+    parts = [data for _, data in found.lesson.values()]
+    loss, data = JointHead.of(heads), joint_data(parts, heads)
+    module = _scaled(found)
+    if found.making.select:
+        module.keep(selected(found.making.select, module, found.backbone, loss, data, SEED))
+    if found.head is not None:
+        config = learning_config("few-shot", len(data), SEED)
+        return module, learn(module, found.backbone, loss, data, config)
+    config = learning_config("addition", len(data), SEED, ROWS_OF_A_TASK * len(heads))
+
+    def score(now: ScaledEncoder) -> float:
+        shares = {
+            name: accuracy(head.logits(now.features(found.backbone, rows.items)), rows.labels)
+            for name, (head, rows) in found.lesson.items()
+        }
+        return absolute(shares)
+
+    return module, learn(module, found.backbone, loss, data, config, score=score)
+
+
+def _adapted(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+    """aTLAS without labels, by unsupervised FixMatch. Blocks are selected by the rows it trusts."""
+    head, items, module = _head(found), found.inputs, _scaled(found)
+    if found.making.select:
+        shares_NC = head.logits(found.materials.features(items)).softmax(-1)
+        rows, labels = trusted(shares_NC)
+        sure = Labelled([items[row] for row in rows], shares_NC.new_tensor(labels).long())
+        module.keep(selected(found.making.select, module, found.backbone, head, sure, SEED))
+    config = learning_config("test-time", len(items), SEED)
+    return module, ufm(module, found.backbone, head, items, config)
+
+
+def _adamerged(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+    """Of inputs whose task nobody knows, the entropy is that over all classes."""
+    if found.making.adapt:
+        inputs, heads = [found.inputs], [_head(found)]
+    else:
+        inputs = [data.items for _, data in found.tasks.values()]
+        heads = [head for head, _ in found.tasks.values()]
+    ones = [1.0] * len(found.vectors)
+    return adamerging(found.backbone, found.vectors, ones, inputs, heads, seed=SEED)
+
+
+def _scaled(found: Ingredients) -> ScaledEncoder:
+    start = 1.0 if found.head is None else 0.0
+    return ScaledEncoder(found.backbone, found.vectors, [start] * len(found.vectors))
+
+
+def _head(found: Ingredients) -> Head:
+    """Of the new task, or of all tasks of the recipe."""
+    return found.head or union([head for head, _ in found.tasks.values()])
+
+
+def _by_block(
+    terms: Sequence[RecipeTerm], module: ScaledEncoder, learned: Learned
+) -> tuple[RecipeTerm, ...]:
+    found = []
+    for term, vector, lambda_B in zip(
+        terms, module.vectors, learned.coefficients.squeeze(-1).tolist(), strict=True
+    ):
+        pairs = zip(learned.blocks, lambda_B, strict=True)
+        kept = {name: round(c, DIGITS) for name, c in pairs if name in vector.blocks}
+        found.append(term.model_copy(update={"by_block": {n: c for n, c in kept.items() if c}}))
+    return tuple(found)
+
+
+def _figures(learned: Learned) -> Figures:
+    figures = {"steps": float(len(learned.losses)), "best_step": float(learned.step)}
+    if learned.losses:
+        figures |= {"first_loss": learned.losses[0], "last_loss": learned.losses[-1]}
+    return figures

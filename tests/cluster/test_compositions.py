@@ -1,0 +1,314 @@
+"""Compositions that are more than a sum, as the coordinator looks after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.messages import Adapt, BlobRef, ComposeWork, Fit, Making
+from cluster.samples import store_rows
+from tacl.errors import (
+    BadConfig,
+    BadName,
+    BadRecipe,
+    CorruptBlob,
+    EmptySplit,
+    Erased,
+    MixedRegimes,
+    TaclError,
+    TooFewClasses,
+    UnknownRun,
+    UnknownTask,
+)
+from tests.cluster.fakes import Scene, shard_blob
+
+TIES, ATLAS = Making(method="ties"), Making(method="atlas")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path).trained("digits", "shapes")
+
+
+def rows(scene: Scene, text: str = "shot") -> BlobRef:
+    return store_rows(scene.home.blobs(), [f"{text} one", f"{text} two"], [0, 1])
+
+
+def fitted(scene: Scene) -> Making:
+    fit = Fit(classes=("yes", "no"), shots=rows(scene), held_out=rows(scene, "held"))
+    return Making(method="atlas", fit=fit)
+
+
+def make(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {"user": "alice", "making": TIES, "request_id": "one"} | changes
+    return scene.coordinator.make(terms=terms.split(), **asked)
+
+
+def made(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> dict[str, Any]:
+    found = make(scene, terms, **changes)
+    scene.settle()
+    user = changes.get("user", "alice")
+    return scene.coordinator.making(user, found["run_id"])
+
+
+def test_it_is_queued_made_and_becomes_the_users_model(scene: Scene) -> None:
+    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    asked = make(scene, "-0.5*shapes +digits")
+    assert (asked["state"], asked["method"], asked["model"]) == ("running", "ties", None)
+    assert asked["terms"] == ["+digits@v1", "-0.5*shapes@v1"]
+    assert scene.coordinator.composition("alice") == before
+    (work,) = scene.coordinator.status()["work"]  # type: ignore[misc]
+    assert work["about"] == "composing by ties the model of alice"  # type: ignore[index]
+    scene.finish("compose")
+    found = scene.coordinator.making("alice", asked["run_id"])
+    model = scene.coordinator.composition("alice")
+    assert (found["state"], found["model"]) == ("ready", model.model_dump(mode="json"))
+    assert model.merged is not None
+    assert [term.coefficient for term in model.terms] == [1.0, -0.5]
+    report: Any = found["report"]
+    assert report["accuracies"]["digits"]["after"] == 0.8
+    listed: Any = scene.coordinator.users()
+    assert (listed[0]["method"], listed[0]["digest"]) == ("ties", model.digest)
+    scene.restart()
+    assert scene.coordinator.composition("alice") == model
+    assert not scene.running()
+
+
+def test_the_same_inputs_are_one_run(scene: Scene) -> None:
+    first = made(scene)
+    started = len(scene.launcher.processes)
+    scene.coordinator.compose("alice", ["+digits"], "a sum")
+    again = make(scene, "+shapes +digits", request_id="two")
+    assert (again["run_id"], again["state"]) == (first["run_id"], "ready")
+    assert len(scene.launcher.processes) == started
+    assert scene.coordinator.composition("alice").method == "ties"  # as if it were made now
+    others = [
+        make(scene, "+digits -shapes", request_id="3"),
+        make(scene, making=Making(method="iso"), request_id="4"),
+        make(scene, user="bob", request_id="5"),
+        make(scene, making=ATLAS, request_id="6"),
+        make(scene, making=Making(method="atlas", select="blockwise:1"), request_id="7"),
+        make(scene, making=fitted(scene), request_id="8"),
+    ]
+    assert len({first["run_id"], *(one["run_id"] for one in others)}) == 7
+
+
+def test_coefficients_of_blocks_are_kept(scene: Scene) -> None:
+    model: Any = made(scene, making=fitted(scene))["model"]
+    assert [term["by_block"] for term in model["terms"]] == [{"a": 0.25, "b": 1.5}] * 2
+    assert (model["merged"], model["target"]["classes"]) == (None, ["yes", "no"])
+    assert scene.coordinator.composition("alice").model_dump(mode="json") == model
+    work = scene.launcher.processes[-1].work
+    assert isinstance(work, ComposeWork)
+    assert [task.name for task in work.tasks] == ["digits", "shapes"]
+    assert [shard.task for shard in work.probes] == ["digits", "shapes"]
+    assert scene.coordinator.evaluate("alice")
+
+
+@pytest.mark.parametrize("meanwhile", ["a sum", "another method"])
+def test_who_composes_something_else_meanwhile_keeps_that(scene: Scene, meanwhile: str) -> None:
+    asked = make(scene)
+    if meanwhile == "a sum":
+        scene.coordinator.compose("alice", ["+digits"], "a sum")
+    else:
+        make(scene, making=ATLAS, request_id="two")
+    scene.settle()
+    assert scene.coordinator.making("alice", asked["run_id"])["state"] == "ready"
+    expected = "sum" if meanwhile == "a sum" else "atlas"
+    assert scene.coordinator.composition("alice").method == expected
+
+
+def test_a_learner_that_dies_and_a_coordinator_that_dies(scene: Scene) -> None:
+    asked = make(scene)
+    scene.die("compose")
+    found = scene.coordinator.making("alice", asked["run_id"])
+    assert (found["state"], found["attempt"]) == ("running", 2)
+    scene.restart()
+    assert scene.running()[0].run_id == asked["run_id"]
+    scene.settle()
+    assert scene.coordinator.composition("alice").method == "ties"
+
+
+def test_what_failed_says_why_and_is_tried_again_when_asked_again(scene: Scene) -> None:
+    asked = make(scene)
+    scene.fail("compose", cause="BadRecipe: no")
+    found = scene.coordinator.making("alice", asked["run_id"])
+    assert (found["state"], found["reason"]) == ("failed", "BadRecipe: no")
+    assert scene.coordinator.retry("digits")["retried"] == []  # it is nobody's but alice's
+    assert make(scene, request_id="two")["state"] == "running"
+    scene.settle()
+    assert scene.coordinator.composition("alice").method == "ties"
+
+
+def test_a_result_of_other_vectors_is_refused(scene: Scene) -> None:
+    asked = make(scene)
+    process = scene.process("compose")
+    work = process.work
+    assert isinstance(work, ComposeWork)
+    process.work = work.model_copy(update={"terms": work.terms[:1]})
+    scene.finish_process(process)
+    found = scene.coordinator.making("alice", asked["run_id"])
+    assert found["state"] == "failed"
+    assert "other vectors" in str(found["reason"])
+
+
+BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
+    ({"user": "a b"}, BadName, "user"),
+    ({"terms": "+nobody"}, UnknownTask, "there is digits, shapes"),
+    ({"terms": "*"}, BadRecipe, "term"),
+    ({"terms": "-digits", "making": ATLAS}, BadRecipe, "cannot keep"),
+    ({"making": Making(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
+]
+
+
+@pytest.mark.parametrize(("changes", "error", "words"), BAD)
+def test_refusals_store_nothing(
+    scene: Scene, changes: dict[str, Any], error: type[TaclError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        make(scene, **changes)
+    assert scene.coordinator._registry.runs(kinds=("compose",)) == []
+
+
+def test_bad_rows_are_refused(scene: Scene) -> None:
+    gone = BlobRef(digest="0" * 64, rows=2)
+    for fit, error in (
+        (Fit(classes=("yes", "no"), shots=gone), CorruptBlob),
+        (Fit(classes=("yes", "no"), shots=rows(scene), held_out=gone), CorruptBlob),
+        (Fit(classes=("yes",), shots=rows(scene)), TooFewClasses),
+        (Fit(classes=("yes", "no"), shots=BlobRef(digest="", rows=0)), EmptySplit),
+    ):
+        with pytest.raises(error):
+            make(scene, making=Making(method="atlas", fit=fit))
+    assert scene.coordinator._registry.runs(kinds=("compose",)) == []
+
+
+def test_new_classes_without_labels_need_a_text_tower(scene: Scene) -> None:
+    adapt = Adapt(inputs=shard_blob(scene.home, "new"), classes=("yes", "no"))
+    scene.coordinator._base = scene.coordinator._base.model_copy(update={"head_kind": "prototype"})
+    with pytest.raises(BadConfig, match="--fit"):
+        make(scene, making=Making(method="atlas", adapt=adapt))
+    old = adapt.model_copy(update={"classes": ()})
+    assert make(scene, making=Making(method="atlas", adapt=old))["state"] == "running"
+
+
+def test_ordinary_vectors(scene: Scene) -> None:
+    registry = scene.coordinator._registry
+    real = registry.vector
+
+    def ordinary(task: str, version: int) -> object:
+        return real(task, version).model_copy(update={"regime": "ordinary"})
+
+    registry.vector = ordinary  # type: ignore[method-assign]
+    with pytest.raises(MixedRegimes, match="digits@v1, shapes@v1: ordinary.*tacl import"):
+        make(scene)
+
+
+def test_a_made_model_is_not_updated(scene: Scene) -> None:
+    made(scene)
+    with pytest.raises(BadRecipe, match="tacl compose alice digits shapes --method ties"):
+        scene.coordinator.update_composition("alice", "update")
+
+
+# -- who sees it, and what is kept
+
+
+def test_nobody_elses_run_is_known(scene: Scene) -> None:
+    asked = make(scene)
+    with pytest.raises(UnknownRun, match="bob"):
+        scene.coordinator.making("bob", asked["run_id"])
+    with pytest.raises(UnknownRun):
+        scene.coordinator.making("alice", "no run")
+    training = scene.coordinator._registry.runs(kinds=("train",))[0].run_id
+    with pytest.raises(UnknownRun):
+        scene.coordinator.making("alice", training)
+
+
+def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
+    scene.submit("mine", owner="ann", private=True)
+    scene.settle()
+    with pytest.raises(UnknownTask):
+        make(scene, "+mine +digits", user="bob", viewer="bob")
+    asked = make(scene, "+mine +digits", user="ann", viewer="ann")
+    with pytest.raises(UnknownRun):
+        scene.coordinator.making("ann", asked["run_id"], "bob")
+    assert scene.coordinator.status("bob")["work"] == []
+    assert len(scene.coordinator.status("ann")["work"]) == 1  # type: ignore[arg-type]
+
+
+def collected(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr("cluster.garbage.GRACE", -1.0)
+        scene.coordinator.collect()
+
+
+def test_files_are_kept_as_long_as_somebody_needs_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs, making = scene.home.blobs(), fitted(scene)
+    fit = making.fit
+    assert fit is not None
+    assert fit.held_out is not None
+    make(scene, making=making)
+    references = scene.coordinator.references()
+    assert references[fit.shots.digest] == "rows that a model is to be made from"
+    collected(scene, monkeypatch)
+    scene.settle()
+    assert scene.coordinator.composition("alice").target is not None
+    collected(scene, monkeypatch)
+    assert not blobs.exists(fit.shots.digest)  # nobody needs what was learned from
+    assert not blobs.exists(fit.held_out.digest)
+    target = scene.coordinator.composition("alice").target
+    assert target is not None
+    assert blobs.exists(target.head_blob)
+    assert scene.coordinator.references()[target.head_blob] == "the head of a model's own task"
+
+
+def test_a_merged_vector_goes_with_its_last_user_and_comes_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = made(scene)
+    merged = scene.coordinator.composition("alice").merged
+    assert merged is not None
+    collected(scene, monkeypatch)
+    assert scene.coordinator.references()[merged.blob] == "the merged vector of a model"
+    scene.coordinator.compose("alice", ["+digits"], "a sum")
+    collected(scene, monkeypatch)
+    assert not scene.home.blobs().exists(merged.blob)
+    again = make(scene, request_id="again")
+    assert (again["run_id"], again["state"]) == (first["run_id"], "running")
+    assert again["model"] is None
+    scene.settle()
+    assert scene.home.blobs().exists(merged.blob)
+    assert scene.coordinator.composition("alice").merged == merged
+
+
+def test_a_purge_takes_what_was_merged_of_it(scene: Scene) -> None:
+    made(scene)
+    merged = scene.coordinator.composition("alice").merged
+    assert merged is not None
+    scene.coordinator.compose("alice", ["+digits"], "a sum")  # nobody's model any more
+    made(scene, "+shapes", user="bob", request_id="two")
+    make(scene, "+digits", user="eve", request_id="three")
+    facts = scene.coordinator.remove("digits", False, "remove")
+    assert facts["users"] == ["alice"]
+    assert scene.home.blobs().exists(merged.blob)
+    scene.settle()
+    assert scene.coordinator.composition("eve").method == "ties"  # it works on
+    eve = scene.coordinator.composition("eve").merged
+    withdrawn = make(scene, "+shapes", user="ann", making=ATLAS, request_id="four")
+    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.tick()
+    assert not scene.home.blobs().exists(merged.blob)
+    assert eve is not None
+    assert not scene.home.blobs().exists(eve.blob)
+    with pytest.raises(Erased):
+        scene.coordinator.composition("eve")
+    assert scene.coordinator.composition("bob").merged is not None
+    assert scene.coordinator.making("ann", withdrawn["run_id"])["state"] == "running"
+    scene.coordinator.remove("shapes", True, "purge shapes")
+    found = scene.coordinator.making("ann", withdrawn["run_id"])
+    assert (found["state"], found["reason"]) == ("failed", "shapes was purged")
+    assert scene.running() == []
