@@ -1,8 +1,9 @@
 """The coordinator and its learners as Ray actors.
 
 Learners are not detached: they die with the coordinator's process, and the next coordinator issues
-their work again. A one-worker run reserves its worker's CPUs for the learner itself; a learner that
-starts a group reserves nothing, its workers do.
+their work again. A one-worker run reserves its worker's CPUs for the learner itself. A learner that
+starts a group reserves nothing, its workers do; it runs beside the coordinator, so that the loss of
+another node never takes the leader of a group, nor is one sent to a node not yet known to be lost.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cluster.coordinator import Coordinator
 from cluster.home import Home
 from cluster.launcher import Finished, Gone, LearnerProcess, Lost, Outcome, Raised
 from cluster.messages import Base, Work
-from cluster.nodes import NAMESPACE, here
+from cluster.nodes import NAMESPACE, here, release_orphans
 from cluster.state import Needs, Node
 from tacl.errors import StorageUnavailable, TaclError
 
@@ -58,6 +59,7 @@ class RayLauncher:
         return tuple(_node(node["Resources"]) for node in ray.nodes() if node["Alive"])
 
     def free(self) -> tuple[Node, ...]:
+        release_orphans()
         alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
         if len(alive) < 2:
             return ()
@@ -65,9 +67,10 @@ class RayLauncher:
         return tuple(_node(left.get(node, {})) for node in alive)
 
     def start(self, work: Work, needs: Needs) -> Process:
-        alone = needs.workers == 1
-        cpus, gpus = (needs.cpus, needs.gpus) if alone else (0, 0)
-        actor = _remote(LearnerProcess, num_cpus=cpus, num_gpus=gpus)(self._home, self._learner)
+        alone = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
+        leading = {"num_cpus": 0, "scheduling_strategy": here()}
+        options = alone if needs.workers == 1 else leading
+        actor = _remote(LearnerProcess, **options)(self._home, self._learner)
         return Process(actor, actor.work.remote(work))
 
     def poll(self, handle: Process) -> Outcome | None:

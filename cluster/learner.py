@@ -36,6 +36,7 @@ from tacl.errors import RunFailed, TaclError
 GROUP_ENVIRONMENT = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process that nobody listens to
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
 }
 LOG = logging.getLogger(__name__)
@@ -120,10 +121,21 @@ def on_group(
         os.environ.setdefault(variable, value)
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
     from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2._internal.callbacks.placement_group_callback import (
+        PlacementGroupCleanerCallback,
+    )
     from ray.train.v2.api.exceptions import WorkerGroupError
 
+    class Group(TorchTrainer):
+        """Without a process that would outlive it and needs Ray's dashboard: the coordinator gives
+        back what a lost group held."""
+
+        def _create_default_callbacks(self) -> list[Any]:
+            callbacks = super()._create_default_callbacks()
+            return [c for c in callbacks if not isinstance(c, PlacementGroupCleanerCallback)]
+
     shared = home.shared()
-    trainer = TorchTrainer(
+    trainer = Group(
         function,
         train_loop_config=config,
         scaling_config=ScalingConfig(

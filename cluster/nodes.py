@@ -13,9 +13,12 @@ import time
 import uuid
 
 import ray
+from ray import ActorID, PlacementGroupID
 from ray._private import state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData as Group  # pyright: ignore
 from ray.exceptions import RayError
 from ray.util import list_named_actors
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.storage import Storage
@@ -145,6 +148,17 @@ def end_actors() -> None:
     deadline = time.monotonic() + END_SECONDS
     while list_named_actors() and time.monotonic() < deadline:
         time.sleep(0.1)
+
+
+def release_orphans() -> None:
+    """Give back what groups hold whose controller was lost, also on nodes that live on: Ray itself
+    keeps it until the program that started the cluster's work ends."""
+    own = ray.get_runtime_context().get_job_id()
+    for raw in state.state._connect_and_get_accessor().get_placement_group_table():
+        group = Group.FromString(raw)
+        ours = group.creator_job_id.hex() == own and not ActorID(group.creator_actor_id).is_nil()
+        if ours and group.creator_actor_dead and group.state != Group.REMOVED:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
 def here() -> NodeAffinitySchedulingStrategy:
