@@ -58,12 +58,13 @@ def calm(task: str, on: str) -> float:
     return 1.0 if task == on else 0.01
 
 
-def new_home(path: Path, base: Base = BASE) -> Home:
-    """A home as the first `tacl up` leaves it."""
+def new_home(path: Path, base: Base = BASE, registry: str | None = None) -> Home:
+    """A home as the first `tacl up` leaves it; `registry` is a URL, None for its own SQLite."""
     home = Home(path)
     path.mkdir(parents=True, exist_ok=True)
     generic = store_shard(Blobs(path / "blobs"), ["a", "b"], [False, True])
-    write(home.settings_file, Settings(base=base, generic=generic, blobs=str(path / "blobs")))
+    blobs = str(path / "blobs")
+    write(home.settings_file, Settings(base=base, generic=generic, blobs=blobs, registry=registry))
     return home
 
 
@@ -131,8 +132,10 @@ class FakeLauncher:
 class Scene:
     """A home, its coordinator and the work that it gave out."""
 
-    def __init__(self, path: Path, *nodes: Node, tau: Tau = calm) -> None:
-        self.home = new_home(path)
+    def __init__(
+        self, path: Path, *nodes: Node, tau: Tau = calm, registry: str | None = None
+    ) -> None:
+        self.home = new_home(path, registry=registry)
         self.tau = tau
         self.launcher = FakeLauncher(nodes or (Node(2),))
         self.coordinator = Coordinator(path, self.launcher)

@@ -43,8 +43,8 @@ def at_once(jobs: list[Callable[[], Any]]) -> list[Any]:
         return [result for share in pool.map(run, shares) for result in share]
 
 
-def test_callers_of_one_coordinator(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Node(500)).trained("digits", "shapes")
+def test_callers_of_one_coordinator(tmp_path: Path, registry_url: str) -> None:
+    scene = Scene(tmp_path / "home", Node(500), registry=registry_url).trained("digits", "shapes")
     for _ in range(3):
         scene.coordinator.refresh("digits", f"refresh {_}")
         scene.settle()
@@ -82,6 +82,7 @@ def test_callers_of_one_coordinator(tmp_path: Path) -> None:
     scene.settle()
     assert len(scene.ready()) == 42
     assert call.interference()["missing"] == 0
+    call.close()
 
 
 WRITER = """
@@ -104,7 +105,10 @@ for number in range(25):
     terms = (RecipeTerm(coefficient=number, vector=registry.vector("a", 1)),)
     model = Composition(digest=f"recipe {number}", user="bob", terms=terms)
     registry.compose(model, Request(f"compose {who} {number}", "asked", "answer"))
-    held = registry.aliases("a").get("blessed")
+    aliases, looked_up = registry.aliases("a"), registry.compositions("bob")[0].digest
+    registry.vector("a", aliases[CHAMPION])  # raises when an alias is ahead of its version
+    assert looked_up in {f"recipe {other}" for other in range(25)}
+    held = aliases.get("blessed")
     try:
         request = Request(f"move {who} {number}", "asked", "answer")
         registry.move_alias("a", "blessed", published.version, held, request)
@@ -153,6 +157,9 @@ def test_writers_in_several_processes(registry_url: str, processes: int) -> None
     assert [old for old, _ in chain[1:]] == [new for _, new in chain[:-1]]  # no move was lost
     assert registry.aliases("a")["blessed"] == chain[-1][1]
     assert registry.aliases("a")[CHAMPION] >= 2
+    assert registry.compositions("bob")[0].digest == "recipe 24"  # the last of whoever was last
+    requests = [f"compose {name} {number}" for name in who for number in range(25)]
+    assert {registry.answer(request, "asked") for request in requests} == {"answer"}
     registry.close()
 
 
