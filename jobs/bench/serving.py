@@ -1,17 +1,15 @@
 """Asking over HTTP: many users, each with a recipe of their own, from a second process.
 
 A home of its own with the embedded encoder and made-up vectors; the server as `tacl serve` starts
-it; a loader that sends requests and checks every answer against its user's own model; and, in the
-same run, a plain loop over the same batches with one model for all.
+it; `jobs.bench.asking`; and, in the same run, a plain loop over the same batches with one model for
+all.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import io
 import math
-import random
+import socket
 import sqlite3
 import statistics
 import tempfile
@@ -22,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import numpy as np
 import torch
 from PIL import Image
@@ -40,26 +37,32 @@ from cluster.messages import (
     Submission,
     Trained,
     TrainWork,
-    VectorRef,
     Work,
 )
 from cluster.samples import store_rows, store_shard
 from cluster.state import Needs, Node
+from jobs.bench.asking import (
+    OF_EACH,
+    VECTORS,
+    Askers,
+    Oracle,
+    Say,
+    Tally,
+    cpu_seconds,
+    recipe_of,
+    terms_of,
+)
 from jobs.bench.timing import in_turns
 from tacl.embedded import generate
 from tacl.heads import prototype_head
 from tacl.mixing import MixedEncoder, alone, summed
-from tacl.tangents import cached_tangents
 from tacl.vectors import TaskVector
 
-VECTORS = 8
-OF_EACH = 4  # vectors in a recipe
 PICTURES = 16  # that are asked about
 CLASSES = ("ash", "birch", "cedar", "date")
+COLD = 100_000  # users from here on ask once, right after composing
 SIZE = 0.05  # of a made-up block, relative to theta0's standard deviation
 ROWS = 64  # of a batch without a server around it
-
-Say = Callable[[str], None]
 
 
 class Made:
@@ -168,13 +171,13 @@ class Load:
     users: int
     requests: int
     seconds: float
-    latencies: tuple[float, ...]
-    wrong: int
+    cpu: float | None  # seconds of the server's processes; not known when some were killed
+    tally: Tally
     bytes_per_user: float
-    cold: float  # seconds from composing to the first answer, of a recipe never asked before
+    cold: float | None = None  # seconds from composing to the first answer of a new recipe
 
-    def facts(self) -> dict[str, float]:
-        cuts = statistics.quantiles(self.latencies, n=100, method="inclusive")
+    def facts(self) -> dict[str, Any]:
+        cuts = statistics.quantiles(self.tally.latencies, n=100, method="inclusive")
         return {
             "users": self.users,
             "requests": self.requests,
@@ -182,108 +185,48 @@ class Load:
             "p50": cuts[49],
             "p95": cuts[94],
             "p99": cuts[98],
+            "longest": max(self.tally.latencies),
+            "cpu": None if self.cpu is None else self.cpu / self.requests,
             "cold": self.cold,
             "bytes_per_user": self.bytes_per_user,
-            "wrong": self.wrong,
+            "wrong": self.tally.wrong,
+            "again": dict(self.tally.again),
+            "killed": dict(self.tally.killed),
         }
 
 
-class Oracle:
-    """What every user must be told, by cached tangents: additions only, no pass of the server's."""
+class Loads:
+    """Loads on a server that answers at `url`."""
 
-    def __init__(self, client: Client, pictures: Sequence[bytes]) -> None:
-        home = client.home
-        settings = home.settings()
-        assert settings is not None
-        materials = Materials(home, settings.base)
-        refs = [VectorRef(**_known(one)) for one in client.vectors()]
-        self.taus = {ref.task: materials.vector(ref).to_params() for ref in refs}
-        self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
-        self.backbone, self.module = materials.backbone, materials.linearized()
-        self.items = [self.backbone.prepare(raw) for raw in pictures]
-        self._cached = cached_tangents(self.module, self.backbone, self.items, self.taus)
+    def __init__(self, client: Client, url: str, oracle: Oracle, at_once: int, say: Say) -> None:
+        running = client.home.running()
+        assert running is not None
+        self._client, self._url, self._oracle, self._say = client, url, oracle, say
+        self._at_once, self._head = at_once, running.pid
+        self._token = client.issue_token("loader", "admin")["token"]
 
-    def is_right(self, recipe: Mapping[str, float], picture: int, answer: Any) -> bool:
-        features_ND = self._cached.linearized(recipe)
-        for task in recipe:
-            head = self.heads[task]
-            shares_C = head.logits(features_ND[picture : picture + 1]).softmax(-1)[0]
-            expected = dict(zip(head.classes, shares_C.tolist(), strict=True))
-            if any(abs(expected[name] - share) > 1e-4 for name, share in answer[task]):
-                return False
-        return answer.keys() == recipe.keys()
+    def load(self, users: int, requests: int, kills: int = 0) -> Load:
+        """Users in turn ask about one picture each; every answer is checked."""
+        self._say(f"composing for {users} users")
+        before = _stored(self._client)
+        digests = {user: self._composed(user) for user in range(users)}
+        grown = (_stored(self._client) - before) / users
+        askers = Askers(self._url, self._token, self._oracle, digests)
+        self._say(f"{users} users, {requests} requests")
+        started, cpu = time.perf_counter(), cpu_seconds(self._head)
+        tally = askers.ask(requests, self._at_once, kills, self._head, self._say)
+        seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
+        return Load(users, requests, seconds, None if kills else cpu, tally, grown)
 
+    def cold(self, user: int) -> float:
+        """Of a recipe that nobody asked before, from composing it to its answer."""
+        started = time.perf_counter()
+        askers = Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
+        askers.ask(1, 1)
+        return time.perf_counter() - started
 
-def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: facts[name] for name in VectorRef.model_fields if name in facts}
-
-
-def recipe_of(user: int) -> dict[str, float]:
-    """Another one for every user: which vectors, and how much of each."""
-    choose = random.Random(user)
-    tasks = choose.sample(range(VECTORS), OF_EACH)
-    return {f"t{t}": round(choose.uniform(0.1, 1.5), 6) for t in sorted(tasks)}
-
-
-def terms_of(recipe: Mapping[str, float]) -> list[str]:
-    return [f"+{coefficient}*{task}" for task, coefficient in recipe.items()]
-
-
-def load(
-    client: Client,
-    url: str,
-    users: int,
-    requests: int,
-    at_once: int,
-    oracle: Oracle,
-    pictures: Sequence[bytes],
-) -> Load:
-    """Users in turn ask about one picture each; every answer is checked."""
-    token = client.issue_token("loader", "admin")["token"]
-    before = _stored(client)
-    for user in range(users):
-        client.compose(f"u{user}", terms_of(recipe_of(user)))
-    grown = (_stored(client) - before) / users
-    encoded = [base64.b64encode(raw).decode() for raw in pictures]
-    asks = [(n % users, n % len(pictures)) for n in range(requests)]
-    started = time.perf_counter()
-    told = asyncio.run(_sent(url, token, asks, encoded, at_once))
-    seconds = time.perf_counter() - started
-    wrong = sum(
-        not oracle.is_right(recipe_of(user), picture, answer)
-        for (user, picture), (_, answer) in zip(asks, told, strict=True)
-    )
-    cold = _cold(client, url, token, users, encoded[0])
-    latencies = tuple(taken for taken, _ in told)
-    return Load(users, requests, seconds, latencies, wrong, grown, cold)
-
-
-async def _sent(
-    url: str, token: str, asks: Sequence[tuple[int, int]], encoded: Sequence[str], at_once: int
-) -> list[tuple[float, Any]]:
-    """Seconds and answer of every request, at most `at_once` on the way."""
-    gate = asyncio.Semaphore(at_once)
-    headers = {"authorization": f"Bearer {token}"}
-    limits = httpx2.Limits(max_connections=at_once)
-    async with httpx2.AsyncClient(headers=headers, timeout=120, limits=limits) as http:
-
-        async def one(user: int, picture: int) -> tuple[float, Any]:
-            async with gate:
-                started = time.perf_counter()
-                body = {"user": f"u{user}", "inputs": [{"image": encoded[picture]}], "seconds": 60}
-                found = await http.post(f"{url}/v1/predict", json=body)
-                found.raise_for_status()
-                return time.perf_counter() - started, found.json()["answers"][0]
-
-        return await asyncio.gather(*(one(*ask) for ask in asks))
-
-
-def _cold(client: Client, url: str, token: str, user: int, encoded: str) -> float:
-    """A recipe that nobody asked before, from composing it to its answer."""
-    started = time.perf_counter()
-    client.compose(f"u{user}", terms_of(recipe_of(100_000 + user)))
-    asyncio.run(_sent(url, token, [(user, 0)], [encoded], 1))
-    return time.perf_counter() - started
+    def _composed(self, user: int) -> str:
+        return self._client.compose(f"u{user}", terms_of(recipe_of(user))).digest
 
 
 def _stored(client: Client) -> int:
@@ -322,22 +265,29 @@ def _dual(module: Any, batch: Any) -> torch.Tensor:
     return module.linearized(batch)
 
 
-def bench_serving(
-    client: Client, counts: Sequence[int], requests: int, at_once: int, rounds: int, say: Say
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Sizes:
+    """`requests` of each number of users; `soak` requests of the most users, with `kills`."""
+
+    users: Sequence[int]
+    requests: int
+    at_once: int
+    soak: int = 0
+    kills: int = 0
+
+
+def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
     """On the cluster of a `populated` home; its server is started and stopped."""
-    pictures = pictures_of(PICTURES)
-    oracle = Oracle(client, pictures)
+    oracle = Oracle(client, pictures_of(PICTURES))
     say("passes without a server")
     torch.set_num_threads(1)
     alone = passes(oracle, rounds, lambda done, total: None)
-    best = 3 / (2 + OF_EACH)
-    url = client.serve(port=8311)["url"]
-    loads = []
-    for users in counts:
-        say(f"{users} users, {requests} requests")
-        found = load(client, url, users, requests, at_once, oracle, pictures)
-        loads.append(found.facts())
+    loads = Loads(client, client.serve(port=free_port())["url"], oracle, sizes.at_once, say)
+    facts = [
+        {**loads.load(users, sizes.requests).facts(), "cold": loads.cold(COLD + users)}
+        for users in sizes.users
+    ]
+    soak = loads.load(max(sizes.users), sizes.soak, sizes.kills).facts() if sizes.soak else None
     client.stop_serving()
     share = alone["mixed"] / alone["one model"]
     return {
@@ -345,10 +295,18 @@ def bench_serving(
         "of_each": OF_EACH,
         "rows_per_second": alone,
         "share": share,
-        "of_the_best": share / best,
-        "at_once": at_once,
-        "loads": loads,
+        "of_the_best": share * (2 + OF_EACH) / 3,
+        "at_once": sizes.at_once,
+        "mistakable": oracle.mistakable(1000),
+        "loads": facts,
+        "soak": soak,
     }
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def pictures_of(count: int) -> list[bytes]:
@@ -376,47 +334,75 @@ def founded(folder: Path) -> Home:
     return home
 
 
-def bench_alone(
-    counts: Sequence[int], requests: int, at_once: int, rounds: int, say: Say
-) -> dict[str, Any]:
+def bench_alone(sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
         client = Client(founded(Path(folder) / "home").path)
         client.up(cpus=2)
         try:
-            return bench_serving(client, counts, requests, at_once, rounds, say)
+            return bench_serving(client, sizes, rounds, say)
         finally:
             client.down()
 
 
-def written(found: Mapping[str, Any]) -> str:
+def written(found: Mapping[str, Any], command: str) -> str:
     """As Markdown."""
-    passes, loads = found["rows_per_second"], found["loads"]
+    rates, at_once = found["rows_per_second"], found["at_once"]
     lines = [
         "# Asking over HTTP",
         "",
         f"Embedded encoder, {found['vectors']} made-up vectors, {found['of_each']} in every "
-        "recipe, another recipe for every user. `tacl bench serve --out results/serving.md` makes "
-        "this. Times are of the machine and what else ran on it; ratios are of one run.",
+        f"recipe, another recipe for every user. `{command}` makes this. Times are of the machine "
+        "and what else ran on it; ratios are of one run, and processor time is what the server's "
+        "processes used for a request, all together.",
         "",
         f"## Passes without a server, {ROWS} rows, one thread",
         "",
         "| what | rows per second |",
         "|---|---|",
-        *(f"| {name} | {rate:.1f} |" for name, rate in passes.items()),
+        *(f"| {name} | {rate:.1f} |" for name, rate in rates.items()),
         "",
         f"{ROWS} users in one pass reach {found['share']:.2f} of one model for all rows: "
         f"{found['of_the_best']:.2f} of 3/(2 + k), what products of every vector could reach.",
         "",
-        f"## Requests of one picture, {found['at_once']} at once, one predictor",
+        f"## Requests of one picture, {at_once} at once, one predictor",
         "",
-        "| users | requests | per second | p50 ms | p95 ms | p99 ms | cold recipe ms | "
-        "registry bytes per user | wrong answers |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| users | requests | per second | processor ms | p50 ms | p95 ms | p99 ms | longest ms | "
+        "cold recipe ms | registry bytes per user | wrong answers |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(one) for one in found["loads"]),
+        "",
+        "An answer is right when it names its user and their model, and every probability is that "
+        "of the user's own model, recomputed from cached tangents. Without the names, "
+        f"{found['mistakable']} of 1,000 pairs of users could be given each other's answers "
+        "unnoticed.",
     ]
-    for one in loads:
-        times = (f"{1000 * one[name]:.0f}" for name in ("p50", "p95", "p99", "cold"))
-        cells = (f"{one['users']}", f"{one['requests']}", f"{one['per_second']:.1f}", *times)
-        lines.append(f"| {' | '.join(cells)} | {one['bytes_per_user']:.0f} | {one['wrong']} |")
+    if found["soak"]:
+        lines += ["", *_soak(found["soak"])]
     return "\n".join(lines) + "\n"
+
+
+def _row(one: Mapping[str, Any]) -> str:
+    times = (_ms(one[name]) for name in ("cpu", "p50", "p95", "p99", "longest", "cold"))
+    cells = (f"{one['users']}", f"{one['requests']}", f"{one['per_second']:.1f}", *times)
+    grown = f"{one['bytes_per_user']:.0f}" if one["users"] > 1 else "-"  # tables grow by pages
+    return f"| {' | '.join(cells)} | {grown} | {one['wrong']} |"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.0f}"
+
+
+def _soak(one: Mapping[str, Any]) -> list[str]:
+    killed = ", ".join(f"{n} of the {name}" for name, n in one["killed"].items())
+    again = ", ".join(f"{n} times {why}" for why, n in sorted(one["again"].items())) or "nothing"
+    return [
+        "## Replicas killed while they answer",
+        "",
+        f"{one['requests']:,} requests of {one['users']:,} users, every answer checked; replicas "
+        f"killed (SIGKILL): {killed or 'none'}. **Wrong answers: {one['wrong']}.** "
+        f"{one['per_second']:.1f} requests per second, p50 {_ms(one['p50'])} ms, p99 "
+        f"{_ms(one['p99'])} ms, the longest {_ms(one['longest'])} ms, asking again included. "
+        f"Told that there is no answer now, and asked again: {again}.",
+    ]

@@ -156,8 +156,12 @@ def serve(
     users: Annotated[
         str, typer.Option(metavar="U,U,...", help="How many ask, each with a recipe of their own.")
     ] = "1,10,100,1000",
-    requests: Annotated[int, typer.Option(min=1, help="Of each number of users.")] = 400,
+    requests: Annotated[int, typer.Option(min=2, help="Of each number of users.")] = 400,
     at_once: Annotated[int, typer.Option(min=1, help="Requests on their way.")] = 32,
+    soak: Annotated[
+        int, typer.Option(metavar="N", help="Then N requests while replicas are killed.")
+    ] = 0,
+    kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
     rounds: Rounds = 5,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
@@ -169,15 +173,18 @@ def serve(
 
     On a home of its own, with the embedded encoder and made-up vectors.
     """
-    from jobs.bench.serving import bench_alone, written
+    from jobs.bench.serving import Sizes, bench_alone, written
     from jobs.progress import saying
 
-    counts = [int(part) for part in users.split(",")]
+    sizes = Sizes([int(part) for part in users.split(",")], requests, at_once, soak, kills)
     with saying("serving") as say:
-        found = bench_alone(counts, requests, at_once, rounds, say)
+        found = bench_alone(sizes, rounds, say)
+    chosen = f"--users {users} --requests {requests} --at-once {at_once}"
+    chosen += f" --soak {soak} --kills {kills}" if soak else ""
+    text = written(found, f"tacl bench serve {chosen} --out results/serving.md")
     if out is not None:
-        out.write_text(written(found))
-    tell(found, as_json, lambda f: written(f))
+        out.write_text(text)
+    tell(found, as_json, lambda f: text)
 
 
 def _device() -> str:
