@@ -16,6 +16,7 @@ from cluster.home import Home
 from cluster.messages import Base, BlobRef, Composition, Merged, Shard, VectorRef
 from cluster.methods import recipe_of
 from tacl.backbone import Item, load_backbone
+from tacl.config import Precision
 from tacl.data import Labelled, evaluation_batches
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads import Head
@@ -45,8 +46,9 @@ class Materials:
                 "Restore them, or start another home"
             )
 
-    def linearized(self, dtype: torch.dtype | None = None) -> LinearizedEncoder:
+    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
         """A new module whose tau is zero."""
+        dtype = torch.bfloat16 if precision == "bfloat16" else None
         return LinearizedEncoder(self.backbone.encoder, self.backbone.trainable, dtype)
 
     def labelled(self, data: BlobRef) -> Labelled:

@@ -58,6 +58,7 @@ class Options(Message):
     learning_rate: Annotated[float, Field(gt=0, lt=math.inf)] | None = None
     batch: Positive | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
+    keep_as: Literal["float32", "bfloat16", "int8", "int4"] = "float32"  # the vector's file
     engine: Literal["deepspeed", "plain"] = "deepspeed"
     zero_stage: Literal[0, 1, 2] | None = None  # None: 0 on one worker, 2 on several
     workers: Positive = 1

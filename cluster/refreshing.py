@@ -21,7 +21,8 @@ def refresh(work: RefreshWork, home: Home) -> Refreshed:
     started = time.monotonic()
     device = "cuda" if work.options.gpus_per_worker else "cpu"
     materials = Materials(home, work.base, device)
-    module, old = materials.linearized(), materials.vector(work.vector)
+    module = materials.linearized(work.options.precision)
+    old = materials.vector(work.vector)
     config = RefreshConfig(seed=work.options.seed)
     # A refresh is relative to the vector's own size: nobody asks for the features' norms.
     # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
@@ -48,14 +49,16 @@ def refresh(work: RefreshWork, home: Home) -> Refreshed:
 def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, object]:
     """Stores and measures the new vector."""
     task = work.vector.task
-    vector = TaskVector.of_params(task, work.base.digest, "linearized", found.tau)
-    named, module = {Named(task, vector.digest): found.tau}, materials.linearized()
+    whole = TaskVector.of_params(task, work.base.digest, "linearized", found.tau)
+    vector = whole.stored(work.options.keep_as)
+    tau, module = vector.to_params(), materials.linearized()
+    named = {Named(task, vector.digest): tau}
     pairs: list[Pair] = []
     for shard in (*work.others, work.own):
         pairs += measured_pairs(materials, module, named, shard)
     return {
         "vector_digest": vector.digest,
         "vector_blob": materials.put_vector(vector),
-        "norm": params.norm(found.tau),
+        "norm": params.norm(tau),
         "pairs": tuple(pairs),
     }

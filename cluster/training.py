@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-import torch
 import torch.distributed as dist
 
 from cluster.checkpoints import Checkpoints, checkpoints
@@ -68,8 +67,7 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     data = materials.labelled(submission.train)
     head = ranks.first(lambda: build_head(materials, submission, data))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
-    bfloat16 = config.precision == "bfloat16"
-    module = materials.linearized(torch.bfloat16 if bfloat16 else None)
+    module = materials.linearized(config.precision)
     engine = build_engine(module, config, submission.options, ranks.size)
     run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
     step = run.resume()
@@ -208,10 +206,12 @@ class Run:
 def _result(
     run: Run, head: Head, validation: Labelled, seconds: dict[str, float], started: float
 ) -> Trained:
-    """Measures and stores the vector. In float32, whatever it was trained in."""
+    """Measures and stores the vector: as it is kept, in float32 whatever it was trained in."""
     materials, submission = run.materials, run.work.submission
-    tau, module = run.engine.module.tau_dict(), materials.linearized()
-    vector = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", tau)
+    trained, module = run.engine.module.tau_dict(), materials.linearized()
+    whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
+    vector = whole.stored(submission.options.keep_as)
+    tau = vector.to_params()
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard)
     named = {Named(submission.name, vector.digest): tau}
     pairs: list[Pair] = []

@@ -71,6 +71,14 @@ def submit(
     workers: Annotated[int, typer.Option(help="Processes that share the training.")] = 1,
     cpus_per_worker: Annotated[int, typer.Option(help="CPUs, and threads, of each.")] = 1,
     gpus_per_worker: Annotated[int, typer.Option(help="GPUs of each.")] = 0,
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Of the passes; bfloat16 takes half the time where there is hardware."),
+    ] = "float32",
+    keep_as: Annotated[
+        Literal["float32", "bfloat16", "int8", "int4"],
+        typer.Option(help="How the vector is kept: a half, a quarter, a seventh of the bytes."),
+    ] = "float32",
     engine: Annotated[
         Literal["deepspeed", "plain"], typer.Option(help="What steps the optimizer.")
     ] = "deepspeed",
@@ -134,6 +142,8 @@ def submit(
             workers=workers,
             cpus_per_worker=cpus_per_worker,
             gpus_per_worker=gpus_per_worker,
+            precision=precision,
+            keep_as=keep_as,
             engine=engine,
             zero_stage=zero_stage,
         )

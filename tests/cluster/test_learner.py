@@ -36,6 +36,7 @@ from tacl.compose.arithmetic import composed
 from tacl.config import RefreshConfig
 from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
 from tacl.metrics import accuracy
+from tacl.params import norm
 from tacl.vectors import TaskVector
 from tests import tiny
 
@@ -97,6 +98,30 @@ def test_a_run_measures_its_row_of_the_matrix(scene: Scene) -> None:
     assert [pair.on for pair in scene.trained[0].pairs] == ["generic", "task1"]
     assert [pair.on for pair in scene.trained[1].pairs] == ["generic", "task1", "task2"]
     assert all(pair.tau_jp > 0 and pair.rows == 16 for pair in scene.trained[1].pairs[1:])
+
+
+def test_a_vector_is_measured_as_it_is_kept(scene: Scene) -> None:
+    """Training does not change; the file does, and what is published is what lies in it."""
+    blobs, whole, materials = scene.home.blobs(), scene.trained[0], scene.materials
+    kept = {}
+    for keep_as in ("bfloat16", "int8", "int4"):
+        task = new_task(scene.home, 1, keep_as=keep_as)
+        kept[keep_as] = found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+        assert found.curves == whole.curves
+        vector = materials.vector(tiny.published(task, found))
+        assert vector.digest == found.vector_digest != whole.vector_digest
+        assert found.norm == pytest.approx(norm(vector.to_params()), rel=1e-12)
+        assert 0 < abs(found.norm / whole.norm - 1) < 0.05
+    sizes = [len(blobs.read(one.vector_blob)) for one in (whole, *kept.values())]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
+    task = new_task(scene.home, 1, precision="bfloat16")
+    found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+    assert found.curves["loss"] != scene.trained[0].curves["loss"]
+    assert found.curves["loss"] == pytest.approx(scene.trained[0].curves["loss"], abs=0.1)
+    assert found.config["precision"] == "bfloat16"
 
 
 def test_every_step_is_asked_for_and_reports_the_one_before(scene: Scene) -> None:
