@@ -24,15 +24,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
+from cluster.given import checked_templates, options_of, raw_input, uploadable
 from cluster.home import Home
-from cluster.messages import ANY, Composition, Modality, Options, Submission, Submitted
+from cluster.messages import ANY, Composition, Method, Modality, Submission, Submitted
 from cluster.names import checked_name
+from cluster.waiting import OWED, Status, pending, require_success
 from tacl.errors import (
-    BadConfig,
     ClusterNotRunning,
-    DataNotFound,
     NameTaken,
     NotAllowed,
     RunFailed,
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
     from cluster.over_http import OverHttp
     from cluster.reading import Data
 
-OWED = ("queued", "training", "running")  # of tasks and of other work
-
-Status = dict[str, Any]
 Watch = Callable[[Status], None]
 Rows = Callable[[int, int], None]  # rows checked, rows to check
 
@@ -218,12 +213,12 @@ class Client:
         Raises the errors of bad data (`cluster.ingest`), BadConfig, BadName, NameTaken,
         NotPlaceable, ClusterNotRunning.
         """
-        chosen, prompts = _options(options), _checked_templates(templates)
+        chosen, prompts = options_of(options), checked_templates(templates)
         checked_name(name)
         if self._server is not None:
             how = {"owner": owner, "input_column": input_column, "label_column": label_column}
             how |= {"classes": classes, "templates": templates, "vector": vector}
-            return self._server.upload(name, _file(data, how), private, chosen, request_id)
+            return self._server.upload(name, uploadable(data, how), private, chosen, request_id)
         if request_id is None:
             self._require_free(name)
         from cluster.ingest import ingest
@@ -323,7 +318,7 @@ class Client:
             if progress is not None:
                 progress(status)
             if not pending(status, names):
-                _require_success(status, names)
+                require_success(status, names)
                 return status
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"not done within {timeout:g} s: {pending(status, names)}")
@@ -395,10 +390,72 @@ class Client:
         return self._ask("users", self.user)
 
     def compose(
-        self, user: str, terms: Sequence[str], request_id: str | None = None
+        self,
+        user: str,
+        terms: Sequence[str],
+        request_id: str | None = None,
+        *,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        **how: Any,
     ) -> Composition:
-        """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned."""
-        return self._ask("compose", user, list(terms), request_id or _new_id(), self.user)
+        """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned.
+
+        With `method`, anything but a sum, and its data: see `composing`; waits for the model then.
+        """
+        method = how.pop("method", "sum")
+        if method == "sum" and not how:
+            return self._ask("compose", user, list(terms), request_id or _new_id(), self.user)
+        asked = self.composing(user, terms, method, request_id=request_id, **how)
+        found = self.composed(user, asked["run_id"], progress)
+        return Composition.model_validate(found["model"])
+
+    def composing(
+        self,
+        user: str,
+        terms: Sequence[str],
+        method: Method,
+        *,
+        request_id: str | None = None,
+        **data: Any,
+    ) -> dict[str, Any]:
+        """Have a composition made by a method of `cluster.methods`; answers at once, see `making`.
+        When it is ready it is the user's model, unless they compose something else meanwhile.
+
+        Args:
+            data: `fit`, labelled rows of a new task, and `shots`, how many of each class are
+                learned; or `adapt`, unlabelled inputs; `select`, such as blockwise:2; input_column,
+                label_column, classes, progress (rows) as for `submit`.
+
+        Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
+        """
+        asked = request_id or _new_id()
+        if self._server is not None:
+            return self._server.make(user, list(terms), method, data, asked)
+        from cluster.making import prepared
+
+        making = prepared(terms, method, self.home.blobs(), self._modality(), **data)
+        return self._ask("make", user, list(terms), making, asked, self.user)
+
+    def making(self, user: str, run_id: str) -> dict[str, Any]:
+        """How it is with it: {run_id, user, method, terms, state: queued | running | ready |
+        failed, reason; model and report when ready}. Raises UnknownRun."""
+        return self._ask("making", user, run_id, self.user)
+
+    def composed(
+        self,
+        user: str,
+        run_id: str,
+        progress: Callable[[dict[str, Any]], None] | None = None,
+        poll: float = 0.5,
+    ) -> dict[str, Any]:
+        """Wait for a composition; as `making`. Raises RunFailed with the cause."""
+        while (found := self.making(user, run_id))["state"] in OWED:
+            if progress is not None:
+                progress(found)
+            time.sleep(poll)
+        if found["state"] == "failed":
+            raise RunFailed(f"composing by {found['method']} failed: {found['reason']}")
+        return found
 
     def update_composition(self, user: str, request_id: str | None = None) -> Composition:
         """Move every vector of the user's model to its task's newest champion."""
@@ -475,7 +532,7 @@ class Client:
         DataNotFound, BadSample, UnknownTask.
         """
         modality = self._modality()
-        raw = [_raw(one, modality) for one in inputs]
+        raw = [raw_input(one, modality) for one in inputs]
         if self._server is not None:
             return self._server.ask(user, raw, tasks)
         composition = self.composition(user)
@@ -519,65 +576,5 @@ class Client:
         raise NameTaken(f"there is a task {name} already; submit under another name")
 
 
-def pending(status: Status, names: Sequence[str] = ()) -> list[str]:
-    """What is not at its end: of these tasks, or of everything. Raises UnknownTask."""
-    tasks = {task["name"]: task for task in status["tasks"]}
-    if unknown := [name for name in names if name not in tasks]:
-        raise UnknownTask(f"no task {', '.join(unknown)}; there is {', '.join(tasks) or 'none'}")
-    chosen = [tasks[name] for name in names] if names else [*tasks.values(), *status["work"]]
-    return [one.get("name") or one["run_id"] for one in chosen if one["state"] in OWED]
-
-
-def _require_success(status: Status, names: Sequence[str]) -> None:
-    wrong = ("failed", "cancelled") if names else ("failed",)
-    failed = [
-        task
-        for task in status["tasks"]
-        if task["state"] in wrong and (not names or task["name"] in names)
-    ]
-    if failed:
-        reasons = "; ".join(f"{task['name']}: {task['reason']}" for task in failed)
-        raise RunFailed(f"{reasons}. See `tacl logs {failed[0]['name']}`, then `tacl retry` it.")
-
-
-def _checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
-    wrong = [one for one in templates if one.count("{}") != 1]
-    if wrong:
-        raise BadConfig(f"template {wrong[0]!r}: write {{}} once, where the class name goes")
-    return tuple(templates)
-
-
-def _options(chosen: dict[str, Any]) -> Options:
-    try:
-        return Options(**chosen)
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadConfig(f"options that are not possible: {wrong}") from error
-
-
-def _file(data: Data, how: dict[str, Any]) -> Path:
-    """What can be uploaded. BadConfig for what a server decides by itself."""
-    if given := [name for name, value in how.items() if value]:
-        raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
-    path = Path(data).expanduser() if isinstance(data, str | Path) else None
-    if path is None or not path.is_file():
-        raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
-    return path
-
-
 def _new_id() -> str:
     return uuid.uuid4().hex
-
-
-def _raw(one: str | bytes | Path, modality: Modality) -> str | bytes:
-    """A text as it is; a picture's bytes, checked."""
-    from cluster.checked import checked_image, checked_text
-
-    if modality == "text":
-        return checked_text(one, "the question")
-    if isinstance(one, bytes):
-        return checked_image(one, "the picture")
-    path = Path(one).expanduser()
-    if not path.is_file():
-        raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
-    return checked_image(path.read_bytes(), str(path))

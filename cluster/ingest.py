@@ -14,10 +14,10 @@ from datasets import Image as ImageColumn
 from cluster.blobs import Blobs
 from cluster.checked import checked_image, checked_text
 from cluster.columns import find_input, find_label, marked_label, read_classes
-from cluster.messages import BlobRef, Modality
+from cluster.messages import BlobRef, Fit, Modality
 from cluster.reading import Data, Splits, opened
 from cluster.samples import Raw, store_rows, store_shard
-from tacl.errors import BadSample, EmptySplit
+from tacl.errors import BadConfig, BadSample, EmptySplit
 from tacl.splits import sample_rows, split_rows
 
 SAMPLES = 1024  # unlabelled rows a task shares
@@ -104,6 +104,58 @@ def ingest_samples(
         inputs = _checked({"train": chosen}, column, modality, progress)["train"]
     rows = range(len(inputs))
     return _shard(blobs, inputs, rows, _probe(rows, None, seed))
+
+
+def ingest_shots(
+    data: Data,
+    blobs: Blobs,
+    modality: Modality,
+    shots: int,
+    *,
+    input_column: str | None = None,
+    label_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Fit:
+    """Check and store `shots` labelled rows of each class, by seed, to fit a composition to; rows
+    of the test split, or what is left, are held out to judge it, at most 1,024.
+
+    Raises what `ingest` raises, and EmptySplit when a class has too few rows; nothing is stored
+    then.
+    """
+    if shots < 1:
+        raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
+    with opened(data) as found:
+        splits = _train_and_test(found)
+        label = find_label(splits["train"], label_column, taken=input_column)
+        column = find_input(splits["train"], modality, input_column, label)
+        task = read_classes(splits, label, classes)
+        chosen = _of_each(task.labels["train"].tolist(), task.names, shots, seed)
+        inputs = _checked(splits, column, modality, progress)
+    judge = "test" if "test" in inputs else "train"
+    left = [row for row in range(len(inputs[judge])) if judge == "test" or row not in chosen]
+
+    def stored(split: str, rows: Sequence[int]) -> BlobRef:
+        raws = [inputs[split][row] for row in rows]
+        return store_rows(blobs, raws, task.labels[split][rows].tolist())
+
+    held_out = stored(judge, sample_rows(left, SAMPLES, seed)) if left else None
+    return Fit(classes=task.names, shots=stored("train", sorted(chosen)), held_out=held_out)
+
+
+def _of_each(labels: Sequence[int], names: Sequence[str], shots: int, seed: int) -> set[int]:
+    """So many rows of each class. EmptySplit names a class that has fewer."""
+    chosen: set[int] = set()
+    for number, name in enumerate(names):
+        rows = [row for row, label in enumerate(labels) if label == number]
+        if len(rows) < shots:
+            raise EmptySplit(
+                f"class {name} has {len(rows)} training rows, and {shots} of each class are to be "
+                "learned from; give more rows of it, or ask for fewer shots"
+            )
+        chosen.update(sample_rows(rows, shots, seed))
+    return chosen
 
 
 def _train_and_test(found: Splits) -> Splits:

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.progress import label
+from tacl.interference import HIGH_RELATIVE
 
 COLOURS = {
     "ready": "green",
@@ -78,7 +79,7 @@ def status(found: dict[str, Any]) -> RenderableType:
     outdated = [user for user in found.get("users", ()) if user["outdated"]]
     for user in outdated:
         newer = joined(user["outdated"])
-        again = f"tacl compose {user['user']} --update"
+        again = f"tacl compose {user['user']} " + _again(user)
         lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}: {again}"))
     removed = [user for user in found.get("users", ()) if user["removed"]]
     for user in removed:
@@ -87,6 +88,13 @@ def status(found: dict[str, Any]) -> RenderableType:
     if found.get("trouble"):
         lines.append(Text(f"\n{found['trouble']}", style="red"))
     return Group(*lines)
+
+
+def _again(user: dict[str, Any]) -> str:
+    if user["method"] == "sum":
+        return "--update"
+    names = (term.rpartition("@")[0] for term in user["terms"])
+    return f"{' '.join(names)} --method {user['method']}"
 
 
 def resources(room: dict[str, Any]) -> str:
@@ -237,12 +245,53 @@ def _matrix(found: dict[str, Any], kind: str, digits: int, on: list[str]) -> Tab
 
 
 def composition(found: Any) -> RenderableType:
-    made = table("coefficient", "vector", "digest", right=("coefficient",))
-    for term in found.terms:
-        vector = term.vector
-        name = f"{vector.task}@v{vector.version}"
-        made.add_row(f"{term.coefficient:+g}", name, vector.digest[:12])
-    return Group(Text(f"{found.user}'s model {found.digest[:12]}"), made)
+    return model(found.model_dump())
+
+
+def model(found: dict[str, Any]) -> RenderableType:
+    rows = table("coefficient", "vector", "digest", right=("coefficient",))
+    for term in found["terms"]:
+        vector = term["vector"]
+        name = f"{vector['task']}@v{vector['version']}"
+        rows.add_row(coefficient(term), name, vector["digest"][:12])
+    how = "" if found["method"] == "sum" else f", by {found['method']}"
+    return Group(Text(f"{found['user']}'s model {found['digest'][:12]}{how}"), rows)
+
+
+def coefficient(term: dict[str, Any]) -> str:
+    """One, or the range of those of the blocks."""
+    if term["by_block"] is None:
+        return f"{term['coefficient']:+g}"
+    values = [*term["by_block"].values()] or [0.0]
+    return f"{min(values):+.3g} to {max(values):+.3g}"
+
+
+def made(found: dict[str, Any]) -> RenderableType:
+    """A composition that was computed, and what that did."""
+    report = found["report"]
+    columns = ("rows", "zero-shot %", "as a sum %", "now %")
+    shares = table("task", *columns, right=columns)
+    for task, one in report["accuracies"].items():
+        row = (percent(one[name]) for name in ("zero_shot", "before", "after"))
+        shares.add_row(task, f"{one['rows']:.0f}", *row)
+    lines: list[RenderableType] = [model(found["model"]), Text()]
+    if report["accuracies"]:
+        lines += [Text(f"accuracies on {report['judged_on']}", style="italic"), shares, Text()]
+    high = [one for one in report["tau_jp"] if _disturbs(one)]
+    lines += [Text(_disturbance(one), style="yellow") for one in high]
+    return Group(*lines, Text(f"made in {report['seconds']:.1f} s"))
+
+
+def _disturbs(one: dict[str, Any]) -> bool:
+    foreign = one["vector"].partition("@")[0] != one["on"]
+    return foreign and (one["relative"] or 0) >= HIGH_RELATIVE
+
+
+def _disturbance(one: dict[str, Any]) -> str:
+    return (
+        f"warning: with these coefficients {one['vector']} moves inputs of {one['on']} by "
+        f"{one['relative']:.2f} of what {one['on']}'s own vector does"
+    )
 
 
 def evaluation(found: dict[str, Any]) -> RenderableType:

@@ -10,6 +10,7 @@ from cluster.coordinator import Coordinator
 from cluster.home import Home
 from cluster.launcher import Finished, Outcome, Raised
 from cluster.messages import Composition, TrainWork
+from cluster.methods import head_blobs
 from tests.cluster.fakes import BASE, FakeLauncher, FakeProcess, result_of
 
 PICTURES = BASE.model_copy(update={"modality": "image"})
@@ -36,6 +37,10 @@ class InProcess(Coordinator):
         self.tick()
         return super().status(viewer)
 
+    def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
+        self.tick()
+        return super().making(user, run_id, viewer)
+
     def result(self, run_id: str) -> dict[str, object] | None:
         self.tick()
         return super().result(run_id)
@@ -47,5 +52,5 @@ class Guess:
     def predict(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Any = None
     ) -> list[dict[str, list[tuple[str, float]]]]:
-        names = tasks or [term.vector.task for term in composition.terms]
+        names = tasks or list(head_blobs(composition))
         return [{name: [("a", 0.75), ("b", 0.25)] for name in names} for _ in inputs]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from jobs.verb import Home, Json, User, client, tell, telling, verb
+
+Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
 
 
 @verb("models")
@@ -111,24 +113,64 @@ def compose(
             metavar="TERM...", help="[+|-][COEFFICIENT*]NAME[@vN]: +faces -digits -0.5*signs@v1"
         ),
     ] = None,
+    method: Annotated[
+        Method,
+        typer.Option(help="How one model comes out of the vectors; all but sum are computed."),
+    ] = "sum",
+    fit: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Labelled rows of a new task to fit to: atlas, grid."),
+    ] = None,
+    shots: Annotated[
+        int | None, typer.Option(metavar="K", help="Rows of each class to fit to; others judge.")
+    ] = None,
+    adapt: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Unlabelled inputs to adapt to: atlas, adamerging."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="Of the data; with --adapt, those of a new task.",
+            show_default="from the data; with --adapt, those of the recipe's tasks",
+        ),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="blockwise:B", help="atlas: learn B vectors for each block (or whole:B)."
+        ),
+    ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="The same recipe with the champions of now.")
     ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Make a sum of vectors a user's model.
+    """Make vectors, most often their sum, a user's model.
 
     Versions are pinned: a newer one is used only when you compose again, or --update.
     """
     from jobs import show
+    from jobs.progress import saying
     from tacl.errors import BadRecipe
 
-    if update == bool(terms):
+    given = {"fit": fit, "shots": shots, "adapt": adapt, "select": select}
+    given["classes"] = classes and [name.strip() for name in classes.split(",")]
+    how = {name: value for name, value in given.items() if value is not None}
+    if update == bool(terms) or (update and (how or method != "sum")):
         raise BadRecipe("give the terms of a recipe, or --update the one there is")
     asked = client(home)
-    found = asked.update_composition(user) if update else asked.compose(user, terms or [])
-    tell(found, as_json, show.composition)
+    if update:
+        tell(asked.update_composition(user), as_json, show.composition)
+    elif method == "sum" and not how:
+        tell(asked.compose(user, terms or []), as_json, show.composition)
+    else:
+        run_id = asked.composing(user, terms or [], method, **how)["run_id"]
+        with saying(f"composing by {method}") as say:
+            made = asked.composed(user, run_id, telling(say))
+        tell(made, as_json, show.made)
 
 
 @verb("models")

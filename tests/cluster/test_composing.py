@@ -5,24 +5,30 @@ from __future__ import annotations
 import pytest
 import torch
 
+from cluster import samples
 from cluster.api.service import Question
 from cluster.composing import compose
+from cluster.evaluation import evaluate
 from cluster.home import Home
 from cluster.learner import Learner
 from cluster.materials import Materials
 from cluster.messages import (
+    Adapt,
     Composed,
     ComposeWork,
     Composition,
+    EvaluateWork,
+    Fit,
     Making,
     Method,
     RecipeTerm,
     Submission,
+    TaskData,
     TaskRows,
     Trained,
     VectorRef,
 )
-from cluster.methods import model_of
+from cluster.methods import TARGET, model_of
 from cluster.serving import Predictor
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
@@ -119,3 +125,122 @@ def test_a_merge_is_one_tau_which_is_asked(trees: Trees, method: Method, merge) 
     assert again.merged == found.merged
     other, _ = made(trees, method, (1.0, 1.0))  # signs and coefficients count
     assert other.merged != found.merged
+
+
+def stored(home: Home, task: int, rows: int, seed: int):
+    return samples.store_rows(home.blobs(), *tiny.pictures(rows, seed=seed, task=task))
+
+
+def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
+    found, model = made(trees, "grid", COEFFICIENTS)
+    factor = found.report.figures["factor"]
+    assert 0 <= factor <= 1
+    assert [term.coefficient for term in model.terms] == [factor * c for c in COEFFICIENTS]
+    rows = found.report.accuracies.values()
+    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)
+
+
+def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None:
+    """Of task 1 by another name and another head; the rest of its rows judges."""
+    home, _, refs = trees
+    fit = Fit(
+        classes=CLASSES, shots=stored(home, 1, 16, seed=5), held_out=stored(home, 1, 80, seed=6)
+    )
+    found, model = made(trees, "atlas", fit=fit)
+    assert model.merged is None
+    one, two = (term.by_block or {} for term in model.terms)
+    assert len(set(one.values())) > 3  # one for each block, not one for all
+    assert two.keys() <= set(Materials(home, home.settings().base).vector(refs[1]).blocks)  # type: ignore[union-attr]
+    report = found.report
+    assert report.judged_on == "rows held out"
+    assert report.accuracies.keys() == {TARGET}
+    judged = report.accuracies[TARGET]
+    assert judged["rows"] == 80
+    assert judged["after"] > judged["zero_shot"]
+    assert {(again.vector, again.on) for again in report.tau_jp} == {
+        (f"task{s}@v1", f"task{t}") for s in (1, 2) for t in (1, 2)
+    }
+    own = next(a for a in report.tau_jp if (a.vector, a.on) == ("task1@v1", "task1"))
+    assert own.relative == 1
+    expected = explicit(trees, model)
+    answers_are_those_of(trees, model, expected, TARGET)
+    again, _ = made(trees, "atlas", fit=fit)
+    assert again.model_copy(update={"report": report}) == found
+
+
+def explicit(trees: Trees, model: Composition) -> dict:
+    """sum over vectors and blocks of coefficient times block."""
+    home, _, _ = trees
+    materials = Materials(home, home.settings().base)  # type: ignore[union-attr]
+    total: dict = {}
+    for term in model.terms:
+        for name, value in materials.vector(term.vector).to_params().items():
+            c = (term.by_block or {}).get(name, 0.0)
+            total[name] = total.get(name, 0.0) + c * value
+    return total
+
+
+def test_blocks_are_selected(trees: Trees) -> None:
+    fit = Fit(classes=CLASSES, shots=stored(trees[0], 1, 16, seed=5))
+    found, model = made(trees, "atlas", fit=fit, select="blockwise:1")
+    one, two = (set(term.by_block or {}) for term in model.terms)
+    assert one
+    assert not one & two
+    assert found.report.judged_on == "the shots themselves"
+
+
+def test_atlas_deviates_from_a_sum_that_works(trees: Trees) -> None:
+    found, model = made(trees, "atlas")
+    values = [c for term in model.terms for c in (term.by_block or {}).values()]
+    assert sum(values) / len(values) == pytest.approx(1, abs=0.5)
+    assert len(set(values)) > 3
+    rows = found.report.accuracies.values()
+    assert found.report.judged_on == "validation rows"
+    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)  # the start may win
+
+
+@pytest.mark.parametrize("method", ["atlas", "adamerging"])
+def test_unlabelled_inputs_are_enough(trees: Trees, method: Method) -> None:
+    """Of any task of the recipe; nobody says which."""
+    home, _, _ = trees
+    images, _ = tiny.pictures(32, seed=7, task=1)
+    inputs = samples.store_shard(home.blobs(), images, [row < 8 for row in range(32)])
+    found, model = made(trees, method, adapt=Adapt(inputs=inputs))
+    assert model.target is None
+    assert all(len(set((term.by_block or {}).values())) > 3 for term in model.terms)
+    assert found.report.accuracies.keys() == {"task1", "task2"}
+    answers_are_those_of(trees, model, explicit(trees, model), "task1")
+
+
+def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:
+    """The same numbers as its own report, on the rows of that."""
+    home, tasks, refs = trees
+    found, model = made(trees, "ties", (1.0, 1.0))
+    data = tuple(
+        TaskData(
+            name=task.name,
+            classes=task.classes,
+            head_blob=ref.head_blob,
+            test=task.validation,
+            individual=ref,
+        )
+        for task, ref in zip(tasks, refs, strict=True)
+    )
+    work = EvaluateWork(
+        run_id="e",
+        base=home.settings().base,  # type: ignore[union-attr]
+        composition=model,
+        tasks=data,
+        materialized=True,
+        attempt=1,
+    )
+    evaluated = evaluate(work, home)
+    for task, row in found.report.accuracies.items():
+        assert evaluated.per_task[task]["composed"] == row["after"]
+    plain = evaluate(work.model_copy(update={"composition": plain_of(refs)}), home)
+    for task, row in found.report.accuracies.items():
+        assert plain.per_task[task]["composed"] == row["before"]
+
+
+def plain_of(refs: list[VectorRef]) -> Composition:
+    return tiny.composition(*((1.0, ref) for ref in refs))

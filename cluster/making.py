@@ -1,0 +1,61 @@
+"""How a composition is to be made, from what a person asked for: checked, then its rows stored.
+
+Runs where the data are; what leaves are digests and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cluster.blobs import Blobs
+from cluster.ingest import ingest_samples, ingest_shots
+from cluster.messages import Adapt, Making, Method, Modality
+from cluster.methods import require_possible
+from cluster.reading import Data
+from tacl.compose.terms import parse_recipe
+from tacl.errors import BadConfig
+
+
+def prepared(
+    terms: Sequence[str],
+    method: Method,
+    blobs: Blobs,
+    modality: Modality,
+    *,
+    fit: Data | None = None,
+    shots: int | None = None,
+    adapt: Data | None = None,
+    select: str | None = None,
+    input_column: str | None = None,
+    label_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Making:
+    """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
+    (`cluster.ingest`); nothing is stored then."""
+    rows = [kind for kind, data in (("fit", fit), ("adapt", adapt)) if data is not None]
+    require_possible(method, parse_recipe(terms), rows, select)
+    if (fit is None) != (shots is None):
+        raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
+    if classes and (not rows or len(set(classes)) < len(classes)):
+        raise BadConfig(f"classes {', '.join(classes)}: different names, of the rows given")
+    making = Making(method=method, select=select)
+    if fit is not None and shots is not None:
+        found = ingest_shots(
+            fit,
+            blobs,
+            modality,
+            shots,
+            input_column=input_column,
+            label_column=label_column,
+            classes=classes,
+            progress=progress,
+        )
+        return making.model_copy(update={"fit": found})
+    if adapt is not None:
+        inputs = ingest_samples(
+            adapt, blobs, modality, input_column=input_column, progress=progress
+        )
+        given = Adapt(inputs=inputs, classes=tuple(classes or ()))
+        return making.model_copy(update={"adapt": given})
+    return making
