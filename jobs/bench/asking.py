@@ -98,9 +98,19 @@ def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in VectorRef.model_fields if name in facts}
 
 
+@dataclass(frozen=True)
+class Asking:
+    """Requests of so many pictures each; replicas are killed at even shares of them."""
+
+    requests: int
+    at_once: int
+    pictures: int = 1
+    kills: int = 0
+
+
 @dataclass
 class Tally:
-    """Of requests that were answered: seconds of each, and how many were told something wrong."""
+    """Of requests that were answered: seconds of each, and how many answers were wrong."""
 
     latencies: list[float] = field(default_factory=list)
     wrong: int = 0
@@ -109,48 +119,56 @@ class Tally:
 
 
 class Askers:
-    """`at_once` requests on their way to `url`: users in turn, a picture each."""
+    """Requests to `url`: users in turn, each about the next pictures."""
 
     def __init__(self, url: str, token: str, oracle: Oracle, digests: Mapping[int, str]) -> None:
         """`digests`: of the model of every user."""
         self._url, self._token, self._oracle, self._digests = url, token, oracle, digests
         self._users = list(digests)
 
-    def ask(
-        self, requests: int, at_once: int, kills: int = 0, head: int = 0, say: Say = print
-    ) -> Tally:
-        """`kills` replicas below the process `head` die meanwhile, at even shares of the requests.
+    def ask(self, work: Asking, head: int = 0, say: Say = print) -> Tally:
+        """The killed are below the process `head`.
 
         Raises TimeoutError when a request gets no answer for two minutes.
         """
-        return asyncio.run(self._ask(requests, at_once, kills, head, say))
+        return asyncio.run(self._ask(work, head, say))
 
-    async def _ask(self, requests: int, at_once: int, kills: int, head: int, say: Say) -> Tally:
-        tally, numbers = Tally(), iter(range(requests))
+    async def _ask(self, work: Asking, head: int, say: Say) -> Tally:
+        tally, numbers = Tally(), iter(range(work.requests))
         headers = {"authorization": f"Bearer {self._token}"}
-        limits = httpx2.Limits(max_connections=at_once)
+        limits = httpx2.Limits(max_connections=work.at_once)
         http = httpx2.AsyncClient(headers=headers, timeout=PATIENCE, limits=limits)
         async with http, asyncio.TaskGroup() as group:
-            for _ in range(at_once):
-                group.create_task(self._asker(http, numbers, tally))
-            group.create_task(_killer(tally, requests, kills, head, say))
+            for _ in range(work.at_once):
+                group.create_task(self._asker(http, numbers, work.pictures, tally))
+            group.create_task(_killer(tally, work, head, say))
         return tally
 
-    async def _asker(self, http: httpx2.AsyncClient, numbers: Iterator[int], tally: Tally) -> None:
+    async def _asker(
+        self, http: httpx2.AsyncClient, numbers: Iterator[int], count: int, tally: Tally
+    ) -> None:
         for number in numbers:
             user = self._users[number % len(self._users)]
-            picture = number % len(self._oracle.encoded)
+            chosen = [(number + row) % len(self._oracle.encoded) for row in range(count)]
             started = time.perf_counter()
-            told = await self._told(http, user, picture, tally)
+            told = await self._told(http, user, chosen, tally)
             tally.latencies.append(time.perf_counter() - started)
-            own = (told["user"], told["digest"]) == (f"u{user}", self._digests[user])
-            tally.wrong += not (own and self._oracle.is_right(user, picture, told["answers"][0]))
+            tally.wrong += self._wrong(user, chosen, told)
+
+    def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
+        """How many of the answers."""
+        own = (told["user"], told["digest"]) == (f"u{user}", self._digests[user])
+        answers = told["answers"]
+        if not own or len(answers) != len(pictures):
+            return len(pictures)
+        right = map(self._oracle.is_right, [user] * len(pictures), pictures, answers)
+        return len(pictures) - sum(right)
 
     async def _told(
-        self, http: httpx2.AsyncClient, user: int, picture: int, tally: Tally
+        self, http: httpx2.AsyncClient, user: int, pictures: Sequence[int], tally: Tally
     ) -> dict[str, Any]:
-        image = {"image": self._oracle.encoded[picture]}
-        body = {"user": f"u{user}", "inputs": [image], "seconds": 60}
+        inputs = [{"image": self._oracle.encoded[picture]} for picture in pictures]
+        body = {"user": f"u{user}", "inputs": inputs, "seconds": 60}
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
@@ -164,9 +182,9 @@ class Askers:
                 await asyncio.sleep(0.2)
 
 
-async def _killer(tally: Tally, requests: int, kills: int, head: int, say: Say) -> None:
-    for kill in range(kills):
-        due = requests * (kill + 1) // (kills + 1)
+async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
+    for kill in range(work.kills):
+        due = work.requests * (kill + 1) // (work.kills + 1)
         while len(tally.latencies) < due:
             await asyncio.sleep(0.02)
         victim = VICTIMS[kill % len(VICTIMS)]
@@ -174,7 +192,8 @@ async def _killer(tally: Tally, requests: int, kills: int, head: int, say: Say) 
             await asyncio.sleep(0.2)  # the one that was killed last is not there again yet
         os.kill(pids[0], signal.SIGKILL)
         tally.killed[victim] += 1
-        say(f"{due} of {requests} answered; a replica of the {victim} killed ({kill + 1})")
+        said = f"{due} of {work.requests} requests answered, {tally.wrong} answers wrong"
+        say(f"{said}; a replica of the {victim} killed ({kill + 1})")
 
 
 def replicas(head: int, deployment: str) -> list[int]:

@@ -45,6 +45,7 @@ from jobs.bench.asking import (
     OF_EACH,
     VECTORS,
     Askers,
+    Asking,
     Oracle,
     Say,
     Tally,
@@ -169,7 +170,7 @@ class Load:
     """What a number of users saw."""
 
     users: int
-    requests: int
+    asking: Asking
     seconds: float
     cpu: float | None  # seconds of the server's processes; not known when some were killed
     tally: Tally
@@ -180,13 +181,14 @@ class Load:
         cuts = statistics.quantiles(self.tally.latencies, n=100, method="inclusive")
         return {
             "users": self.users,
-            "requests": self.requests,
-            "per_second": self.requests / self.seconds,
+            "requests": self.asking.requests,
+            "answers": self.asking.requests * self.asking.pictures,
+            "per_second": self.asking.requests / self.seconds,
             "p50": cuts[49],
             "p95": cuts[94],
             "p99": cuts[98],
             "longest": max(self.tally.latencies),
-            "cpu": None if self.cpu is None else self.cpu / self.requests,
+            "cpu": None if self.cpu is None else self.cpu / self.asking.requests,
             "cold": self.cold,
             "bytes_per_user": self.bytes_per_user,
             "wrong": self.tally.wrong,
@@ -198,31 +200,31 @@ class Load:
 class Loads:
     """Loads on a server that answers at `url`."""
 
-    def __init__(self, client: Client, url: str, oracle: Oracle, at_once: int, say: Say) -> None:
+    def __init__(self, client: Client, url: str, oracle: Oracle, say: Say) -> None:
         running = client.home.running()
         assert running is not None
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
-        self._at_once, self._head = at_once, running.pid
+        self._head = running.pid
         self._token = client.issue_token("loader", "admin")["token"]
 
-    def load(self, users: int, requests: int, kills: int = 0) -> Load:
-        """Users in turn ask about one picture each; every answer is checked."""
+    def load(self, users: int, asking: Asking) -> Load:
+        """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
         digests = {user: self._composed(user) for user in range(users)}
         grown = (_stored(self._client) - before) / users
         askers = Askers(self._url, self._token, self._oracle, digests)
-        self._say(f"{users} users, {requests} requests")
+        self._say(f"{users} users, {asking.requests} requests")
         started, cpu = time.perf_counter(), cpu_seconds(self._head)
-        tally = askers.ask(requests, self._at_once, kills, self._head, self._say)
+        tally = askers.ask(asking, self._head, self._say)
         seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
-        return Load(users, requests, seconds, None if kills else cpu, tally, grown)
+        return Load(users, asking, seconds, None if asking.kills else cpu, tally, grown)
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
         started = time.perf_counter()
         askers = Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
-        askers.ask(1, 1)
+        askers.ask(Asking(1, 1))
         return time.perf_counter() - started
 
     def _composed(self, user: int) -> str:
@@ -267,13 +269,11 @@ def _dual(module: Any, batch: Any) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Sizes:
-    """`requests` of each number of users; `soak` requests of the most users, with `kills`."""
+    """What each number of users asks, and what the most of them ask while replicas are killed."""
 
     users: Sequence[int]
-    requests: int
-    at_once: int
-    soak: int = 0
-    kills: int = 0
+    asking: Asking
+    soak: Asking | None = None
 
 
 def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
@@ -282,12 +282,12 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[s
     say("passes without a server")
     torch.set_num_threads(1)
     alone = passes(oracle, rounds, lambda done, total: None)
-    loads = Loads(client, client.serve(port=free_port())["url"], oracle, sizes.at_once, say)
+    loads = Loads(client, client.serve(port=free_port())["url"], oracle, say)
     facts = [
-        {**loads.load(users, sizes.requests).facts(), "cold": loads.cold(COLD + users)}
+        {**loads.load(users, sizes.asking).facts(), "cold": loads.cold(COLD + users)}
         for users in sizes.users
     ]
-    soak = loads.load(max(sizes.users), sizes.soak, sizes.kills).facts() if sizes.soak else None
+    soak = loads.load(max(sizes.users), sizes.soak).facts() if sizes.soak else None
     client.stop_serving()
     share = alone["mixed"] / alone["one model"]
     return {
@@ -296,7 +296,7 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[s
         "rows_per_second": alone,
         "share": share,
         "of_the_best": share * (2 + OF_EACH) / 3,
-        "at_once": sizes.at_once,
+        "at_once": sizes.asking.at_once,
         "mistakable": oracle.mistakable(1000),
         "loads": facts,
         "soak": soak,
@@ -400,7 +400,8 @@ def _soak(one: Mapping[str, Any]) -> list[str]:
     return [
         "## Replicas killed while they answer",
         "",
-        f"{one['requests']:,} requests of {one['users']:,} users, every answer checked; replicas "
+        f"{one['requests']:,} requests of {one['users']:,} users, {one['answers']:,} pictures in all, "
+        "every answer checked; replicas "
         f"killed (SIGKILL): {killed or 'none'}. **Wrong answers: {one['wrong']}.** "
         f"{one['per_second']:.1f} requests per second, p50 {_ms(one['p50'])} ms, p99 "
         f"{_ms(one['p99'])} ms, the longest {_ms(one['longest'])} ms, asking again included. "

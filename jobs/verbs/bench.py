@@ -161,6 +161,7 @@ def serve(
     soak: Annotated[
         int, typer.Option(metavar="N", help="Then N requests while replicas are killed.")
     ] = 0,
+    pictures: Annotated[int, typer.Option(min=1, max=64, help="In a request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
     rounds: Rounds = 5,
     out: Annotated[
@@ -173,14 +174,17 @@ def serve(
 
     On a home of its own, with the embedded encoder and made-up vectors.
     """
+    from jobs.bench.asking import Asking
     from jobs.bench.serving import Sizes, bench_alone, written
     from jobs.progress import saying
 
-    sizes = Sizes([int(part) for part in users.split(",")], requests, at_once, soak, kills)
+    soaking = Asking(soak, at_once, pictures, kills) if soak else None
+    counts = [int(part) for part in users.split(",")]
+    sizes = Sizes(counts, Asking(requests, at_once), soaking)
     with saying("serving") as say:
         found = bench_alone(sizes, rounds, say)
     chosen = f"--users {users} --requests {requests} --at-once {at_once}"
-    chosen += f" --soak {soak} --kills {kills}" if soak else ""
+    chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     text = written(found, f"tacl bench serve {chosen} --out results/serving.md")
     if out is not None:
         out.write_text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobs.bench.asking import OF_EACH, Tally, is_close, recipe_of
+from jobs.bench.asking import OF_EACH, Asking, Tally, is_close, recipe_of
 from jobs.bench.serving import Load, written
 
 
@@ -26,15 +26,9 @@ def test_an_answer_is_right_only_with_every_class_of_every_task() -> None:
 
 
 def test_what_is_written_has_every_figure() -> None:
-    load = Load(10, 3, 2.0, 0.06, Tally([0.1, 0.2, 0.3]), 812.0)
-    under = Load(
-        1000,
-        3,
-        6.0,
-        None,
-        Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2)),
-        1.0,
-    )
+    load = Load(10, Asking(3, 32), 2.0, 0.06, Tally([0.1, 0.2, 0.3]), 812.0)
+    tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
+    under = Load(1000, Asking(3, 32, pictures=4, kills=2), 6.0, None, tally, 1.0)
     found = {
         "vectors": 8,
         "of_each": 4,
@@ -49,5 +43,11 @@ def test_what_is_written_has_every_figure() -> None:
     text = written(found, "tacl bench serve")
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
     assert "0.60 of one model" in text
-    for part in ("Wrong answers: 1", "2 of the predictor", "7 times 503", "the longest 9000 ms"):
+    for part in (
+        "12 pictures",
+        "Wrong answers: 1",
+        "2 of the predictor",
+        "7 times 503",
+        "the longest 9000 ms",
+    ):
         assert part in text
