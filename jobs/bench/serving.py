@@ -400,9 +400,9 @@ def _soak(one: Mapping[str, Any]) -> list[str]:
     return [
         "## Replicas killed while they answer",
         "",
-        f"{one['requests']:,} requests of {one['users']:,} users, {one['answers']:,} pictures in all, "
-        "every answer checked; replicas "
-        f"killed (SIGKILL): {killed or 'none'}. **Wrong answers: {one['wrong']}.** "
+        f"{one['requests']:,} requests of {one['users']:,} users about {one['answers']:,} "
+        f"pictures, every answer checked; replicas killed (SIGKILL): {killed or 'none'}. "
+        f"**Wrong answers: {one['wrong']}.** "
         f"{one['per_second']:.1f} requests per second, p50 {_ms(one['p50'])} ms, p99 "
         f"{_ms(one['p99'])} ms, the longest {_ms(one['longest'])} ms, asking again included. "
         f"Told that there is no answer now, and asked again: {again}.",

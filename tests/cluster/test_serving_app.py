@@ -1,11 +1,11 @@
-"""Ray Serve for real: the right answers while a predictor is killed and models move."""
+"""Ray Serve for real: the right answers while a predictor is killed and models and vectors move."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,45 @@ import httpx2
 import pytest
 
 from cluster.client import Client
+from cluster.home import Home
+from cluster.materials import Materials
+from cluster.messages import Composition, Refreshed, RefreshWork, Result, Work
 from cluster.remote import leave
 from cluster.serving import Predictor
 from cluster.serving_app import require_safe
-from jobs.bench.serving import populated
-from tacl.errors import BadConfig, Overloaded, TooLate
+from jobs.bench.serving import free_port, populated
+from tacl.errors import BadConfig, NotAuthenticated, Overloaded, TooLate
+from tacl.vectors import TaskVector
 from tests import tiny
+from tests.cluster.fakes import calm, result_of
 from tests.cluster.test_head import pids, processes, start_head, until
 
 PATIENCE = 200.0  # seconds for a predictor to start on a busy machine
+
+
+class Halver:
+    """A learner whose refresh halves a vector: a version that nobody takes for the one before."""
+
+    def __init__(self, home: str) -> None:
+        self._home = Home.at(home)
+
+    def work(self, work: Work) -> Result:
+        if not isinstance(work, RefreshWork):
+            return result_of(work, self._home.blobs(), calm)
+        materials = Materials(self._home, work.base)
+        old = materials.vector(work.vector).to_params()
+        tau = {block: 0.5 * value for block, value in old.items()}
+        vector = TaskVector.of_params(work.vector.task, work.base.digest, "linearized", tau)
+        return Refreshed(
+            accepted=True,
+            reason="halved",
+            vector_digest=vector.digest,
+            vector_blob=materials.put_vector(vector),
+            config={},
+            metrics={},
+            curves={},
+            norm=1.0,
+        )
 
 
 @pytest.fixture
@@ -32,7 +62,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
     settings = home.settings()
     assert settings is not None
     populated(home, settings, tiny.pictures(8)[0], tasks=2)
-    process = start_head(home)
+    process = start_head(home, learner=f"{__name__}:Halver")
     try:
         until(lambda: home.running() or process.poll() is not None, "the head is ready", 120)
         assert home.running(), process.communicate()[0]
@@ -45,73 +75,97 @@ def client(tmp_path: Path) -> Iterator[Client]:
     until(lambda: not processes(home), f"nothing is left running: {processes(home)}", 60)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 class Asker(threading.Thread):
-    """Asks again and again over HTTP, and keeps what it was told."""
+    """Asks again and again over HTTP, and keeps when it asked and what it was told."""
 
     def __init__(self, url: str, token: str, user: str, pictures: list[bytes]) -> None:
         super().__init__()
         self.client, self.user, self.pictures = Client(url, token=token), user, pictures
-        self.told: list[dict[str, Any]] = []
+        self.told: list[tuple[float, dict[str, Any]]] = []
         self.failed: list[Exception] = []
         self.done = threading.Event()
 
     def run(self) -> None:
         while not self.done.is_set():
+            asked = time.monotonic()
             try:
-                self.told.append(self.client.query(self.user, self.pictures))
+                self.told.append((asked, self.client.query(self.user, self.pictures)))
             except Exception as error:
                 self.failed.append(error)
+
+    def was_told(self, digest: str) -> bool:
+        return any(told["digest"] == digest for _, told in self.told)
+
+
+class Moves:
+    """What users' models were, and since when."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Composition] = {}
+        self.since: dict[str, list[tuple[float, str]]] = {}
+
+    def moved(self, model: Composition) -> str:
+        self.models[model.digest] = model
+        self.since.setdefault(model.user, []).append((time.monotonic(), model.digest))
+        return model.digest
+
+    def require(self, user: str, asked: float, digest: str) -> None:
+        """An answer is of the model at the time of the question, or of one that came after."""
+        known = [number for number, (at, _) in enumerate(self.since[user]) if at <= asked]
+        assert digest in {digest for _, digest in self.since[user][known[-1] :]}
 
 
 @pytest.mark.slow
 def test_every_answer_is_that_of_the_model_it_names(client: Client) -> None:
+    """While a predictor dies, a vector is published, aliases move and users compose anew."""
     pictures, _ = tiny.pictures(2, task=1)
-    recipes = {"ann": [["+t0"], ["+t0", "-t1"]], "bob": [["0.5*t1"], ["-0.5*t0"]]}
-    predictor, expected = Predictor(client.home.where), {}
-    for user, versions in recipes.items():
-        for terms in reversed(versions):
-            model = client.compose(user, terms)
-            expected[model.digest] = predictor.predict(model, pictures)
+    moves = Moves()
+    moves.moved(client.compose("ann", ["+t0"]))
+    moves.moved(client.compose("bob", ["0.5*t1"]))
     url = client.serve(port=free_port(), cpus=0.5)["url"]
-    tokens = {user: client.issue_token(user)["token"] for user in recipes}
+    tokens = {user: client.issue_token(user)["token"] for user in ("ann", "bob")}
     assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
     assert httpx2.get(f"{url}/v1/status").status_code == 401
     assert "text/html" in httpx2.get(url).headers["content-type"]
     askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
+    ann, bob = askers
     for asker in askers:
         asker.start()
     try:
-        until(lambda: all(asker.told for asker in askers), "both are answered", PATIENCE)
+        until(lambda: ann.told and bob.told, "both are answered", PATIENCE)
         (old,) = pids(client.home, "ServeReplica:tacl:predictor")
+        client.refresh("t0")
         os.kill(old, signal.SIGKILL)
-        client.compose("ann", recipes["ann"][1])
-        client.compose("bob", recipes["bob"][1])
-        until(lambda: all(_digests(asker) == 2 for asker in askers), "both models moved", PATIENCE)
+        until(lambda: client.task("t0")["version"] == 2, "a second version is there", PATIENCE)
+        anns = moves.moved(client.update_composition("ann"))
+        bobs = moves.moved(client.compose("bob", ["-0.5*t0", "t1"]))
+        until(lambda: ann.was_told(anns) and bob.was_told(bobs), "both moved", PATIENCE)
+        client.move_alias("t0", "champion", 1)
+        bobs = moves.moved(client.update_composition("bob"))
+        anns = moves.moved(client.compose("ann", ["t0@v2", "-t1"]))
+        until(lambda: ann.was_told(anns) and bob.was_told(bobs), "and again", PATIENCE)
         assert old not in pids(client.home, "ServeReplica:tacl:predictor")
     finally:
         for asker in askers:
             asker.done.set()
         for asker in askers:
             asker.join()
+    assert len(moves.models) == 6
+    predictor = Predictor(client.home.where)
+    expected = {m.digest: predictor.predict(m, pictures) for m in moves.models.values()}
     for asker in askers:
         # While no predictor is there, it is said that there was no answer: never another's.
         assert all(isinstance(error, Overloaded | TooLate) for error in asker.failed), asker.failed
-        for told in asker.told:
+        for asked, told in asker.told:
             assert told["user"] == asker.user
+            moves.require(asker.user, asked, told["digest"])
             _require_close(told["answers"], expected[told["digest"]])
+    client.revoke_tokens("bob")
+    with pytest.raises(NotAuthenticated):
+        bob.client.query("bob", pictures)
     client.stop_serving()
     with pytest.raises(httpx2.HTTPError):
         httpx2.get(f"{url}/v1/health")
-
-
-def _digests(asker: Asker) -> int:
-    return len({told["digest"] for told in asker.told})
 
 
 def _require_close(found: list[Any], expected: list[Any]) -> None:

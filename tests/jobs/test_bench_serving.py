@@ -44,7 +44,7 @@ def test_what_is_written_has_every_figure() -> None:
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
     assert "0.60 of one model" in text
     for part in (
-        "12 pictures",
+        "about 12 pictures",
         "Wrong answers: 1",
         "2 of the predictor",
         "7 times 503",
