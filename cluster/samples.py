@@ -38,6 +38,7 @@ class Arrivals:
     def __init__(self, reached: int, log: Iterable[Arrival]) -> None:
         self.reached = reached
         self._log = list(log)
+        self._settle()
 
     def newcomers(self, step: int, current: Iterable[Shard]) -> list[Shard]:
         """Of the current shards, those that join at `step`; none at a step told before."""
@@ -52,15 +53,27 @@ class Arrivals:
             return set()
         return {shard.task for shard in self.at(step)} - {shard.task for shard in current}
 
-    def record(self, step: int, newcomers: Iterable[Shard], leavers: Collection[str] = ()) -> None:
+    def record(
+        self, step: int, newcomers: Collection[Shard], leavers: Collection[str] = ()
+    ) -> None:
         for number, one in enumerate(self._log):
             if one.shard.task in leavers and one.left is None:
                 self._log[number] = one.model_copy(update={"left": step})
         self._log.extend(Arrival(step=step, shard=shard) for shard in newcomers)
         self.reached = max(self.reached, step)
+        if newcomers or leavers:
+            self._settle()
 
     def at(self, step: int) -> tuple[Shard, ...]:
         """What `step` was told: of every task the latest version then, by arrival of the task."""
+        return self._last if step >= self._settled else self._at(step)
+
+    def _settle(self) -> None:
+        """Most steps are told what the one before was: that is worked out once."""
+        self._settled = max((one.left or one.step for one in self._log), default=0)
+        self._last = self._at(self._settled)
+
+    def _at(self, step: int) -> tuple[Shard, ...]:
         there = (one for one in self._log if one.step <= step)
         there = (one.shard for one in there if one.left is None or step < one.left)
         latest = {shard.task: shard for shard in there}

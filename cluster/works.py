@@ -36,18 +36,20 @@ def training(base: Base, submission: Submission) -> TrainWork:
 def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
     champions = {(cell.task, cell.vector) for cell in measure.cells}
     vectors = {task: _vector(registry, task, digest) for task, digest in champions}
-    shards = {c.on: _shard(registry, c.on, c.shard) for c in measure.cells}
-    pairs = tuple((vectors[cell.task], shards[cell.on]) for cell in measure.cells)
+    shards = registry.shards_with({cell.shard for cell in measure.cells})
+    pairs = tuple((vectors[cell.task], shards[cell.on, cell.shard]) for cell in measure.cells)
     return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
 
 
 def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
+    named = ((refresh.task, refresh.own), *refresh.others)
+    shards = registry.shards_with({digest for _, digest in named})
     return RefreshWork(
         run_id=refresh.run_id,
         base=base,
         vector=_vector(registry, refresh.task, refresh.vector),
-        own=_shard(registry, refresh.task, refresh.own),
-        others=tuple(_shard(registry, task, digest) for task, digest in refresh.others),
+        own=shards[refresh.task, refresh.own],
+        others=tuple(shards[one] for one in refresh.others),
         options=registry.task(refresh.task).submission.options,
         attempt=0,
     )
@@ -140,7 +142,3 @@ def _task_rows(registry: Registry, name: str) -> TaskRows:
 
 def _vector(registry: Registry, task: str, digest: str) -> VectorRef:
     return next(ref for ref in registry.references(task) if ref.digest == digest)
-
-
-def _shard(registry: Registry, task: str, digest: str) -> Shard:
-    return next(shard for shard in registry.shards(task) if shard.blob.digest == digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 import sqlalchemy as sa
 
@@ -34,6 +35,13 @@ class Samples(Database):
         with self._read() as db:
             rows = db.execute(query if task is None else query.where(SHARD.c.task == task))
             return [shard_of(row) for row in rows]
+
+    def shards_with(self, digests: Collection[str]) -> dict[tuple[str, str], Shard]:
+        """(task, digest) -> shard, of all that have one of these digests: in one query, because a
+        refresh in a large home sees a thousand."""
+        with self._read() as db:
+            rows = db.execute(sa.select(SHARD).where(SHARD.c.digest.in_(digests)))
+            return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
 def add_shard(db: sa.Connection, shard: Shard) -> None:
