@@ -55,7 +55,7 @@ class Oracle:
         settings = home.settings()
         assert settings is not None
         materials = Materials(home, settings.base)
-        refs = [VectorRef(**_known(one)) for one in client.vectors()]
+        refs = [VectorRef(**_known(one)) for one in client.vectors() if one["champion"]]
         self.taus = {ref.task: materials.vector(ref).to_params() for ref in refs}
         self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
         self.backbone, self.module = materials.backbone, materials.linearized()

@@ -205,14 +205,17 @@ class Loads:
         assert running is not None
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
         self._head = running.pid
+        self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin")["token"]
 
     def load(self, users: int, asking: Asking) -> Load:
         """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
-        digests = {user: self._composed(user) for user in range(users)}
-        grown = (_stored(self._client) - before) / users
+        new = [user for user in range(users) if user not in self._digests]
+        self._digests |= {user: self._composed(user) for user in new}
+        grown = (_stored(self._client) - before) / max(len(new), 1)
+        digests = {user: self._digests[user] for user in range(users)}
         askers = Askers(self._url, self._token, self._oracle, digests)
         self._say(f"{users} users, {asking.requests} requests")
         started, cpu = time.perf_counter(), cpu_seconds(self._head)
