@@ -74,14 +74,14 @@ class RefreshConfig:
     """
 
     seed: int
-    steps: int = 24
+    steps: int = 12
     learning_rate: float = 0.1
     strength: float = 1.0
-    samples: int = 240
-    batch: int = 16
+    samples: int = 160
+    batch: int = 8
     other_batch: int = 8
     clip: float = 1.0
-    checks: int = 4
+    checks: int = 2
     held_out: float = 0.2
     most_left: float = 0.8
     most_change: float = 0.2

@@ -85,7 +85,7 @@ def refresh(
     fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
 
     module.load_tau({})
-    before = fit.measure(held_out)
+    before = fit.measure(held_out, moved=False)
     best, best_delta, curve = before, module.tau_dict(), []
     for step in range(config.steps):
         curve.append(fit.step(step, learn))
@@ -124,7 +124,8 @@ def _cut(
 ) -> tuple[list[Rows], list[Rows]]:
     """Rows to learn from and rows held out, own ones first: `samples` own rows, and as many of all
     other tasks together. Own rows to learn from need no J tau_s: only J delta counts there."""
-    learn, held_out = [], []
+    learn: list[list[Item]] = []
+    held_out: list[list[Item]] = []
     for store in stores:
         count = config.samples if store is stores[0] else config.samples // (len(stores) - 1)
         chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
@@ -132,21 +133,27 @@ def _cut(
             raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
         # By seed and not the last ones: a store may be in the order of its classes.
         aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
-        learn_items = [store.items[row] for row in chosen if row not in aside]
-        held_items = [store.items[row] for row in chosen if row in aside]
-        if store is stores[0]:
-            rows = Rows(learn_items, torch.empty(0))
-        else:
-            rows = _with_tangents(module, backbone, tau, learn_items)
-        learn.append(rows)
-        held_out.append(_with_tangents(module, backbone, tau, held_items))
-    return learn, held_out
+        learn.append([store.items[row] for row in chosen if row not in aside])
+        held_out.append([store.items[row] for row in chosen if row in aside])
+    own, *others = learn
+    rows = _with_tangents(module, backbone, tau, [*others, *held_out])
+    return [Rows(own, torch.empty(0)), *rows[: len(others)]], rows[len(others) :]
 
 
 def _with_tangents(
-    module: LinearizedEncoder, backbone: Backbone, tau: Params, items: list[Item]
-) -> Rows:
-    return Rows(items, cached_tangents(module, backbone, items, {"tau": tau}).tangents["tau"])
+    module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
+) -> list[Rows]:
+    tangents = _tangents_by_part(module, backbone, tau, parts)
+    return [Rows(items, tangents_ND) for items, tangents_ND in zip(parts, tangents, strict=True)]
+
+
+def _tangents_by_part(
+    module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
+) -> list[Tensor]:
+    """J tau on the rows of every part, [N, D] each, by one run over all of them."""
+    items = [item for part in parts for item in part]
+    cached = cached_tangents(module, backbone, items, {"tau": tau})
+    return list(cached.tangents["tau"].split([len(part) for part in parts]))
 
 
 def _root_mean_square(tau: Params) -> float:
@@ -196,15 +203,16 @@ class _Fit:
         self.optimizer.zero_grad()
         return float(loss.detach())
 
-    def measure(self, held_out: Sequence[Rows]) -> Change:
-        """Both terms on held-out rows, every other task counting the same."""
-        own, *others = held_out
-        means = [self._mean_square(own, torch.zeros_like(own.tangents_ND))]
-        means += [self._mean_square(rows, rows.tangents_ND) for rows in others]
-        return Change(means[0], sum(means[1:]) / len(others))
+    def measure(self, held_out: Sequence[Rows], moved: bool = True) -> Change:
+        """Both terms on held-out rows, every other task counting the same. Where delta has not
+        `moved` from 0, no pass is needed."""
+        deltas = [torch.zeros_like(rows.tangents_ND) for rows in held_out]
+        if moved:
+            parts = [rows.items for rows in held_out]
+            deltas = _tangents_by_part(self.module, self.backbone, self.module.tau_dict(), parts)
+        pairs = zip(held_out[1:], deltas[1:], strict=True)
+        left = [self._mean_square(rows.tangents_ND + delta_ND) for rows, delta_ND in pairs]
+        return Change(self._mean_square(deltas[0]), sum(left) / len(left))
 
-    def _mean_square(self, rows: Rows, old_ND: Tensor) -> float:
-        delta = self.module.tau_dict()
-        cached = cached_tangents(self.module, self.backbone, rows.items, {"delta": delta})
-        change_ND = cached.tangents["delta"] + old_ND
+    def _mean_square(self, change_ND: Tensor) -> float:
         return float(change_ND.square().sum(-1).mean() / self.size)
