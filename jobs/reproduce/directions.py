@@ -45,11 +45,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Vector(Kept):
-    """The vector of a task. `cost` is that of its training, `later` that of its refreshes."""
+    """The vector of a task. `cost` is that of its training, `later` that of its refreshes;
+    `refresh` is the last of them, accepted or not."""
 
     task: str
     cost: Cost
     later: Cost
+    refresh: Cell | None = None
 
     def task_vector(self, base: str) -> TaskVector:
         return TaskVector.of_params(self.task, base, self.regime, self.tau())

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from jobs.reproduce import addition, continual, negation, newcomers, pairs, sweeps, unseen
+from jobs.reproduce import (
+    addition,
+    continual,
+    negation,
+    newcomers,
+    pairs,
+    refreshes,
+    sweeps,
+    unseen,
+)
 from jobs.reproduce.spec import Spec
 
 TABLES: dict[str, Spec] = {
@@ -14,6 +23,7 @@ TABLES: dict[str, Spec] = {
         *newcomers.SPECS,
         *sweeps.SPECS,
         unseen.SPEC,
+        refreshes.SPEC,
         *pairs.SPECS,
     )
 }

@@ -111,7 +111,8 @@ def refreshed(
     )
     cell = bench.cells.get("refresh", decides, make, f"of {vector.task}, seed {bench.seed}")
     later = together([vector.later, cell.cost])
-    return replace(vector, cell=cell if cell.facts["accepted"] else vector.cell, later=later)
+    kept = cell if cell.facts["accepted"] else vector.cell
+    return replace(vector, cell=kept, later=later, refresh=cell)
 
 
 def _run(

@@ -158,6 +158,7 @@ OTHER_TABLES = {
     "disentanglement": ["linear", "taujp"],
     "limited": ["all", "16 samples", "half of the tasks"],
     "sensitivity": ["strength 0", "strength 3"],
+    "refresh": ["none", "16 samples", "one delta"],
     "storage": ["float32", "int4"],
     "public": ["as it is", "10 penalised steps"],
     "unseen": ["linear", "taujp"],
