@@ -44,6 +44,7 @@ class Card:
     materialized: float  # and of these files
     rows: tuple[Row, ...]
     inputs: Mapping[str, Any]  # preprocessing
+    method: str = "sum"
 
 
 def text_of(card: Card) -> str:
@@ -51,7 +52,7 @@ def text_of(card: Card) -> str:
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {card.user}\n",
-        f"A pre-trained encoder, `{_base(card)}`, moved by {_count(card)}: θ0 + Σ c τ.\n",
+        f"A pre-trained encoder, `{_base(card)}`, moved by {_count(card)}: {_how(card)}.\n",
         _tasks(card),
         _exactness(card),
         f"## Use\n\n```python\n{_snippet(card)}\n```\n",
@@ -68,6 +69,10 @@ def _base(card: Card) -> str:
     here = is_path(spec.name) or Path(spec.name).is_dir()  # else it is an id on a hub
     name = Path(spec.name).name if here else spec.name
     return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
+
+
+def _how(card: Card) -> str:
+    return "θ0 + Σ c τ" if card.method == "sum" else f"θ0 + τ, which {card.method} made of them"
 
 
 def _count(card: Card) -> str:

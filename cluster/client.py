@@ -431,9 +431,9 @@ class Client:
         asked = request_id or _new_id()
         if self._server is not None:
             return self._server.make(user, list(terms), method, data, asked)
-        from cluster.making import prepared
+        from cluster.making import prepared_in
 
-        making = prepared(terms, method, self.home.blobs(), self._modality(), **data)
+        making = prepared_in(self.home, terms, method, **data)
         return self._ask("make", user, list(terms), making, asked, self.user)
 
     def making(self, user: str, run_id: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from cluster.pinning import Pins
 from cluster.registry import Registry, Request
 from cluster.sight import Sight
 from tacl.compose.terms import parse_recipe
-from tacl.errors import UnknownRun
+from tacl.errors import BadConfig, UnknownRun
 
 
 class Compositions:
@@ -50,6 +50,8 @@ class Compositions:
         recipe = parse_recipe(terms)
         rows = [kind for kind in ("fit", "adapt") if getattr(making, kind) is not None]
         require_possible(making.method, recipe, rows, making.select)
+        if making.method == "sum":
+            raise BadConfig("a sum is not made, it is there at once: compose it without a method")
         parts = {"user": user, "terms": list(terms), "making": making.model_dump()}
         asked = identity("make", parts)
         with self._lock:
@@ -65,18 +67,21 @@ class Compositions:
                 request = Request(request_id, asked, run_id)
                 self._write(request, self._registry.make, work, self._is_gone(run_id))
                 self._execution.request(run_id)
-            return self.making(user, run_id, viewer)
+            return self._told(user, run_id, viewer)
 
     def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
         """How it is with a composition of the user: {run_id, user, method, terms, state: queued |
         running | ready | failed, reason, attempt, created, started, ended, model and report once it
         is ready}. Raises UnknownRun, also for somebody else's."""
         with self._lock:
-            sight = self._sight(viewer)
-            for run in self._registry.runs(kinds=("compose",), run_id=run_id):
-                own = isinstance(run.work, ComposeWork) and run.work.user == user
-                if own and sight.of_all(works.tasks_of(run.work)):
-                    return report.making(self._registry, run, self._execution.state, sight)
+            return self._told(user, run_id, viewer)
+
+    def _told(self, user: str, run_id: str, viewer: str | None) -> dict[str, object]:
+        sight = self._sight(viewer)
+        for run in self._registry.runs(kinds=("compose",), run_id=run_id):
+            own = isinstance(run.work, ComposeWork) and run.work.user == user
+            if own and sight.of_all(works.tasks_of(run.work)):
+                return report.making(self._registry, run, self._execution.state, sight)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def _is_gone(self, run_id: str) -> bool:

@@ -75,6 +75,7 @@ def export(
             materialized=found["materialized"],
             rows=rows,
             inputs=_inputs(materials.backbone),
+            method=model.method,
         )
         (folder / "README.md").write_text(text_of(card), encoding="utf-8")
         files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())

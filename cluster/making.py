@@ -6,14 +6,25 @@ Runs where the data are; what leaves are digests and counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cluster.blobs import Blobs
+from cluster.home import Home
 from cluster.ingest import ingest_samples, ingest_shots
 from cluster.messages import Adapt, Making, Method, Modality
 from cluster.methods import require_possible
 from cluster.reading import Data
 from tacl.compose.terms import parse_recipe
-from tacl.errors import BadConfig
+from tacl.errors import BadConfig, ClusterNotRunning
+
+
+def prepared_in(home: Home, terms: Sequence[str], method: Method, **data: Any) -> Making:
+    """For a home of this machine. Raises ClusterNotRunning where there is none, and what
+    `prepared` raises."""
+    settings = home.settings()
+    if settings is None:
+        raise ClusterNotRunning(f"{home.path} is no home yet; run `tacl up` first")
+    return prepared(terms, method, home.blobs(), settings.base.modality, **data)
 
 
 def prepared(

@@ -15,8 +15,11 @@ from typing import Any
 
 import httpx2
 
-from cluster.messages import ANY, Composition, Options, RecipeTerm, Submitted
+from cluster.given import uploadable
+from cluster.messages import ANY, Composition, Method, Options, RecipeTerm, Submitted
+from cluster.methods import require_possible
 from tacl import errors
+from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError
 
 SECONDS = 120.0  # an upload is checked row by row before it is answered
@@ -104,6 +107,29 @@ class OverHttp:
         body = {"user": user, "terms": terms}
         return _composition(self._call("POST", "compositions", body, key=request_id))
 
+    def make(
+        self, user: str, terms: list[str], method: Method, data: dict[str, Any], request_id: str
+    ) -> dict[str, Any]:
+        """`data` as for `Client.composing`; columns are found where the rows are read."""
+        given = {name: value for name, value in data.items() if value is not None}
+        given.pop("progress", None)
+        rows = [kind for kind in ("fit", "adapt") if kind in given]
+        require_possible(method, parse_recipe(terms), rows, given.get("select"))
+        if not rows:
+            body = {"user": user, "terms": terms, "method": method, **given}
+            return _made(self._call("POST", "compositions/make", body, key=request_id))
+        file = uploadable(given.pop(rows[0]), {k: v for k, v in given.items() if "column" in k})
+        fields = {"user": user, "terms": terms, "method": method, **given}
+        if "classes" in given:
+            fields["classes"] = ",".join(given["classes"])
+        with file.open("rb") as stream:
+            files = {"file": (file.name, stream)}
+            path = f"compositions/{rows[0]}"
+            return _made(self._call("POST", path, data=fields, files=files, key=request_id))
+
+    def making(self, user: str, run_id: str, viewer: object = None) -> dict[str, Any]:
+        return _made(self._call("GET", f"compositions/{user}/runs/{run_id}"))
+
     def update_composition(self, user: str, request_id: str, viewer: object = None) -> Composition:
         return _composition(self._call("POST", f"compositions/{user}/update", key=request_id))
 
@@ -163,9 +189,15 @@ class OverHttp:
 
 
 def _composition(found: dict[str, Any]) -> Composition:
-    parts = ("digest", "user", "method")
+    parts = ("digest", "user", "method", "merged", "target")
     terms = tuple(RecipeTerm(**term) for term in found["recipe"])
     return Composition(**{part: found[part] for part in parts}, terms=terms)
+
+
+def _made(found: dict[str, Any]) -> dict[str, Any]:
+    """With the model as beside the cluster."""
+    model = found["model"]
+    return found | {"model": model and _composition(model).model_dump(mode="json")}
 
 
 def _raised(answer: httpx2.Response) -> TaclError:

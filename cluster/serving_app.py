@@ -30,6 +30,8 @@ from cluster.api.service import Answered, Question
 from cluster.client import Client
 from cluster.gathering import Gathering
 from cluster.home import Home
+from cluster.making import prepared_in
+from cluster.messages import Making, Method
 from cluster.remote import COORDINATOR, NAMESPACE, connect
 from tacl.errors import BadConfig, ClusterNotRunning, DataNotFound, Overloaded, TaclError
 
@@ -158,6 +160,10 @@ class Ingress:
         return await asyncio.to_thread(
             lambda: client.submit(name, data, owner=owner, **fields, **options)
         )
+
+    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+        """In a thread: every row is read and checked."""
+        return await asyncio.to_thread(prepared_in, Home.at(self._home), terms, method, **given)
 
     def reference(self, name: str) -> Path:
         """Data that the operator laid into HOME/data."""

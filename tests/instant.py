@@ -9,7 +9,7 @@ from typing import Any
 from cluster.coordinator import Coordinator
 from cluster.home import Home
 from cluster.launcher import Finished, Outcome, Raised
-from cluster.messages import Composition, TrainWork
+from cluster.messages import ComposeWork, Composition, TrainWork
 from cluster.methods import head_blobs
 from tests.cluster.fakes import BASE, FakeLauncher, FakeProcess, result_of
 
@@ -18,7 +18,7 @@ PICTURES = BASE.model_copy(update={"modality": "image"})
 
 @dataclass
 class Instant(FakeLauncher):
-    """Work takes no time; tasks in `broken` fail."""
+    """Work takes no time; tasks, and what is made for users, in `broken` fail."""
 
     home: Home = field(kw_only=True)
     broken: set[str] = field(default_factory=set)
@@ -27,6 +27,8 @@ class Instant(FakeLauncher):
         work = handle.work
         if isinstance(work, TrainWork) and work.submission.name in self.broken:
             return Raised("the loss is not a number at step 3")
+        if isinstance(work, ComposeWork) and work.user in self.broken:
+            return Raised("no coefficient is any good")
         return Finished(result_of(work, self.home.blobs(), lambda s, t: 2.0 if s == t else 0.5))
 
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster import page
-from cluster.api import events, models, predict, tasks
+from cluster.api import events, making, models, predict, tasks
 from cluster.api.limits import Bounded, without_paths
 from cluster.api.service import Service
 from cluster.api.wire import Problem
@@ -60,7 +60,7 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         responses=PROBLEMS,
     )
     app.state.service, app.state.open = service, open_to_all
-    for group in (tasks, models, predict, events):
+    for group in (tasks, models, making, predict, events):
         app.include_router(group.ROUTER, prefix="/v1")
     app.add_middleware(Bounded)
     app.add_middleware(Told, observe=observe or (lambda *facts: None))

@@ -25,6 +25,8 @@ def described(model: Composition) -> Model:
         terms=[str(term) for term in terms],
         method=model.method,
         recipe=[term.model_dump(mode="json") for term in model.terms],
+        merged=model.merged and model.merged.model_dump(),
+        target=model.target and model.target.model_dump(mode="json"),
     )
 
 
@@ -78,5 +80,10 @@ async def accuracy(caller: Asking, service: Cluster, user: Whose = None) -> Fact
         found = await tell(service, "evaluations", name, caller.viewer)
         tasks |= dict.fromkeys(found["tasks"])
         label = "" if len(everybody) == 1 else f"{name}: "
-        rows += [row | {"label": label + " ".join(row["terms"])} for row in found["rows"]]
+        rows += [row | {"label": label + _written(row)} for row in found["rows"]]
     return Facts(**{"tasks": list(tasks), "rows": sorted(rows, key=lambda row: row["at"])})
+
+
+def _written(row: dict[str, Any]) -> str:
+    terms = " ".join(row["terms"])
+    return terms if row["method"] == "sum" else f"{row['method']} of {terms}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cluster.messages import Composition
+from cluster.messages import Composition, Making, Method
 
 Way = Literal["linearized", "materialized"]
 Ranked = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
@@ -46,6 +46,10 @@ class Service(Protocol):
 
     async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
         """Check, store and queue a data set that lies at `data` now; `cluster.client.submit`."""
+        ...
+
+    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+        """Check and store the rows that a composition is to learn from; `cluster.making`."""
         ...
 
     def reference(self, name: str) -> Path:

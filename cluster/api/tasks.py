@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, UploadFile
 from fastapi import Path as InPath
-from starlette.concurrency import run_in_threadpool
 
 from cluster.api.access import Asking, Caller
 from cluster.api.asking import Cluster, Key, request_id, tell, without_ordinals
 from cluster.api.service import Service
+from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.api.wire import Accepted, AliasMove, Facts, Name, Reference
 from tacl.errors import BadConfig
 
 ROUTER = APIRouter(tags=["tasks"])
-FORMATS = (".parquet", ".csv", ".jsonl", ".json")
 TaskName = Annotated[Name, InPath(examples=["faces"])]
 
 
@@ -34,9 +31,9 @@ async def status(caller: Asking, service: Cluster) -> Facts:
 
 
 def _may_know(caller: Caller, work: dict[str, Any]) -> bool:
-    """An evaluation tells that somebody has a model."""
+    """An evaluation, or making one, tells that somebody has a model."""
     own = work["about"].endswith(f" of {caller.name}")
-    return caller.role == "admin" or work["kind"] != "evaluate" or own
+    return caller.role == "admin" or work["kind"] not in ("evaluate", "compose") or own
 
 
 @ROUTER.get("/tasks")
@@ -51,24 +48,14 @@ async def submit(
     caller: Asking,
     service: Cluster,
     name: Annotated[Name, Form(examples=["faces"])],
-    file: Annotated[UploadFile, File(description="Parquet, CSV or JSON lines.")],
+    file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
     options: Annotated[str, Form(description="JSON of `cluster.messages.Options`.")] = "{}",
     key: Key = None,
 ) -> Accepted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
-    suffix = Path(file.filename or "").suffix.lower()
-    if suffix not in FORMATS:
-        raise BadConfig(f"a file that ends in {suffix or 'nothing'}; send {', '.join(FORMATS)}")
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / f"upload{suffix}"
-        await run_in_threadpool(_copy, file, place)
+    async with laid_down(file) as place:
         return await _submit(service, caller, place, name, private, _fields(options), key)
-
-
-def _copy(file: UploadFile, place: Path) -> None:
-    with place.open("wb") as stream:
-        shutil.copyfileobj(file.file, stream, 1 << 20)
 
 
 @ROUTER.post("/references", status_code=202)

@@ -65,7 +65,60 @@ class Model(Wire):
     digest: str = Field(examples=["4be1b5f1"])
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
     method: str = Field(examples=["sum"])
-    recipe: list[dict[str, Any]] = Field(description="The terms, with all that is known of each.")
+    recipe: list[dict[str, Any]] = Field(
+        description="The terms, with all that is known of each; `by_block`: learned coefficients."
+    )
+    merged: dict[str, str] | None = Field(
+        default=None, description="Digests of the one vector that was merged of them."
+    )
+    target: dict[str, Any] | None = Field(
+        default=None, description="The new task that it was fitted to: name, classes, head."
+    )
+
+
+class Make(Wire):
+    """`ties`, `tsv` and `iso` merge; `grid`, `atlas` and `adamerging` find coefficients."""
+
+    user: Name | None = Field(default=None, description="Default: whoever asks.")
+    terms: Terms
+    method: Literal["grid", "atlas", "adamerging", "ties", "tsv", "iso"] = Field(examples=["ties"])
+    select: str | None = Field(
+        default=None,
+        max_length=40,
+        description="atlas: learn so many vectors for each block.",
+        examples=["blockwise:2"],
+    )
+
+
+class Made(Wire):
+    """A composition in the making; model and report are there when it is ready."""
+
+    run_id: str = Field(examples=["9f2c"])
+    user: str = Field(examples=["alice"])
+    method: str = Field(examples=["ties"])
+    terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
+    state: Literal["queued", "running", "ready", "failed"]
+    reason: str | None = Field(default=None, description="Why it waits, or why it failed.")
+    attempt: int = Field(examples=[1])
+    created: float = Field(description="Seconds since 1970.", examples=[1_900_000_000.5])
+    started: float | None = None
+    ended: float | None = None
+    model: Model | None = None
+    report: dict[str, Any] | None = Field(
+        default=None,
+        description="Accuracies before and after, tau_jp measured again, figures, seconds.",
+        examples=[
+            {
+                "accuracies": {
+                    "faces": {"zero_shot": 0.5, "before": 0.7, "after": 0.8, "rows": 90}
+                },
+                "judged_on": "validation rows",
+                "tau_jp": [],
+                "figures": {},
+                "seconds": 2.5,
+            }
+        ],
+    )
 
 
 class Input(Wire):

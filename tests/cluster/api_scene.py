@@ -12,6 +12,10 @@ from cluster.api.access import hashed
 from cluster.api.app import create_app
 from cluster.api.service import Answered, Question
 from cluster.client import Client
+from cluster.home import Home
+from cluster.making import prepared_in
+from cluster.messages import Making, Method
+from cluster.methods import head_blobs
 from tacl.errors import DataNotFound
 from tests.cluster.fakes import new_home
 from tests.instant import InProcess, Instant
@@ -22,8 +26,8 @@ class Local:
 
     def __init__(self, home: Path) -> None:
         self.home = new_home(home).path
-        launcher = Instant(home=new_home(home))
-        self.coordinator = InProcess(home, launcher)
+        self.launcher = Instant(home=new_home(home))
+        self.coordinator = InProcess(home, self.launcher)
         self.lock = threading.Lock()
         self.questions: list[Question] = []
 
@@ -32,7 +36,7 @@ class Local:
 
     async def predict(self, question: Question) -> Answered:
         self.questions.append(question)
-        tasks = question.tasks or [term.vector.task for term in question.model.terms]
+        tasks = question.tasks or list(head_blobs(question.model))
         one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
         answers = [one for _ in question.inputs]
         return Answered(answers, answers if question.beside_base else None)
@@ -41,6 +45,9 @@ class Local:
         client = Client(self.home, coordinator=self.coordinator, user=owner)
         options = fields.pop("options")
         return client.submit(name, data, owner=owner, **fields, **options)
+
+    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+        return prepared_in(Home(self.home), terms, method, **given)
 
     def reference(self, name: str) -> Path:
         raise DataNotFound(f"no data set {name} was laid ready")

@@ -160,6 +160,7 @@ BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
     ({"terms": "*"}, BadRecipe, "term"),
     ({"terms": "-digits", "making": ATLAS}, BadRecipe, "cannot keep"),
     ({"making": Making(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
+    ({"making": Making(method="sum")}, BadConfig, "at once"),
 ]
 
 

@@ -1,0 +1,34 @@
+"""A data set that was sent along: laid down for as long as it is read."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import UploadFile
+from starlette.concurrency import run_in_threadpool
+
+from tacl.errors import BadConfig
+
+FORMATS = (".parquet", ".csv", ".jsonl", ".json")
+DESCRIPTION = "Parquet, CSV or JSON lines."
+
+
+@asynccontextmanager
+async def laid_down(file: UploadFile) -> AsyncIterator[Path]:
+    """BadConfig for a file whose name says another format."""
+    suffix = Path(file.filename or "").suffix.lower()
+    if suffix not in FORMATS:
+        raise BadConfig(f"a file that ends in {suffix or 'nothing'}; send {', '.join(FORMATS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / f"upload{suffix}"
+        await run_in_threadpool(_copy, file, place)
+        yield place
+
+
+def _copy(file: UploadFile, place: Path) -> None:
+    with place.open("wb") as stream:
+        shutil.copyfileobj(file.file, stream, 1 << 20)
