@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -20,7 +19,8 @@ from cluster.messages import Composition, Refreshed, RefreshWork, Result, Work
 from cluster.remote import leave
 from cluster.serving import Predictor
 from cluster.serving_app import require_safe
-from jobs.bench.serving import free_port, populated
+from jobs.bench.asking import VECTORS, Asking, Oracle
+from jobs.bench.serving import Loads, free_port, populated
 from tacl.errors import BadConfig, NotAuthenticated, Overloaded, TooLate
 from tacl.vectors import TaskVector
 from tests import tiny
@@ -55,13 +55,13 @@ class Halver:
         )
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    """A cluster with two vectors."""
-    home = tiny.home(tmp_path / "home")
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A cluster with eight vectors."""
+    home = tiny.home(tmp_path_factory.mktemp("served") / "home")
     settings = home.settings()
     assert settings is not None
-    populated(home, settings, tiny.pictures(8)[0], tasks=2)
+    populated(home, settings, tiny.pictures(8)[0], tasks=VECTORS)
     process = start_head(home, learner=f"{__name__}:Halver")
     try:
         until(lambda: home.running() or process.poll() is not None, "the head is ready", 120)
@@ -73,6 +73,17 @@ def client(tmp_path: Path) -> Iterator[Client]:
         said = process.communicate(timeout=120)[0]
     assert process.returncode == 0, said
     until(lambda: not processes(home), f"nothing is left running: {processes(home)}", 60)
+
+
+@pytest.fixture(scope="module")
+def url(client: Client) -> Iterator[str]:
+    """Where it is served; afterwards nothing is."""
+    url = client.serve(port=free_port(), cpus=0.5)["url"]
+    assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
+    yield url
+    client.stop_serving()
+    with pytest.raises(httpx2.HTTPError):
+        httpx2.get(f"{url}/v1/health")
 
 
 class Asker(threading.Thread):
@@ -116,15 +127,13 @@ class Moves:
 
 
 @pytest.mark.slow
-def test_every_answer_is_that_of_the_model_it_names(client: Client) -> None:
+def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) -> None:
     """While a predictor dies, a vector is published, aliases move and users compose anew."""
     pictures, _ = tiny.pictures(2, task=1)
     moves = Moves()
     moves.moved(client.compose("ann", ["+t0"]))
     moves.moved(client.compose("bob", ["0.5*t1"]))
-    url = client.serve(port=free_port(), cpus=0.5)["url"]
     tokens = {user: client.issue_token(user)["token"] for user in ("ann", "bob")}
-    assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
     assert httpx2.get(f"{url}/v1/status").status_code == 401
     assert "text/html" in httpx2.get(url).headers["content-type"]
     askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
@@ -163,9 +172,20 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client) -> None:
     client.revoke_tokens("bob")
     with pytest.raises(NotAuthenticated):
         bob.client.query("bob", pictures)
-    client.stop_serving()
-    with pytest.raises(httpx2.HTTPError):
-        httpx2.get(f"{url}/v1/health")
+
+
+@pytest.mark.slow
+def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> None:
+    """`tacl bench serve --soak`, in short."""
+    said: list[str] = []
+    oracle = Oracle(client, tiny.pictures(16, task=1)[0])
+    assert oracle.mistakable(40) == 0
+    loads = Loads(client, url, oracle, said.append)
+    found = loads.load(40, Asking(400, at_once=16, pictures=2, kills=1))
+    assert len(found.tally.latencies) == 400
+    assert found.tally.killed == {"predictor": 1}
+    assert found.tally.wrong == 0, said
+    assert max(found.tally.latencies) > 1  # somebody waited for the new predictor
 
 
 def _require_close(found: list[Any], expected: list[Any]) -> None:
