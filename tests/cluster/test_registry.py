@@ -22,20 +22,26 @@ from cluster.messages import (
     Arrival,
     Base,
     BlobRef,
+    Composed,
+    ComposeWork,
     Composition,
+    Making,
     Measured,
     MeasureWork,
+    Merged,
     Options,
     Pair,
     Progress,
     RecipeTerm,
     Refreshed,
     RefreshWork,
+    Report,
     Shard,
     Submission,
     Trained,
     TrainWork,
 )
+from cluster.methods import model_of
 from cluster.registry import Registry, Request
 from tacl.errors import (
     BadConfig,
@@ -497,3 +503,33 @@ def test_models_of_users(registry: Registry) -> None:
     assert registry.compositions("bob") == [second]
     assert registry.compositions() == [model(registry, "alice", 1.0), second]
     assert registry.compositions("carol") == []
+
+
+def made_of(registry: Registry, user: str) -> tuple[ComposeWork, Composed]:
+    terms = model(registry, user, 1.0).terms
+    making = Making(method="ties")
+    parts = {"run_id": f"make {user}", "base": BASE, "user": user, "terms": terms}
+    work = ComposeWork(**parts, making=making, tasks=(), probes=(), attempt=0)  # type: ignore[arg-type]
+    report = Report(accuracies={}, judged_on="nothing", seconds=0.1)
+    return work, Composed(terms=terms, merged=Merged(digest="m", blob="merged"), report=report)
+
+
+def test_a_model_that_is_made_is_its_users_if_that_is_awaited(registry: Registry) -> None:
+    publish(registry, "a")
+    for user in ("alice", "bob"):
+        work, result = made_of(registry, user)
+        registry.make(work, False, Request(f"make {user}", "asked", "answer"))
+        assert registry.compositions(user) == []
+        if user == "bob":
+            registry.compose(model(registry, "bob", 1.0), Request("sum", "asked", "answer"))
+        registry.composed(work.run_id, result)
+        registry.composed(work.run_id, result)  # a result that comes twice is one
+    assert registry.compositions("alice") == [model_of(*made_of(registry, "alice"))]
+    assert registry.compositions("bob") == [model(registry, "bob", 1.0)]
+    assert registry.referenced()["merged"].what == "the merged vector of a model"
+    work, result = made_of(registry, "bob")
+    registry.make(work, False, Request("again", "asked", "answer"))
+    assert registry.compositions("bob") == [model_of(work, result)]  # done before: at once
+    registry.make(work, True, Request("anew", "asked", "answer"))
+    assert registry.run(work.run_id).state == "queued"
+    assert registry.result(work.run_id) is None
