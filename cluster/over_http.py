@@ -117,14 +117,14 @@ class OverHttp:
         require_possible(method, parse_recipe(terms), rows, given.get("select"))
         if not rows:
             body = {"user": user, "terms": terms, "method": method, **given}
-            return _made(self._call("POST", "compositions/make", body, key=request_id))
+            return _made(self._call("POST", "making/recipe", body, key=request_id))
         file = uploadable(given.pop(rows[0]), {k: v for k, v in given.items() if "column" in k})
         fields = {"user": user, "terms": terms, "method": method, **given}
         if "classes" in given:
             fields["classes"] = ",".join(given["classes"])
         with file.open("rb") as stream:
             files = {"file": (file.name, stream)}
-            path = f"compositions/{rows[0]}"
+            path = f"making/{rows[0]}"
             return _made(self._call("POST", path, data=fields, files=files, key=request_id))
 
     def making(self, user: str, run_id: str, viewer: object = None) -> dict[str, Any]:

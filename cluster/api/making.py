@@ -32,7 +32,7 @@ Select = Annotated[
 ]
 
 
-@ROUTER.post("/compositions/make", status_code=202)
+@ROUTER.post("/making/recipe", status_code=202)
 async def make(body: Make, caller: Asking, service: Cluster, key: Key = None) -> Made:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
@@ -40,7 +40,7 @@ async def make(body: Make, caller: Asking, service: Cluster, key: Key = None) ->
     return await _made(service, caller, caller.user(body.user), body.terms, making, key)
 
 
-@ROUTER.post("/compositions/fit", status_code=202)
+@ROUTER.post("/making/fit", status_code=202)
 async def fit(
     caller: Asking,
     service: Cluster,
@@ -62,7 +62,7 @@ async def fit(
     return await _made(service, caller, whose, terms, making, key)
 
 
-@ROUTER.post("/compositions/adapt", status_code=202)
+@ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
     caller: Asking,
     service: Cluster,

@@ -49,7 +49,7 @@ def service(world: tuple[TestClient, Local]) -> Local:
 
 def send(who: Person, kind: str, data: bytes = CSV, file: str = "few.csv", **fields: Any) -> Any:
     return who.http.post(
-        f"/v1/compositions/{kind}",
+        f"/v1/making/{kind}",
         data=fields,
         files={"file": (file, data)},
         headers=headers(who.name),
@@ -63,13 +63,11 @@ def poll(who: Person, run_id: str, user: str | None = None) -> Any:
 def test_by_a_recipe(people: dict[str, Person]) -> None:
     eve = people["eve"]
     body = {"terms": ["-0.5*news", "trec"], "method": "ties"}
-    asked = eve.post("compositions/make", body, headers=KEY)
+    asked = eve.post("making/recipe", body, headers=KEY)
     assert asked.status_code == 202
     assert asked.json()["state"] in ("queued", "running")
     assert asked.json()["model"] is None
-    assert (
-        eve.post("compositions/make", body, headers=KEY).json()["run_id"] == asked.json()["run_id"]
-    )
+    assert eve.post("making/recipe", body, headers=KEY).json()["run_id"] == asked.json()["run_id"]
     found = poll(eve, asked.json()["run_id"]).json()
     assert (found["state"], found["user"], found["method"]) == ("ready", "eve", "ties")
     assert found["terms"] == found["model"]["terms"] == ["-0.5*news@v1", "+trec@v1"]
@@ -159,12 +157,12 @@ def test_a_private_task_of_another_is_not_there(people: dict[str, Person]) -> No
     ann.submit("ann.own", private="true")
     ann.get("status")
     body = {"terms": ["ann.own", "news"], "method": "ties"}
-    answer = bob.post("compositions/make", body)
-    unknown = bob.post("compositions/make", body | {"terms": ["ann.not", "news"]})
+    answer = bob.post("making/recipe", body)
+    unknown = bob.post("making/recipe", body | {"terms": ["ann.not", "news"]})
     assert (answer.status_code, unknown.status_code) == (404, 404)
     same = answer.json()["message"].replace("ann.own", "")
     assert same == unknown.json()["message"].replace("ann.not", "")
-    assert ann.post("compositions/make", body).status_code == 202
+    assert ann.post("making/recipe", body).status_code == 202
 
 
 # -- the client over HTTP
