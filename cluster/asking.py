@@ -1,4 +1,5 @@
-"""How a run asks the coordinator, before every step, whose samples it sees.
+"""How a run asks the coordinator, before every step, whose samples it sees, and tells it what
+others see of its own.
 
 Knows no torch: a learner that computes nothing can use it too.
 """
@@ -31,12 +32,18 @@ class Coordinators:
     def __call__(
         self, run_id: str, step: int, progress: Progress | None, attempt: int
     ) -> Sequence[Shard]:
+        return self._ask("known", run_id, step, progress, attempt)
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        self._ask("stated", run_id, statistics, attempt)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
         until = time.monotonic() + PATIENCE
         while True:
             try:
                 if self._handle is None:
                     self._handle = ray.get_actor("coordinator", namespace="tacl")
-                return ray.get(self._handle.known.remote(run_id, step, progress, attempt))
+                return ray.get(getattr(self._handle, method).remote(*arguments))
             except RayTaskError as error:
                 if not isinstance(error.cause, StorageUnavailable):
                     raise error.cause from None  # the coordinator's own answer

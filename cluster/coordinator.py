@@ -132,12 +132,25 @@ class Coordinator(Accounts, Compositions):
         """
         with self._lock:
             told = self._execution.told(run_id, attempt)
-            current = known(self._shards.values(), told.own, self._sight(told.owner))
+            current = known(
+                self._shards.values(), told.own, self._sight(told.owner), self._withheld()
+            )
             newcomers = told.arrivals.newcomers(step, current)
             left = told.arrivals.leavers(step, current)
             self._registry.told(run_id, step, newcomers, progress, left)
             told.arrivals.record(step, newcomers, left)
             return told.arrivals.at(step)
+
+    def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
+        """What others see of the samples of a run's task, from their next step on: the blob of its
+        statistics. Raises RunFailed as `known` does, CorruptBlob."""
+        with self._lock:
+            shard = self._shards[self._execution.told(run_id, attempt).own]
+            if shard.statistics != statistics:
+                self._blobs.verify(statistics)
+                shard = shard.model_copy(update={"statistics": statistics})
+                self._registry.state(shard)
+                self._shards[shard.task] = shard
 
     def retry(self, task: str, viewer: str | None = None) -> dict[str, object]:
         """Queue what failed or was cancelled of this task again, with a fresh budget. {task,
@@ -466,6 +479,9 @@ class Coordinator(Accounts, Compositions):
         whose = submission.owner, submission.private
         event = SamplesArrived(shard.task, shard.ordinal, submission.options, digest, *whose)
         self._execution.happened(event)
+
+    def _withheld(self) -> set[str]:
+        return {name for name in self._state.tasks if not plan.shares(self._state, name)}
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))

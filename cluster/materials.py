@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from cluster.messages import Base, BlobRef, Composition, Merged, Shard, VectorRe
 from cluster.methods import recipe_of
 from tacl.backbone import Item, load_backbone
 from tacl.config import Precision
+from tacl.curvature import Statistics
 from tacl.data import Labelled, evaluation_batches
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads import Head
@@ -79,6 +81,13 @@ class Materials:
         norm = self.feature_norm(shard.blob) if feature_norm is None else feature_norm
         return Store(shard.task, self.shard_items(shard.blob), norm)
 
+    def stated(self, task: str, statistics: str) -> Store:
+        """What steps may see of a task that shares statistics instead of samples."""
+        found = Statistics.load(self.blobs.local_path(statistics))
+        if found.base != self.backbone.digest:
+            raise BaseMismatch(f"the statistics of {task} belong to the base {found.base[:12]}")
+        return Store(task, [], math.nan, found.to(self.backbone.device))
+
     def vector(self, ref: VectorRef | Merged) -> TaskVector:
         """CorruptBlob when the file is damaged, BaseMismatch when it is of another encoder."""
         vector = TaskVector.load(self.blobs.local_path(ref.blob))
@@ -109,6 +118,9 @@ class Materials:
             return Head.from_params(load_file(path))
         except (SafetensorError, KeyError, ValueError) as error:
             raise CorruptBlob(f"blob {blob} is no whole head: {error!r}") from error
+
+    def put_statistics(self, statistics: Statistics) -> str:
+        return self._put(statistics.save)
 
     def put_vector(self, vector: TaskVector) -> str:
         return self._put(vector.save)

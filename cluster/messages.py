@@ -65,6 +65,7 @@ class Options(Message):
     cpus_per_worker: Positive = 1
     gpus_per_worker: Annotated[int, Field(ge=0)] = 0
     refresh: Literal["never", "on_arrival"] = "never"
+    share: Literal["samples", "statistics", "none"] = "samples"  # what other tasks' runs see
     seed: int = 0
 
 
@@ -104,6 +105,7 @@ class Shard(Message):
     ordinal: int  # order of arrival of the task; GENERIC is 0
     blob: BlobRef
     version: int = 1
+    statistics: str | None = None  # blob digest of what others see instead of the samples
 
 
 class Arrival(Message):

@@ -93,7 +93,8 @@ def _arrive(state: State, event: SamplesArrived) -> None:
     if known is None or known.shard != event.shard:
         for champion, row in state.rows.items():
             row.pop(event.task, None)
-            state.missing[champion].add(event.task)
+            if is_measured(state, champion, event.task):
+                state.missing[champion].add(event.task)
 
 
 def _queue(state: State, event: Requested) -> None:
@@ -116,9 +117,10 @@ def _crown(
 ) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples now."""
     state.champions[task] = vector
-    current = {name: (name, known.shard) for name, known in state.tasks.items()}
-    row = {name: measured[key] for name, key in current.items() if key in measured}
-    state.rows[task], state.missing[task] = row, state.tasks.keys() - row.keys()
+    names = measured_on(state, task)
+    keys = {name: (name, state.tasks[name].shard) for name in names}
+    row = {name: measured[key] for name, key in keys.items() if key in measured}
+    state.rows[task], state.missing[task] = row, names - row.keys()
 
 
 def _end(state: State, run_id: str, measured: Mapping[Cell, float] | None = None) -> None:
@@ -187,6 +189,21 @@ def _concerns(run: Run, task: str) -> bool:
 
 
 # -- the tau_jp matrix
+
+
+def measured_on(state: State, task: str) -> set[str]:
+    """The tasks whose probes a vector of `task` is measured on."""
+    return {on for on in state.tasks if is_measured(state, task, on)}
+
+
+def is_measured(state: State, task: str, on: str) -> bool:
+    """Whoever withholds samples withholds the probe: only the own vector is measured there."""
+    return task == on or shares(state, on)
+
+
+def shares(state: State, task: str) -> bool:
+    """Whether other tasks' runs see its samples."""
+    return state.tasks[task].options.share == "samples"
 
 
 def _cell(state: State, task: str, on: str) -> Cell:
@@ -268,7 +285,7 @@ def _is_incomplete(state: State, task: str) -> bool:
 def refresh_of(state: State, task: str) -> Refresh:
     """The refresh of a task's champion against all shards of now; the same inputs, the same id."""
     vector, known, sight = state.champions[task], state.tasks, _sight(state, task)
-    seen = (name for name in known if name != task and sight.of(name))
+    seen = (n for n in known if n != task and sight.of(n) and shares(state, n))
     names = sorted(seen, key=lambda name: known[name].ordinal)
     own, others = known[task].shard, tuple((name, known[name].shard) for name in names)
     options = known[task].options.model_dump()
@@ -300,9 +317,11 @@ def _violations(state: State) -> Iterator[str]:
     names = state.tasks.keys()
     if not state.champions.keys() == state.rows.keys() == state.missing.keys():
         yield "champions, rows and missing pairs are of different tasks"
+    shared = sum(shares(state, name) for name in names)
     for task, row in state.rows.items():
         missing = state.missing[task]  # small; the row is not, so no set is made of it
-        each_once = row.keys().isdisjoint(missing) and len(row) + len(missing) == len(names)
+        measured = shared + (not shares(state, task))
+        each_once = row.keys().isdisjoint(missing) and len(row) + len(missing) == measured
         if not (each_once and missing <= names):
             yield f"the row of {task} and what is missing of it are not all tasks, each once"
     active = [run for run in state.runs.values() if run.state != "failed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.messages import MeasureWork, Options, RefreshWork, TrainWork, Work
+from cluster.plan import measured_on
 from cluster.registry import OWED, STOPPED, Registry
 from cluster.registry import Run as Record
 from cluster.room import needs_of
@@ -40,7 +41,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         if task in state.rows and current.get(on) == shard:
             state.rows[task][on] = tau_jp
     for task, row in state.rows.items():
-        state.missing[task] = state.tasks.keys() - row.keys()
+        state.missing[task] = measured_on(state, task) - row.keys()
 
 
 def _run(record: Record) -> Run:

@@ -261,6 +261,9 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
         if pair.on in shards and shards[pair.on].blob.digest == pair.shard_digest
     }
     matrix = Matrix({(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs})
+    tasks = registry.tasks()
+    withheld = {one.name for one in tasks if one.submission.options.share != "samples"}
+    wanted = [(s, t) for s in names for t in on if s == t or t not in withheld]
     norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
     relative = [[matrix.relative(s, t) for t in on] for s in names]
     return {
@@ -274,7 +277,7 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
             [pairs[s, t].standard_error if (s, t) in pairs else None for t in on] for s in names
         ],
         "relative": [[ratio.value if ratio else None for ratio in row] for row in relative],
-        "missing": len(names) * len(on) - len(matrix.pairs),
+        "missing": sum((s, t) not in pairs for s, t in wanted),
         "findings": [asdict(finding) for finding in findings(matrix, norms)],
     }
 

@@ -20,11 +20,14 @@ from tacl.errors import CorruptBlob
 Raw = bytes | str  # one input as it was submitted
 
 
-def known(shards: Iterable[Shard], own: str, sight: Sight = ALL) -> tuple[Shard, ...]:
+def known(
+    shards: Iterable[Shard], own: str, sight: Sight = ALL, withheld: Collection[str] = ()
+) -> tuple[Shard, ...]:
     """The shards a run of task `own` trains against: all others that its owner sees, by arrival,
-    generic first."""
+    generic first. Of tasks that withhold their samples, those whose statistics are there."""
     others = (shard for shard in shards if shard.task != own and sight.of(shard.task))
-    return tuple(sorted(others, key=lambda shard: shard.ordinal))
+    given = (shard for shard in others if shard.statistics or shard.task not in withheld)
+    return tuple(sorted(given, key=lambda shard: shard.ordinal))
 
 
 class Arrivals:

@@ -20,6 +20,7 @@ from cluster.measuring import Named, measured_pairs
 from cluster.messages import Options, Pair, Progress, Shard, Submission, Trained, TrainWork
 from tacl import params
 from tacl.config import TrainConfig, default_config
+from tacl.curvature import measure
 from tacl.data import Labelled
 from tacl.errors import BadConfig
 from tacl.heads import Head, prototype_head, text_head
@@ -34,11 +35,15 @@ T = TypeVar("T")
 
 
 class Known(Protocol):
-    """The coordinator's answer to: which shards does this step see? See Coordinator.known."""
+    """The coordinator, as a run sees it: which shards does this step see? See Coordinator.known."""
 
     def __call__(
         self, run_id: str, step: int, progress: Progress | None, attempt: int
     ) -> Sequence[Shard]: ...
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        """Others see these statistics from now on; see Coordinator.stated."""
+        ...
 
 
 class Ranks:
@@ -67,6 +72,9 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     data = materials.labelled(submission.train)
     head = ranks.first(lambda: build_head(materials, submission, data))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
+    if submission.options.share == "statistics" and ranks.rank == 0:
+        statistics = measure(materials.backbone, materials.shard_items(submission.shard))
+        known.stated(work.run_id, materials.put_statistics(statistics), work.attempt)
     module = materials.linearized(config.precision)
     engine = build_engine(module, config, submission.options, ranks.size)
     run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
@@ -189,6 +197,8 @@ class Run:
     def _store(self, shard: Shard) -> Store:
         """Prepared once; a later version of a task's shard is another blob."""
         digest = shard.blob.digest
+        if digest not in self._stores and shard.statistics is not None:
+            self._stores[digest] = self.materials.stated(shard.task, shard.statistics)
         if digest not in self._stores:
             norm = self.ranks.first(lambda: self.materials.feature_norm(shard.blob))
             self._stores[digest] = self.materials.store(shard, norm)
@@ -215,7 +225,7 @@ def _result(
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard)
     named = {Named(submission.name, vector.digest): tau}
     pairs: list[Pair] = []
-    for shard in (*run.shards, own):
+    for shard in (*(shard for shard in run.shards if shard.statistics is None), own):
         pairs += measured_pairs(materials, module, named, shard)
     return Trained(
         vector_digest=vector.digest,

@@ -64,7 +64,8 @@ class Engine(Protocol):
 class Store:
     """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them.
 
-    `statistics` are what the curvature penalty needs; a task may share them instead of samples.
+    `statistics` are what the curvature penalty needs. A task may share them instead of samples:
+    then there are no items, and its turn in a cycle is a step against its statistics.
     """
 
     name: str
@@ -241,7 +242,14 @@ def losses(
     feature_norm_P = torch.tensor([store.feature_norm for store, _, _ in my_others])
     weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
     sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
-    return task, (weight_P * sizes_P).sum()
+    penalty = (weight_P * sizes_P).sum()
+    for store in stores:
+        if not store.items and store.statistics is not None:
+            stated = store.statistics.penalty(engine.module.tau_by_block())
+            # Its root at tau = 0 has no gradient.
+            stated = stated if config.norm == "l2_squared" else stated.clamp_min(1e-24).sqrt()
+            penalty = penalty + stated / (len(stores) * share.parts)
+    return task, penalty
 
 
 def other_rows(
@@ -249,7 +257,7 @@ def other_rows(
 ) -> list[tuple[Store, int, float]]:
     """The rows that penalise a step, each with its weight in the mean over tasks of row means."""
     weighted = []
-    for store in stores:
+    for store in (store for store in stores if store.items):
         rows = batch_rows(len(store.items), config.penalty_batch, config.seed, step)
         weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
     return weighted

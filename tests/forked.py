@@ -224,3 +224,6 @@ class Known:
             return ask(self._home, "known", run_id, step, progress, attempt)
         except (OSError, EOFError, StorageUnavailable) as error:
             raise Lost(str(error)) from error
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        raise NotImplementedError("no learner of these tests shares statistics")

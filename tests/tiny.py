@@ -69,7 +69,7 @@ def home(folder: Path, spec: str | None = None, generic_rows: int = 40) -> Home:
 
     folder.mkdir(parents=True, exist_ok=True)
     place = Home(folder)
-    described = Learner(str(folder), known=no_others).describe_base(spec or base(folder))
+    described = Learner(str(folder), known=Teller()).describe_base(spec or base(folder))
     blobs = Blobs(folder / "blobs")
     images, _ = pictures(generic_rows, classes=8, task=99)
     shard = samples.store_shard(blobs, images, _probe(generic_rows))
@@ -127,11 +127,6 @@ def train_work(place: Home, task: Submission, attempt: int = 1) -> TrainWork:
     )
 
 
-def no_others(run_id: str, step: int, progress: Progress | None, attempt: int) -> Sequence[Shard]:
-    """A coordinator that knows of no other task."""
-    return ()
-
-
 def _probe(rows: int) -> list[bool]:
     return [row % 6 == 0 for row in range(rows)]
 
@@ -151,6 +146,7 @@ class Teller:
     ) -> None:
         self.shards, self.newcomer, self.joining, self.dies_at = shards, newcomer, joining, dies_at
         self.asked: list[tuple[int, Progress | None]] = []
+        self.statistics: list[str] = []
 
     def __call__(
         self, run_id: str, step: int, progress: Progress | None, attempt: int
@@ -160,6 +156,9 @@ class Teller:
             raise ConnectionError("the machine went away")
         arrived = self.newcomer is not None and step >= self.joining
         return (*self.shards, self.newcomer) if arrived and self.newcomer else self.shards
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        self.statistics.append(statistics)
 
     def known(
         self, run_id: str, step: int, progress: Progress | None, attempt: int

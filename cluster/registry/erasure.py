@@ -79,11 +79,13 @@ def parts_of(submission: Submission) -> References:
 def _samples(
     db: sa.Connection, without: set[str], task: str | None = None
 ) -> Iterator[tuple[str, Reference]]:
-    query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest)
+    query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
     for row in db.execute(query if task is None else query.where(SHARD.c.task == task)):
         if row.task not in without:
             what = f"the samples of {row.task}, version {row.version}"
             yield row.digest, Reference(row.task, what)
+            if row.statistics is not None:
+                yield row.statistics, Reference(row.task, f"the statistics of {row.task}")
 
 
 def _vectors(

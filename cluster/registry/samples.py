@@ -26,6 +26,13 @@ class Samples(Database):
                 log(db, "samples", text, shard.task)
             remember(db, request)
 
+    def state(self, shard: Shard) -> None:
+        """The statistics that this version of a task's samples is seen by."""
+        with self._write() as db:
+            same = sa.and_(SHARD.c.task == shard.task, SHARD.c.version == shard.version)
+            db.execute(SHARD.update().where(same).values(statistics=shard.statistics))
+            log(db, "samples", "statistics are seen instead of samples", shard.task)
+
     def shards(self, task: str | None = None) -> list[Shard]:
         """Every version (of one task), by arrival of the task, then by version; not of tasks that
         were removed."""
@@ -46,10 +53,16 @@ class Samples(Database):
 
 def add_shard(db: sa.Connection, shard: Shard) -> None:
     row = {"task": shard.task, "version": shard.version, "ordinal": shard.ordinal}
-    row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
+    row |= {"digest": shard.blob.digest, "rows": shard.blob.rows}
+    row |= {"statistics": shard.statistics, "created": time.time()}
     db.execute(SHARD.insert().values(row))
 
 
 def shard_of(row: sa.Row) -> Shard:
-    blob = BlobRef(digest=row.digest, rows=row.rows)
-    return Shard(task=row.task, ordinal=row.ordinal, blob=blob, version=row.version)
+    return Shard(
+        task=row.task,
+        ordinal=row.ordinal,
+        blob=BlobRef(digest=row.digest, rows=row.rows),
+        version=row.version,
+        statistics=row.statistics,
+    )

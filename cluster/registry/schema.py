@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA = "2"  # a registry of another schema is refused
+SCHEMA = "3"  # a registry of another schema is refused
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -40,6 +40,7 @@ SHARD = _table(
     _column("ordinal", sa.Integer),  # of the task
     _column("digest", STRING),
     _column("rows", sa.Integer),
+    _column("statistics", STRING, nullable=True),  # what others see instead of the samples
     _column("created", sa.Float),
 )
 RUN = _table(

@@ -55,6 +55,10 @@ def submit(
         Literal["never", "on_arrival"],
         typer.Option(help="Refresh this task's vector when later tasks disturb it."),
     ] = "never",
+    share: Annotated[
+        Literal["samples", "statistics", "none"],
+        typer.Option(help="What other tasks' trainings see of this task's inputs."),
+    ] = "samples",
     strength: Annotated[
         float | None, typer.Option(help="Of the penalty.", show_default="by rule")
     ] = None,
@@ -134,6 +138,7 @@ def submit(
             read=understood.append,
             penalty=penalty,
             refresh=refresh,
+            share=share,
             strength=strength,
             steps=steps,
             learning_rate=learning_rate,

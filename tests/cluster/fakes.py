@@ -238,7 +238,7 @@ def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Train
         metrics={"validation_zero_shot": 0.5, "validation_accuracy": 0.9},
         curves={"loss": [1.0, 0.5]},
         norm=2.0,
-        pairs=tuple(pair(ref, shard, tau) for shard in [*seen, own]),
+        pairs=tuple(pair(ref, shard, tau) for shard in [*seen, own] if not shard.statistics),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -34,6 +34,7 @@ from cluster.messages import (
 )
 from tacl.compose.arithmetic import composed
 from tacl.config import RefreshConfig
+from tacl.curvature import Statistics
 from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
 from tacl.metrics import accuracy
 from tacl.params import norm
@@ -124,6 +125,31 @@ def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
     assert found.config["precision"] == "bfloat16"
 
 
+def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> None:
+    sharing, teller = new_task(scene.home, 4, share="statistics"), tiny.Teller()
+    train(scene.home, sharing, teller)
+    (statistics,) = teller.statistics
+    lost = BlobRef(digest="0" * 64, rows=40)  # whoever reads a sample fails
+    shard = tiny.shard_of(sharing).model_copy(update={"blob": lost, "statistics": statistics})
+    alone = train(scene.home, new_task(scene.home, 5), tiny.Teller())
+    beside = train(scene.home, new_task(scene.home, 5), tiny.Teller(shard))
+    assert alone.curves["penalty"] == [0.0] * STEPS
+    assert beside.curves["penalty"][0] == 0  # tau is
+    assert all(value > 0 for value in beside.curves["penalty"][1:])
+    assert [pair.on for pair in beside.pairs] == ["task5"]
+    with pytest.raises(BaseMismatch, match="statistics of task4"):
+        _foreign(scene, statistics)
+
+
+def _foreign(scene: Scene, statistics: str) -> None:
+    scene.materials.stated(
+        "task4",
+        scene.materials.put_statistics(
+            replace(Statistics.load(scene.home.blobs().local_path(statistics)), base="f" * 64)
+        ),
+    )
+
+
 def test_every_step_is_asked_for_and_reports_the_one_before(scene: Scene) -> None:
     teller = tiny.Teller(tiny.generic(scene.home))
     train(scene.home, new_task(scene.home, 3, steps=3), teller)
@@ -188,7 +214,7 @@ def test_another_base_than_the_homes_is_refused(scene: Scene) -> None:
     work = tiny.train_work(scene.home, scene.tasks[0])
     changed = work.model_copy(update={"base": work.base.model_copy(update={"digest": "0" * 64})})
     with pytest.raises(BaseMismatch, match="weights or the preprocessing have changed"):
-        Learner(str(scene.home.path), tiny.no_others).work(changed)
+        Learner(str(scene.home.path), tiny.Teller()).work(changed)
 
 
 def test_measuring_gives_what_training_measured(scene: Scene) -> None:
@@ -200,7 +226,7 @@ def test_measuring_gives_what_training_measured(scene: Scene) -> None:
         pairs=((two, first), (one, generic), (two, generic)),
         attempt=1,
     )
-    measured = Learner(str(scene.home.path), tiny.no_others).work(work)
+    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
     assert isinstance(measured, Measured)
     wanted = [scene.trained[1].pairs[1], scene.trained[0].pairs[0], scene.trained[1].pairs[0]]
     assert [pair.on for pair in measured.pairs] == ["task1", "generic", "generic"]
@@ -228,7 +254,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
 ) -> None:
     monkeypatch.setattr(refreshing, "RefreshConfig", partial(RefreshConfig, samples=60))
     second = tiny.shard_of(scene.tasks[1], ordinal=2)
-    found = Learner(str(scene.home.path), tiny.no_others).work(refresh_work(scene, second))
+    found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert found.accepted, found.reason
     assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
@@ -246,7 +272,7 @@ def test_a_refresh_that_costs_too_much_keeps_the_old_vector(
     strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0, most_left=1.0)
     monkeypatch.setattr(refreshing, "RefreshConfig", strict)
     second = tiny.shard_of(scene.tasks[1], ordinal=2)
-    found = Learner(str(scene.home.path), tiny.no_others).work(refresh_work(scene, second))
+    found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert not found.accepted
     assert "more than 0% would be lost" in found.reason
@@ -272,7 +298,7 @@ def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
 
 
 def evaluate(scene: Scene, model: Composition) -> Evaluated:
-    found = Learner(str(scene.home.path), tiny.no_others).work(evaluation(scene, model))
+    found = Learner(str(scene.home.path), tiny.Teller()).work(evaluation(scene, model))
     assert isinstance(found, Evaluated)
     return found
 

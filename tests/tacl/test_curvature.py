@@ -16,6 +16,7 @@ from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
 from tacl.params import Params
+from tacl.penalties import Norm
 from tacl.train import Store
 from tests import toy
 
@@ -286,6 +287,34 @@ def test_training_with_statistics_alone_keeps_out_of_the_others_way() -> None:
     engine = scene.engine(strong)
     scene.run(engine, strong, known=lambda step: stores)
     assert interference(scene, engine.module.tau_dict()) < penalised
+
+
+@pytest.mark.parametrize("norm", ["l2", "l2_squared"])
+def test_a_task_may_share_statistics_where_others_share_samples(norm: Norm) -> None:
+    """Its turn in the cycle is a step against its statistics; nobody reads a sample of it."""
+    scene = toy.scene()
+    stated = with_statistics(scene)
+    stores = [scene.stores[0], stated[1], *scene.stores[2:]]
+    config = replace(CONFIG, penalty="cyclical", norm=norm, steps=2 * len(stores))
+    engine = scene.engine(config)
+    penalties = []
+
+    def known(step: int) -> list[Store]:
+        statistics = stated[1].statistics
+        assert statistics is not None
+        penalties.append(statistics.penalty(engine.module.tau_by_block()).item())
+        return stores
+
+    records = scene.run(engine, config, known=known)
+    turns = [record for record in records if record.step % len(stores) == 1]
+    for record in turns:
+        root = 1 if norm == "l2_squared" else 0.5
+        assert record.penalty == pytest.approx(penalties[record.step] ** root, rel=1e-5)
+        assert record.penalty
+    assert all(torch.isfinite(p).all() for p in engine.module.parameters())
+    strict = replace(config, penalty="strict", steps=2)
+    records = scene.run(scene.engine(strict), strict, known=lambda step: stores)
+    assert records[1].penalty
 
 
 def test_micro_batches_add_up_to_the_same_step() -> None:
