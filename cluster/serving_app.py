@@ -30,7 +30,6 @@ from cluster.api.service import Answered, Question
 from cluster.client import Client
 from cluster.gathering import Gathering
 from cluster.home import Home
-from cluster.making import prepared_in
 from cluster.messages import Making, Method
 from cluster.remote import COORDINATOR, NAMESPACE, connect
 from tacl.errors import BadConfig, ClusterNotRunning, DataNotFound, Overloaded, TaclError
@@ -163,6 +162,8 @@ class Ingress:
 
     async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
         """In a thread: every row is read and checked."""
+        from cluster.making import prepared_in  # what reads data sets is slow to import
+
         return await asyncio.to_thread(prepared_in, Home.at(self._home), terms, method, **given)
 
     def reference(self, name: str) -> Path:
