@@ -183,44 +183,6 @@ def test_arrivals_join_at_the_next_step_and_are_replayed(scene: Scene) -> None:
     assert [shard.version for shard in known(run, 3)] == [1, 2, 1]
 
 
-def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Node(3))
-    scene.submit("digits")
-    scene.submit("shapes", share="statistics")
-    scene.submit("signs", share="none")
-    runs = {w.submission.name: w.run_id for w in scene.running() if isinstance(w, TrainWork)}
-    known = scene.coordinator.known
-
-    def seen(name: str, step: int) -> list[tuple[str, str | None]]:
-        return [(shard.task, shard.statistics) for shard in known(runs[name], step)]
-
-    assert seen("digits", 0) == [(GENERIC, None)]
-    blob = scene.home.blobs().put(b"statistics of shapes")
-    scene.coordinator.stated(runs["shapes"], blob, 1)
-    assert seen("digits", 0) == [(GENERIC, None)]  # as that step was told before
-    assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]
-    assert seen("shapes", 0) == [(GENERIC, None), ("digits", None)]
-    assert seen("signs", 0) == [(GENERIC, None), ("digits", None), ("shapes", blob)]
-    with pytest.raises(RunFailed):
-        scene.coordinator.stated(runs["shapes"], blob, 7)
-    with pytest.raises(CorruptBlob):
-        scene.coordinator.stated(runs["shapes"], "0" * 64, 1)
-    assert blob in scene.coordinator._registry.referenced()
-    scene.restart()
-    known = scene.coordinator.known
-    assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]
-    scene.settle()
-    found: dict[str, Any] = scene.coordinator.interference()
-    assert found["missing"] == 0
-    measured = {
-        on: [row[column] is not None for row in found["raw"]]
-        for column, on in enumerate(found["on"])
-    }
-    assert measured["digits"] == [True, True, True]
-    assert measured["shapes"] == [False, True, False]
-    assert measured["signs"] == [False, False, True]
-
-
 def test_an_attempt_that_was_replaced_is_sent_away(scene: Scene) -> None:
     scene.submit("digits")
     run = scene.process("train").work.run_id

@@ -438,29 +438,6 @@ def test_a_vector_whose_alias_was_moved_meanwhile_is_no_champion() -> None:
     assert world.state.champions["a"].version == 1
 
 
-# -- samples that are withheld
-
-
-@pytest.mark.parametrize("share", ["none", "statistics"])
-def test_nobody_else_is_measured_on_or_refreshed_against_withheld_samples(share: str) -> None:
-    world = World(Node(2)).trained("a", "b", options=ON_ARRIVAL)
-    withheld = ON_ARRIVAL.model_copy(update={"share": share})
-    world.trained("w", options=withheld)
-    state = world.state
-    assert state.rows["a"].keys() == state.rows["b"].keys() == {GENERIC, "a", "b"}
-    assert state.rows["w"].keys() == {GENERIC, "a", "b", "w"}
-    world.happens(SamplesArrived("w", 3, withheld, "w 2"))
-    assert [cell.on for run in state.runs.values() for cell in run.cells] == ["w"]
-    world.measure(0.9)
-    assert [name for name, _ in refresh_of(state, "a").others] == [GENERIC, "b"]
-    assert [name for name, _ in refresh_of(state, "w").others] == [GENERIC, "a", "b"]
-    world.submit("late", ON_ARRIVAL)
-    world.measure(0.9)  # all of them disturb it
-    due = {run.task: run.others for run in state.runs.values() if run.kind == "refresh"}
-    assert due["a"] == {GENERIC, "b", "late"}
-    assert due["w"] == {GENERIC, "a", "b", "late"}
-
-
 # -- contradictions are found
 
 

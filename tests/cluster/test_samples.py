@@ -50,15 +50,6 @@ def test_known_is_everybody_else_by_arrival() -> None:
     assert [shard.task for shard in known(shards, own="new")] == [GENERIC, "a", "b"]
 
 
-def test_withheld_samples_are_known_by_their_statistics_only() -> None:
-    blob = BlobRef(digest="d", rows=1)
-    a, b, c = (Shard(task=name, ordinal=i, blob=blob) for i, name in enumerate("abc"))
-    b_stated = b.model_copy(update={"statistics": "s"})
-    assert known([a, b, c], "c", withheld={"b"}) == (a,)
-    assert known([a, b_stated, c], "c", withheld={"b"}) == (a, b_stated)
-    assert known([a, b, c], "b", withheld={"b"}) == (a, c)
-
-
 def test_arrivals_are_replayed_as_they_were_recorded() -> None:
     blob = BlobRef(digest="d", rows=1)
     generic, a = (Shard(task=t, ordinal=o, blob=blob) for t, o in [(GENERIC, 0), ("a", 1)])
