@@ -20,10 +20,11 @@ from hypothesis.stateful import (
 )
 
 from cluster.launcher import Finished, Gone, Raised
-from cluster.messages import CHAMPION, GENERIC, RefreshWork
+from cluster.messages import CHAMPION, GENERIC, Fit, Making, RefreshWork
 from cluster.plan import validate
 from cluster.recovery import restored
 from cluster.registry import Registry
+from cluster.samples import store_rows
 from cluster.state import Cell, Node, State
 from tacl.errors import AliasMoved
 from tests.cluster.fakes import FakeProcess, Scene, calm, refreshed, shard_blob
@@ -115,6 +116,21 @@ class Life(RuleBasedStateMachine):
         self.scene.coordinator.compose(user, [f"+{name}"], f"compose {number}")
         self.scene.coordinator.evaluate(user)
         self.scene.coordinator.refresh(name, f"refresh {number}")
+
+    @precondition(lambda self: self.scene.ready())
+    @rule(data=st.data(), fitted=st.booleans())
+    def make(self, data: st.DataObject, fitted: bool) -> None:
+        """Few names, few recipes: the same is asked for again and again."""
+        name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
+        user, making = data.draw(st.sampled_from(["alice", "eve"])), Making(method="ties")
+        if fitted:
+            shots = store_rows(self.scene.home.blobs(), ["one", "two"], [0, 1])
+            making = Making(method="atlas", fit=Fit(classes=("x", "y"), shots=shots))
+        call = self.scene.coordinator
+        asked = [call.make(user, [name], making, f"make {number}") for _ in "ab"]
+        assert asked[0]["run_id"] == asked[1]["run_id"]
+        if asked[0]["state"] == "ready":
+            assert call.composition(user).model_dump(mode="json") == asked[0]["model"]
 
     @precondition(lambda self: self.scene.ready())
     @rule(data=st.data())
