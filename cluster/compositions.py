@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from cluster import report, works
+from cluster import plan, report, works
 from cluster.acceptance import blobs_of, require_given
 from cluster.blobs import Blobs
 from cluster.execution import Execution
-from cluster.messages import Base, Composed, ComposeWork, Making, Shard, identity
-from cluster.methods import require_linearized, require_possible
+from cluster.messages import (
+    Base,
+    Composed,
+    ComposeWork,
+    Composition,
+    Making,
+    Shard,
+    identity,
+)
+from cluster.methods import MERGES, require_linearized, require_possible
 from cluster.names import checked_name
 from cluster.pinning import Pins
 from cluster.registry import Registry, Request
 from cluster.sight import Sight
 from tacl.compose.terms import parse_recipe
-from tacl.errors import BadConfig, UnknownRun
+from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
 class Compositions:
@@ -61,7 +69,9 @@ class Compositions:
                 model = self._pins.composed(user, recipe, sight)
                 require_linearized(making.method, [term.vector for term in model.terms])
                 require_given(making, self._base, self._blobs)
-                shards = {name: one for name, one in self._shards.items() if sight.of(name)}
+                shared = {name for name in self._shards if plan.shares(self._execution.state, name)}
+                self._require_shared(model, making, shared, viewer)
+                shards = {name: self._shards[name] for name in shared if sight.of(name)}
                 work = works.composing(self._registry, self._base, model, making, shards)
                 run_id = work.run_id
                 request = Request(request_id, asked, run_id)
@@ -83,6 +93,20 @@ class Compositions:
             if own and sight.of_all(works.tasks_of(run.work)):
                 return report.making(self._registry, run, self._execution.state, sight)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
+
+    def _require_shared(
+        self, model: Composition, making: Making, shared: Collection[str], viewer: str | None
+    ) -> None:
+        """Nobody learns from rows of a task that withholds its samples, but its owner."""
+        if making.method in MERGES or making.fit or making.adapt:
+            return
+        for name in dict.fromkeys(term.vector.task for term in model.terms):
+            own = self._registry.any_task(name).submission.owner == viewer
+            if name in self._shards and name not in shared and not own:
+                raise BadRecipe(
+                    f"{name} withholds its samples, and {making.method} would learn from its rows; "
+                    "give other rows (--fit, --adapt), or use sum, ties, tsv or iso"
+                )
 
     def _is_gone(self, run_id: str) -> bool:
         """Whether a run is done and files that it made were collected since."""

@@ -239,6 +239,22 @@ def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
     assert len(scene.coordinator.status("ann")["work"]) == 1  # type: ignore[arg-type]
 
 
+def test_rows_of_a_task_that_withholds_its_samples_are_its_owners(scene: Scene) -> None:
+    scene.trained("secret", share="none")
+    terms = "+digits +secret"
+    for making in (ATLAS, Making(method="grid"), Making(method="adamerging")):
+        with pytest.raises(BadRecipe, match="secret withholds its samples"):
+            make(scene, terms, making=making)
+    assert make(scene, terms)["state"] == "running"  # a merge learns nothing
+    fit = made(scene, terms, making=fitted(scene), request_id="two")
+    assert fit["state"] == "ready"
+    work = scene.launcher.processes[-1].work
+    assert isinstance(work, ComposeWork)
+    assert [shard.task for shard in work.probes] == ["digits"]  # its probe is withheld too
+    own = make(scene, terms, making=ATLAS, viewer="tester", request_id="three")
+    assert own["run_id"] != fit["run_id"]
+
+
 def collected(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr("cluster.garbage.GRACE", -1.0)
