@@ -142,11 +142,23 @@ def acts(
         terms = list(dict.fromkeys(terms))
         coordinator.compose(users[row], terms, f"compose again {row}")
 
+    yield "the disk alone: 32 kB, synced", syncing(population.home.path / "synced"), rounds
     yield "alias move", move("stable"), rounds
     yield "compose", compose, rounds
     yield from penalty_acts(population, rounds)
     yield "champion move", move("champion"), rounds // 10
     yield "submit", submitting(population, coordinator), max(1, rounds // 20)
+
+
+def syncing(path: Path) -> Act:
+    """What a commit cannot be faster than."""
+
+    def act(_: int) -> None:
+        with path.open("ab", buffering=0) as file:
+            file.write(bytes(32 << 10))
+            os.fsync(file.fileno())
+
+    return act
 
 
 def submitting(population: Population, coordinator: Coordinator) -> Act:
@@ -201,10 +213,12 @@ HEAD = """# What people wait for when a home is large
 {sizes}
 
 Milliseconds, median / 99th percentile (of a few starts: the slowest), and in brackets the 99th
-percentile of the processor's time, which other work on the machine does not change. All in one
+percentile of the processor's time, which other work on the machine changes less. All in one
 process: Ray adds its round trip of about one millisecond. A penalty batch is: the coordinator says
 which tasks a step sees and writes down that the step was reached, the turn is chosen, its rows are
-taken.
+taken. A move waits for the disk once, which by itself takes what the row of the disk says. The move
+of a champion also reads what that version has met and what was measured of it, a row for each task,
+and decides what is to be measured and refreshed now.
 
 """
 
