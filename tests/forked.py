@@ -35,6 +35,8 @@ PERIOD = 0.05  # seconds between two looks at what runs
 class Forked:
     """A home's cluster; the process that makes one must have no threads yet."""
 
+    wide = 1  # groups need Ray
+
     def __init__(self, home: Home, cpus: int = 2) -> None:
         self.home = home
         for name in ("run", "dies"):
@@ -45,7 +47,7 @@ class Forked:
         return ask(self.home, method, *arguments)
 
     def pids(self, title: str) -> list[int]:
-        """Of the coordinator, or of the learners that work."""
+        """Of the coordinator, or of the learners that work; there are no groups."""
         found = [int(path.suffix[1:]) for path in (self.home.path / "run").glob(f"{title}.*")]
         return [pid for pid in found if _runs(pid)]
 

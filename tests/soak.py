@@ -11,7 +11,8 @@ and learners are killed, by SIGKILL at any moment or at a named step between two
 
 The processes are those of a Ray cluster, or forked ones that start in milliseconds
 (`tests.forked`). The learner (`tests.quick`) computes hashes instead of gradients, with the real
-checkpoints and arrivals.
+checkpoints and arrivals; on Ray, half of the trainings are groups of Ray Train, whose workers
+are killed too (`tests.grouped`).
 """
 
 from __future__ import annotations
@@ -65,13 +66,14 @@ class Cluster(Protocol):
     """A home that is served by processes that can be killed."""
 
     home: Home
+    wide: int  # workers of the widest training
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call the coordinator, patiently. Raises what the method raises."""
         ...
 
     def pids(self, title: str) -> list[int]:
-        """Of the "coordinator", or of every "learner" that works."""
+        """Of the "coordinator", of every "learner" that works, or of every "worker" of a group."""
         ...
 
     def stop(self) -> None: ...
@@ -80,13 +82,18 @@ class Cluster(Protocol):
 class OnRay:
     """The processes of `tacl up`, with a quick learner."""
 
-    TITLES = {"coordinator": "ray::WatchedCoordinator", "learner": "ray::LearnerProcess"}
+    TITLES = {
+        "coordinator": "ray::WatchedCoordinator",
+        "learner": "ray::LearnerProcess",
+        "worker": "ray::RayTrainWorker",
+    }
+    wide = 2  # workers of the widest training
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Home, learner: str = "tests.quick:Quick") -> None:
         self.home = home
         (home.path / "dies").mkdir()
         os.environ["TACL_DIES_IN"] = str(home.path / "dies")  # of the head, not of this process
-        self._head = start_head(home, learner="tests.quick:Quick")
+        self._head = start_head(home, learner=learner)
         del os.environ["TACL_DIES_IN"]
         try:
             until(home.running, "the head is ready", 300)
@@ -168,6 +175,7 @@ class Stream:
             owner=self.chance.choice(["ann", "bob"]),
             private=self.chance.random() < 0.2,
             refresh=self.chance.choice(["never", "on_arrival"]),
+            workers=self.cluster.wide if self.chance.random() < 0.5 else 1,
         )
         self.accepted[name] = self.say("submit", asked).run_id
 
@@ -226,7 +234,7 @@ class Killer:
     def __init__(self, cluster: Cluster, chance: random.Random) -> None:
         self.cluster, self.chance = cluster, chance
         self.folder = cluster.home.path / "dies"
-        self.kills = {"coordinator": 0, "learner": 0, "step": 0}
+        self.kills = {"coordinator": 0, "learner": 0, "worker": 0, "step": 0}
         self.armed: set[str] = set()
 
     def count(self) -> int:
@@ -240,11 +248,29 @@ class Killer:
             step = self.chance.choice(DEADLY)
             (self.folder / step).touch()
             self.armed.add(step)
-        how = "coordinator" if self.chance.random() < 0.3 else "learner"
-        if found := self.cluster.pids(how):
+        found, how = self._workers(), "worker"
+        if not found:
+            how = "coordinator" if self.chance.random() < 0.3 else "learner"
+            found = self.cluster.pids(how)
+        if found:
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
                 self.kills[how] += 1
+
+    def _workers(self) -> list[int]:
+        """Of a group, most of the times that there is one; it takes a while to form."""
+        end = time.monotonic() + (90 if self.chance.random() < 0.7 else 0)
+        while time.monotonic() < end and self._group_trains():
+            if found := self.cluster.pids("worker"):
+                time.sleep(5 * self.chance.random())
+                return found
+            time.sleep(0.5)
+        return []
+
+    def _group_trains(self) -> bool:
+        tasks = self.cluster.ask("status")["tasks"] if self.cluster.wide > 1 else []
+        wide = (task for task in tasks if task["options"]["workers"] > 1)
+        return any(task["state"] == "training" for task in wide)
 
     def disarm(self) -> None:
         for step in self.armed:
@@ -350,13 +376,14 @@ def soak(cluster: Cluster, kills: int, seconds: float, seed: int, pause: float) 
                 made = f"{len(stream.accepted)} tasks, {len(cluster.ask('vectors'))} vectors"
                 print(f"{killer.kills}: {made}", flush=True)
         killer.disarm()
-        until(lambda: settled(stream), "all that is owed is done", 300)
+        until(lambda: settled(stream), "all that is owed is done", 600)
     finally:
         cluster.stop()
     found = judged(cluster.home, stream)
     for kind, which in found.items():
         for one in which:
             print(f"{kind}: {one}")
+    print(killer.kills)
     counts = " ".join(f"{kind}={len(which)}" for kind, which in found.items())
     print(f"kills={killer.count()} {counts}", flush=True)
     return killer.count() >= kills and not any(found.values())
@@ -381,8 +408,8 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         home = new_home(Path(folder) / "home")
-        cluster = OnRay(home) if chosen.ray else Forked(home)
-        pause = 2.0 if chosen.ray else 0.3
+        cluster = OnRay(home, "tests.grouped:Grouped") if chosen.ray else Forked(home)
+        pause = 10.0 if chosen.ray else 0.3
         well = soak(cluster, chosen.kills, chosen.seconds, chosen.seed, pause)
     return 0 if well else 1
 
