@@ -80,17 +80,17 @@ class Cluster(Protocol):
 
 
 class OnRay:
-    """The processes of `tacl up`, with a quick learner."""
+    """The processes of `tacl up`, with a quick learner; groups of `wide` workers need one that
+    forms them."""
 
     TITLES = {
         "coordinator": "ray::WatchedCoordinator",
         "learner": "ray::LearnerProcess",
         "worker": "ray::RayTrainWorker",
     }
-    wide = 2  # workers of the widest training
 
-    def __init__(self, home: Home, learner: str = "tests.quick:Quick") -> None:
-        self.home = home
+    def __init__(self, home: Home, learner: str = "tests.quick:Quick", wide: int = 1) -> None:
+        self.home, self.wide = home, wide
         (home.path / "dies").mkdir()
         os.environ["TACL_DIES_IN"] = str(home.path / "dies")  # of the head, not of this process
         self._head = start_head(home, learner=learner)
@@ -408,7 +408,7 @@ def main() -> int:
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         home = new_home(Path(folder) / "home")
-        cluster = OnRay(home, "tests.grouped:Grouped") if chosen.ray else Forked(home)
+        cluster = OnRay(home, "tests.grouped:Grouped", 2) if chosen.ray else Forked(home)
         pause = 10.0 if chosen.ray else 0.3
         well = soak(cluster, chosen.kills, chosen.seconds, chosen.seed, pause)
     return 0 if well else 1
