@@ -38,7 +38,7 @@ def test_a_node_finds_settings_checkpoints_and_vectors(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
-    described = Learner(str(tmp_path), tiny.no_others).describe_base(tiny.base(tmp_path))
+    described = Learner(str(tmp_path), tiny.Teller()).describe_base(tiny.base(tmp_path))
     founded(bucket, tmp_path, described)
     home = Home.at(bucket)
     task = tiny.submission(home, 1, steps=10, engine="plain")
