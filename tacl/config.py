@@ -74,7 +74,7 @@ class RefreshConfig:
     """
 
     seed: int
-    steps: int = 12
+    steps: int = 24
     learning_rate: float = 0.1
     strength: float = 1.0
     samples: int = 160
