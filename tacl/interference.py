@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # reports are also written where there is no torch
     from torch import Tensor
 
-# Of 56 ordered pairs of linear vectors on eight text tasks, none of the 21 below it cost more than 2
-# points of accuracy and 9 of the 35 from it on did (results/interference-text8.md, one seed).
+# Of 56 ordered pairs of linear vectors on eight text tasks, none of the 21 below it cost more than
+# 2 points of accuracy and 9 of the 35 from it on did (results/interference-text8.md, one seed).
 HIGH_RELATIVE = 0.6
 # Merges were published to break at norms 5 to 7 times apart; the lower end, provisionally.
 NORM_MISMATCH = 5.0
