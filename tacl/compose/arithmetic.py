@@ -24,7 +24,7 @@ __all__ = [
     "sum_blocks",
 ]
 
-PIECE = 2**18  # entries of a piece of a sum: 1 MB
+PIECE = 2**20  # entries of a piece of a sum: 4 MB
 
 
 def composed(
