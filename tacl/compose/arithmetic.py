@@ -47,11 +47,13 @@ def sum_blocks(out: Tensor, terms: Sequence[tuple[float, Block]]) -> None:
     """out = sum_t c_t tau_t of one block, at least one term, in one pass over the vectors.
 
     A piece of `out` stays in the processor's cache while the vectors' rows are added to it: every
-    vector is read once from memory, the sum is written once, and no scaled copy is made. Two terms
-    are one call, which needs no pieces.
+    vector is read once from memory, the sum is written once, and no scaled copy is made.
     """
+    if len(terms) <= 2:  # one call: there is nothing to come back to
+        _sum_rows(out, ((c, block.dense()) for c, block in terms))
+        return
     out_OI = as_rows(out)
-    rows = max(1, PIECE // max(1, out_OI.shape[1])) if len(terms) > 2 else max(1, len(out_OI))
+    rows = max(1, PIECE // max(1, out_OI.shape[1]))
     coefficients = [c for c, _ in terms]
     pieces = zip(*(block.pieces(rows) for _, block in terms), strict=True)
     for piece, taus in zip(out_OI.split(rows), pieces, strict=True):
