@@ -257,7 +257,7 @@ def other_rows(
 ) -> list[tuple[Store, int, float]]:
     """The rows that penalise a step, each with its weight in the mean over tasks of row means."""
     weighted = []
-    for store in (store for store in stores if store.items):
+    for store in (store for store in stores if store.items or store.statistics is None):
         rows = batch_rows(len(store.items), config.penalty_batch, config.seed, step)
         weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
     return weighted
