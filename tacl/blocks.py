@@ -7,6 +7,7 @@ copy of any.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -75,22 +76,22 @@ class LowRank:
 
 
 @dataclass(frozen=True, eq=False)
-class Quantised:
+class EightBit:
     """int8 codes_OI times one float32 scale per row O, seen in `shape`."""
 
     codes_OI: Tensor
     scales_O: Tensor
     shape: tuple[int, ...]
-    kind: ClassVar[str] = "quantised"
+    kind: ClassVar[str] = "eight_bit"
 
     @staticmethod
-    def of(value: Tensor) -> Quantised:
+    def of(value: Tensor) -> EightBit:
         """Symmetric rounding; the error of an entry is at most half of its row's scale."""
         rows_OI = as_rows(value).float()
         scales_O = rows_OI.abs().amax(1) / 127
         steps_O1 = torch.where(scales_O > 0, scales_O, 1).unsqueeze(1)
         codes_OI = (rows_OI / steps_O1).round().to(torch.int8)
-        return Quantised(codes_OI, scales_O, tuple(value.shape))
+        return EightBit(codes_OI, scales_O, tuple(value.shape))
 
     def dense(self) -> Tensor:
         return _scaled(self.codes_OI, self.scales_O).view(self.shape)
@@ -102,8 +103,8 @@ class Quantised:
         return {"codes": self.codes_OI, "scales": self.scales_O}
 
     @staticmethod
-    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> Quantised:
-        return Quantised(parts["codes"], parts["scales"], shape)
+    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> EightBit:
+        return EightBit(parts["codes"], parts["scales"], shape)
 
 
 def _scaled(codes_OI: Tensor, scales_O: Tensor) -> Tensor:
@@ -143,7 +144,7 @@ class FourBit:
     def _values(self, pairs_OP: Tensor, scales_OG: Tensor) -> Tensor:
         codes_OE = torch.stack((pairs_OP & 15, pairs_OP >> 4), -1).flatten(1)
         groups_OGE = (codes_OE.to(torch.int8) - 8).unflatten(1, (-1, GROUP))
-        width = as_rows(torch.empty(self.shape, device="meta")).shape[1]
+        width = math.prod(self.shape[1:] if len(self.shape) > 1 else self.shape)
         return (groups_OGE * scales_OG.unsqueeze(-1)).flatten(1)[:, :width]
 
     def parts(self) -> Params:
@@ -154,8 +155,8 @@ class FourBit:
         return FourBit(parts["pairs"], parts["scales"], shape)
 
 
-Block = Dense | LowRank | Quantised | FourBit
-KINDS = {kind.kind: kind for kind in (Dense, LowRank, Quantised, FourBit)}
+Block = Dense | LowRank | EightBit | FourBit
+KINDS = {kind.kind: kind for kind in (Dense, LowRank, EightBit, FourBit)}
 
 
 def stored(value: Tensor, storage: Storage) -> Block:
@@ -164,7 +165,7 @@ def stored(value: Tensor, storage: Storage) -> Block:
         return Dense(value.float())
     if storage == "bfloat16":
         return Dense(value.bfloat16())
-    return Quantised.of(value) if storage == "int8" else FourBit.of(value)
+    return EightBit.of(value) if storage == "int8" else FourBit.of(value)
 
 
 def as_rows(value: Tensor) -> Tensor:

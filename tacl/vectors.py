@@ -63,6 +63,11 @@ class TaskVector:
         head = json.dumps(self._head(), sort_keys=True)
         return hashlib.sha256(f"{head}\0{params.digest(self._parts())}".encode()).hexdigest()
 
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors, as kept."""
+        return sum(part.nbytes for part in self._parts().values())
+
     def save(self, path: Path) -> None:
         """Equal vectors give equal bytes."""
         text = json.dumps({**self._head(), "digest": self.digest}, sort_keys=True)

@@ -143,7 +143,8 @@ class Vectors(Runs):
         query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.tau_jp)
         this = sa.and_(PAIR.c.task == task, PAIR.c.version == version)
         with self._read() as db:
-            return {(on, digest): value for on, digest, value in db.execute(query.where(this))}
+            rows = db.execute(query.where(this)).all()  # at once: a thousand in a large home
+            return {(on, digest): value for on, digest, value in rows}
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against."""

@@ -50,7 +50,7 @@ def bench_compose(
         "device": device,
         "threads": torch.get_num_threads(),
         "rounds": rounds,
-        "theta_bytes": size_of(vectors[0]),
+        "theta_bytes": vectors[0].nbytes,
         "sum": sums,
         "atlas": atlas,
     }
@@ -82,10 +82,6 @@ def _mapped(path: Path, t: int, tau: Params) -> TaskVector:
     return TaskVector.load(path)
 
 
-def size_of(vector: TaskVector) -> int:
-    return sum(part.nbytes for block in vector.blocks.values() for part in block.parts().values())
-
-
 def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say) -> dict[str, Any]:
     cs = [1.0] * len(vectors)  # as tauJp vectors are added
     total, buffer = (composed(vectors, cs) for _ in range(2))
@@ -103,7 +99,7 @@ def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say)
         **{f"{name}_s": t.median for name, t in times.items()},
         "spread_s": {name: t.spread for name, t in times.items()},
         "ratio_to_copy": ratio(times, "compose", "copy"),
-        "read_gb_per_s": len(vectors) * size_of(vectors[0]) / times["compose"].median / 1e9,
+        "read_gb_per_s": len(vectors) * vectors[0].nbytes / times["compose"].median / 1e9,
         "peak_bytes": made.peak,
     }
 

@@ -146,7 +146,7 @@ def acts(
     yield "alias move", move("stable"), rounds
     yield "compose", compose, rounds
     yield from penalty_acts(population, rounds)
-    yield "champion move", move("champion"), rounds // 10
+    yield "champion move", move("champion"), rounds
     yield "submit", submitting(population, coordinator), max(1, rounds // 20)
 
 

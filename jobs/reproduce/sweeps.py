@@ -31,7 +31,6 @@ from jobs.reproduce.table import Column, Entry
 from jobs.reproduce.training import trained
 from jobs.suites import Suite
 from tacl.blocks import Storage
-from tacl.vectors import TaskVector
 
 COLUMNS = (
     Column("absolute", "absolute"),
@@ -115,15 +114,10 @@ def _stored(bench: Bench, task: str, storage: Storage) -> Vector:
     def make() -> Made:
         whole = vector.task_vector(bench.backbone.digest)
         small = whole.stored(storage)
-        size = {name: _size(v) for name, v in (("float32", whole), (storage, small))}
-        return {"bytes": size}, small.to_params()
+        return {"bytes": {"float32": whole.nbytes, storage: small.nbytes}}, small.to_params()
 
     decides = {"vector": vector.key, "storage": storage}
     return replace(vector, cell=bench.cells.get("stored", decides, make, f"{task}, {storage}"))
-
-
-def _size(vector: TaskVector) -> int:
-    return sum(part.nbytes for block in vector.blocks.values() for part in block.parts().values())
 
 
 def _as_linear(bench: Bench, task: str) -> Vector:

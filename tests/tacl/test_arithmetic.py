@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacl.blocks import Block, Dense, FourBit, LowRank, Quantised
+from tacl.blocks import Block, Dense, EightBit, FourBit, LowRank
 from tacl.compose import arithmetic
 from tacl.compose.arithmetic import Term, composed, parse_recipe, parse_term
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
@@ -137,7 +137,7 @@ def test_a_sum_by_pieces_is_the_plain_sum_for_every_kind_of_block(monkeypatch) -
     kinds = (
         Dense,
         lambda x: Dense(x.bfloat16()),
-        Quantised.of,
+        EightBit.of,
         FourBit.of,
         lambda x: LowRank.of(x, 2),
     )

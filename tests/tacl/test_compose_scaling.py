@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import functional_call, jvp
 
-from tacl.blocks import Block, Dense, LowRank, Quantised
+from tacl.blocks import Block, Dense, EightBit, LowRank
 from tacl.compose.arithmetic import composed
 from tacl.compose.remeasured import remeasured
 from tacl.compose.scaled import ScaledEncoder
@@ -28,7 +28,7 @@ def blocks(seed: int, shape: Sequence[int] = (4, 5)) -> list[Block | None]:
     """One of each kind, and one that is missing."""
     random = torch.Generator().manual_seed(seed)
     a, b, c = (torch.randn(tuple(shape), generator=random) for _ in range(3))
-    return [Dense(a), None, Quantised.of(b), LowRank.of(c, 2)]
+    return [Dense(a), None, EightBit.of(b), LowRank.of(c, 2)]
 
 
 def plain(start: Tensor, lambda_TK: Tensor, taus: Sequence[Block | None], part: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from tacl.blocks import (
     KINDS,
     Block,
     Dense,
+    EightBit,
     FourBit,
     LowRank,
-    Quantised,
     Storage,
     as_rows,
 )
@@ -38,8 +38,8 @@ def vector() -> TaskVector:
         "encoder.layer.0.weight": Dense(noise(4, 6)),
         "ln:odd name": Dense(noise(3).bfloat16()),
         "conv.weight": LowRank.of(noise(5, 2, 3, 3), rank=2),
-        "big.weight": Quantised.of(noise(7, 9)),
-        "big.bias": Quantised.of(noise(7)),
+        "big.weight": EightBit.of(noise(7, 9)),
+        "big.bias": EightBit.of(noise(7)),
         "wide.weight": FourBit.of(noise(3, 5, 27)),
     }
     return TaskVector("digits", "b" * 64, "linearized", blocks)
@@ -76,7 +76,7 @@ def test_the_digest_is_over_everything_that_is_said() -> None:
         TaskVector(one.task, "c" * 64, one.regime, one.blocks),
         TaskVector(one.task, one.base, "ordinary", one.blocks),
         TaskVector(one.task, one.base, one.regime, block),
-        TaskVector(one.task, one.base, one.regime, {"w": Quantised.of(torch.ones(2))}),
+        TaskVector(one.task, one.base, one.regime, {"w": EightBit.of(torch.ones(2))}),
         TaskVector(one.task, one.base, one.regime, {"v": Dense(torch.ones(2))}),
     ]
     assert len({v.digest for v in variants}) == len(variants)
@@ -141,7 +141,7 @@ def test_an_unknown_regime_is_refused() -> None:
 @given(st.integers(0, 1000))
 def test_quantisation_errs_by_at_most_half_a_step_per_row(seed: int) -> None:
     value = noise(5, 3, 2, seed=seed) * torch.tensor([1e-6, 1.0, 50.0, 0.0, 3.0]).view(5, 1, 1)
-    error = (Quantised.of(value).dense() - value).abs()
+    error = (EightBit.of(value).dense() - value).abs()
     half_step = value.abs().amax((1, 2), keepdim=True) / 127 / 2
     assert (error <= half_step * 1.001).all()
 
@@ -158,8 +158,8 @@ def test_four_bits_err_by_at_most_half_a_step_per_group(seed: int, shape: tuple[
 
 
 def test_an_entry_takes_half_a_byte_in_four_bits() -> None:
-    parts = FourBit.of(noise(768, 3072)).parts()
-    assert sum(part.nbytes for part in parts.values()) / (768 * 3072) == 0.5 + 4 / GROUP
+    vector = TaskVector("t", "b", "linearized", {"w": FourBit.of(noise(768, 3072))})
+    assert vector.nbytes / (768 * 3072) == 0.5 + 4 / GROUP
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -168,7 +168,7 @@ def test_pieces_are_the_rows_of_the_whole(kind: str) -> None:
     makes: dict[str, Callable[[torch.Tensor], Block]] = {
         "dense": Dense,
         "low_rank": lambda x: LowRank.of(x, 2),
-        "quantised": Quantised.of,
+        "eight_bit": EightBit.of,
         "four_bit": FourBit.of,
     }
     block = makes[kind](value)
@@ -183,7 +183,7 @@ def test_smaller_storage_is_smaller_and_keeps_biases() -> None:
     sizes, errors = [], []
     for storage in get_args(Storage):
         small = whole.stored(storage)
-        sizes.append(sum(p.nbytes for p in small.blocks["w"].parts().values()))
+        sizes.append(small.nbytes)
         errors.append((small.to_params()["w"] - tau["w"]).norm() / tau["w"].norm())
         assert torch.equal(small.to_params()["b"], tau["b"])
     assert sizes == sorted(sizes, reverse=True)
