@@ -28,6 +28,7 @@ from cluster.acceptance import require_startable
 from cluster.blobs import Blobs
 from cluster.errors import exit_code
 from cluster.home import (
+    FATAL,
     Founding,
     Home,
     Running,
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             serve(home, founding, chosen.cpus, chosen.address, chosen.learner)
     except TaclError as error:
-        print(" ".join(str(error).split()), file=sys.stderr, flush=True)
+        print(FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
         return exit_code(error)
     return 0
 

@@ -23,6 +23,7 @@ M = TypeVar("M", bound=Message)
 
 SETTINGS = "settings.json"
 EMBEDDED = "embedded"  # the base that needs no data of anybody's
+FATAL = "error: "  # begins the last line of the log of a head that could not go on
 
 
 class Settings(Message):

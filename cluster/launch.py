@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from cluster.errors import TABLE
-from cluster.home import Founding, Home, require_founder
+from cluster.home import FATAL, Founding, Home, require_founder
 from cluster.storage import absolute_uri
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
@@ -147,7 +147,8 @@ def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) ->
     while home.running() is None:
         lines = log.read_text(errors="replace").splitlines()
         for line in lines[said:]:
-            say(line)
+            if not line.startswith(FATAL):  # raised, once the head is dead
+                say(line)
         said = len(lines)
         if (code := process.poll()) is not None:
             raise _death(code, log)
@@ -158,7 +159,7 @@ def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) ->
 
 def _death(code: int, log: Path) -> TaclError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    message = lines[-1].removeprefix("error: ") if lines else "it said nothing"
+    message = lines[-1].removeprefix(FATAL) if lines else "it said nothing"
     for cls, (exit_code, _) in TABLE.items():
         if exit_code == code:
             return cls(message)

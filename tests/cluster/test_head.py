@@ -181,7 +181,7 @@ def test_an_error_of_the_base_arrives_as_it_was(
 
     monkeypatch.setattr(head, "serve", absent)
     code, said = fails(["--home", str(tmp_path)], capsys)
-    assert (code, said) == (exit_code(BaseNotFound("")), "no encoder at hf:nowhere")
+    assert (code, said) == (exit_code(BaseNotFound("")), "error: no encoder at hf:nowhere")
 
 
 def test_a_killed_head_leaves_a_home_that_is_not_running(tmp_path: Path) -> None:

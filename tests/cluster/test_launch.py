@@ -73,8 +73,10 @@ def test_the_error_of_a_start_is_raised_here(
 ) -> None:
     death = "import sys; print('some noise'); sys.exit(print('error: no weights at x') or 10)"
     stand_in(monkeypatch, death)
+    said: list[str] = []
     with pytest.raises(BaseNotFound, match=r"^no weights at x$"):
-        Client(tmp_path / "home").up("hf:x", "generic")
+        Client(tmp_path / "home").up("hf:x", "generic", progress=said.append)
+    assert "no weights at x" not in " ".join(said)
     stand_in(monkeypatch, "1 / 0")
     with pytest.raises(ClusterNotRunning, match=r"exit 1.*ZeroDivisionError.*head\.log"):
         Client(tmp_path / "home").up("hf:x", "generic")
