@@ -6,6 +6,7 @@ from itertools import permutations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from jobs.reproduce import pictures
 from jobs.reproduce.bench import Bench
@@ -23,8 +24,9 @@ VARIANTS = ("linear", "taujp", "linear+refresh", "taujp+refresh")
 INTERFERENCE = (
     "How well the probe's tau_jp predicts what is lost. For every ordered pair of vectors: "
     "acc_t(tau_t) - acc_t(tau_t + tau_s) on at most 300 test rows of task t, against the mean of "
-    "|J(x) tau_s| over the 64 probe rows of t, raw and relative to |J(x) tau_t|. *Rank "
-    "correlation*: Spearman's, over all pairs."
+    "|J(x) tau_s| over the 64 probe rows of t, raw and relative to |J(x) tau_t|, and against "
+    "*flipped*: the share of the probe rows whose prediction tau_s changes. *Rank correlation*: "
+    "Spearman's, over all pairs."
 )
 DISENTANGLEMENT = (
     "Disentanglement error xi (arXiv 2305.12827) of three pairs of tasks, on at most 300 test rows "
@@ -34,6 +36,7 @@ DISENTANGLEMENT = (
 COLUMNS = (
     Column("rank_raw", "rank correlation, raw", percent=False),
     Column("rank_relative", "rank correlation, relative", percent=False),
+    Column("rank_flipped", "rank correlation, flipped", percent=False),
     Column("mean", "mean interference"),
     Column("worst", "worst interference"),
     Column("relative", "mean relative tau_jp", percent=False),
@@ -62,6 +65,7 @@ def interference(bench: Bench, variant: str) -> Entry:
                 "task": t,
                 "tau_jp": pairs[s, t].mean,
                 "relative": relative.value if relative else 0.0,
+                "flipped": _flipped(bench, t, vectors[t], vectors[s]),
                 "lost": lost,
             }
         )
@@ -69,12 +73,12 @@ def interference(bench: Bench, variant: str) -> Entry:
 
 
 def _correlated(points: list[dict[str, Any]]) -> Numbers:
-    lost = torch.tensor([point["lost"] for point in points])
-    raw = torch.tensor([point["tau_jp"] for point in points])
-    relative = torch.tensor([point["relative"] for point in points])
+    keys = ("lost", "tau_jp", "relative", "flipped")
+    lost, raw, relative, flipped = (torch.tensor([p[key] for p in points]) for key in keys)
     return {
         "rank_raw": metrics.rank_correlation(raw, lost),
         "rank_relative": metrics.rank_correlation(relative, lost),
+        "rank_flipped": metrics.rank_correlation(flipped, lost),
         "mean": lost.mean().item(),
         "worst": lost.max().item(),
         "relative": relative.mean().item(),
@@ -82,12 +86,23 @@ def _correlated(points: list[dict[str, Any]]) -> Numbers:
 
 
 def _accuracy(bench: Bench, task: str, *vectors: Vector) -> float:
-    """Of f + sum J tau on the rows of a task."""
-    features_ND = bench.features(task, PART).clone()
-    for vector in vectors:
-        features_ND += tangent(bench, vector, task, PART)
-    logits_NC = bench.head(task).logits(features_ND)
+    logits_NC = _logits(bench, task, PART, *vectors)
     return metrics.accuracy(logits_NC, bench.rows(task).labels_N(PART))
+
+
+def _flipped(bench: Bench, task: str, own: Vector, other: Vector) -> float:
+    """The share of the probe rows whose class is another one with the other vector. No label."""
+    alone_N = _logits(bench, task, "probe", own).argmax(1)
+    both_N = _logits(bench, task, "probe", own, other).argmax(1)
+    return (alone_N != both_N).float().mean().item()
+
+
+def _logits(bench: Bench, task: str, part: str, *vectors: Vector) -> Tensor:
+    """[N, C] of f + sum J tau on the rows of a part of a task."""
+    features_ND = bench.features(task, part).clone()
+    for vector in vectors:
+        features_ND += tangent(bench, vector, task, part)
+    return bench.head(task).logits(features_ND)
 
 
 def disentanglement(bench: Bench, variant: str) -> Entry:

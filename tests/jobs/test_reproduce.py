@@ -214,9 +214,9 @@ def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
     point = next(
         one
         for one in pairs.interference(bench, "linear").more["points"]
-        if (one["vector"], one["task"]) == ("two", "one")
+        if (one["vector"], one["task"]) == ("three", "one")
     )
-    own, other = linear(bench, "one"), linear(bench, "two")
+    own, other = linear(bench, "one"), linear(bench, "three")
     labels, head = bench.rows("one").labels_N(pairs.PART), bench.head("one")
     alone = bench.features("one", pairs.PART) + tangent(bench, own, "one", pairs.PART)
     both = alone + tangent(bench, other, "one", pairs.PART)
@@ -225,6 +225,10 @@ def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
     probe = tangent(bench, other, "one", "probe")
     sizes = [sum(x * x for x in row) ** 0.5 for row in probe.tolist()]
     assert point["tau_jp"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-5)
+    before = bench.features("one", "probe") + tangent(bench, own, "one", "probe")
+    classes = [head.logits(f).argmax(-1).tolist() for f in (before, before + probe)]
+    flips = [one != other for one, other in zip(*classes, strict=True)]
+    assert any(flips) and point["flipped"] == pytest.approx(sum(flips) / len(flips))
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
