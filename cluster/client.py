@@ -438,8 +438,13 @@ class Client:
 
     def making(self, user: str, run_id: str) -> dict[str, Any]:
         """How it is with it: {run_id, user, method, terms, state: queued | running | ready |
-        failed, reason; model and report when ready}. Raises UnknownRun."""
+        failed | cancelled, reason; model and report when ready}. Raises UnknownRun."""
         return self._ask("making", user, run_id, self.user)
+
+    def cancel_making(self, user: str, request_id: str | None = None) -> dict[str, Any]:
+        """Stop all that is being made for the user: {user, cancelled: [run ids]}. They keep the
+        model they have."""
+        return self._ask("cancel_making", user, request_id or _new_id(), self.user)
 
     def composed(
         self,
@@ -448,13 +453,14 @@ class Client:
         progress: Callable[[dict[str, Any]], None] | None = None,
         poll: float = 0.5,
     ) -> dict[str, Any]:
-        """Wait for a composition; as `making`. Raises RunFailed with the cause."""
+        """Wait for a composition; as `making`. Raises RunFailed with the cause when it failed or
+        was cancelled."""
         while (found := self.making(user, run_id))["state"] in OWED:
             if progress is not None:
                 progress(found)
             time.sleep(poll)
-        if found["state"] == "failed":
-            raise RunFailed(f"composing by {found['method']} failed: {found['reason']}")
+        if found["state"] != "ready":
+            raise RunFailed(f"composing by {found['method']} {found['state']}: {found['reason']}")
         return found
 
     def update_composition(self, user: str, request_id: str | None = None) -> Composition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator
 
@@ -21,7 +22,7 @@ from cluster.messages import (
 from cluster.methods import MERGES, require_linearized, require_possible
 from cluster.names import checked_name
 from cluster.pinning import Pins
-from cluster.registry import Registry, Request
+from cluster.registry import OWED, Registry, Request, Run
 from cluster.sight import Sight
 from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
@@ -39,6 +40,7 @@ class Compositions:
     _lock: threading.RLock
     _sight: Callable[[str | None], Sight]
     _write: Callable[..., None]
+    _cancel: Callable[[list[str], Request], None]
 
     def make(
         self,
@@ -81,18 +83,39 @@ class Compositions:
 
     def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
         """How it is with a composition of the user: {run_id, user, method, terms, state: queued |
-        running | ready | failed, reason, attempt, created, started, ended, model and report once it
-        is ready}. Raises UnknownRun, also for somebody else's."""
+        running | ready | failed | cancelled, reason, attempt, created, started, ended, model and
+        report once it is ready}. Raises UnknownRun, also for somebody else's."""
         with self._lock:
             return self._told(user, run_id, viewer)
+
+    def cancel_making(
+        self, user: str, request_id: str, viewer: str | None = None
+    ) -> dict[str, object]:
+        """Stop all that is being made for the user, at whatever stage it is, and free its room;
+        they keep the model they have. {user, cancelled: [run ids]}. BadName."""
+        checked_name(user, "user")
+        asked = identity("cancel_making", {"user": user})
+        with self._lock:
+            answer = self._registry.answer(request_id, asked)
+            if answer is not None:
+                return json.loads(answer)
+            sight = self._sight(viewer)
+            owed = self._registry.runs(OWED, kinds=("compose",))
+            chosen = [run.run_id for run in owed if self._is_of(run, user, sight)]
+            facts: dict[str, object] = {"user": user, "cancelled": chosen}
+            self._cancel(chosen, Request(request_id, asked, json.dumps(facts)))
+        return facts
 
     def _told(self, user: str, run_id: str, viewer: str | None) -> dict[str, object]:
         sight = self._sight(viewer)
         for run in self._registry.runs(kinds=("compose",), run_id=run_id):
-            own = isinstance(run.work, ComposeWork) and run.work.user == user
-            if own and sight.of_all(works.tasks_of(run.work)):
+            if self._is_of(run, user, sight):
                 return report.making(self._registry, run, self._execution.state, sight)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
+
+    def _is_of(self, run: Run, user: str, sight: Sight) -> bool:
+        own = isinstance(run.work, ComposeWork) and run.work.user == user
+        return own and sight.of_all(works.tasks_of(run.work))
 
     def _require_shared(
         self, model: Composition, making: Making, shared: Collection[str], viewer: str | None

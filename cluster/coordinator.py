@@ -181,9 +181,7 @@ class Coordinator(Accounts, Compositions):
             self._registry.task(task, self._sight(viewer))
             chosen = [run.run_id for run in self._registry.runs(states=OWED, task=task)]
             facts: dict[str, object] = {"task": task, "cancelled": chosen}
-            request = Request(request_id, asked, json.dumps(facts))
-            self._write(request, self._registry.cancel, chosen)
-            self._execution.happened(*(Cancelled(run_id) for run_id in chosen))
+            self._cancel(chosen, Request(request_id, asked, json.dumps(facts)))
         return facts
 
     def remove(
@@ -487,6 +485,10 @@ class Coordinator(Accounts, Compositions):
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
         row = self._registry.tau_jp(reference.task, reference.version)
         self._execution.happened(Championed(reference.task, vector, row))
+
+    def _cancel(self, run_ids: list[str], request: Request) -> None:
+        self._write(request, self._registry.cancel, run_ids)
+        self._execution.happened(*(Cancelled(run_id) for run_id in run_ids))
 
     def _write(self, request: Request, write: Callable[..., object], *arguments: Any) -> None:
         """A commit that failed may have landed all the same: then its request has an answer. When

@@ -130,6 +130,9 @@ class OverHttp:
     def making(self, user: str, run_id: str, viewer: object = None) -> dict[str, Any]:
         return _made(self._call("GET", f"compositions/{user}/runs/{run_id}"))
 
+    def cancel_making(self, user: str, request_id: str, viewer: object = None) -> dict[str, Any]:
+        return self._call("POST", f"compositions/{user}/cancel", key=request_id)
+
     def update_composition(self, user: str, request_id: str, viewer: object = None) -> Composition:
         return _composition(self._call("POST", f"compositions/{user}/update", key=request_id))
 

@@ -39,7 +39,7 @@ TASK_STATES = {
     "failed": "failed",
     "cancelled": "cancelled",
 }
-MAKING_STATES = {"queued": "queued", "running": "running", "done": "ready"}
+MAKING_STATES = {state: state for state in (*OWED, "cancelled")} | {"done": "ready"}
 LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
 UNSEEN = "it concerns a private task"
 
@@ -289,7 +289,8 @@ def terms_of(model: Composition) -> list[str]:
 
 def making(registry: Registry, record: Run, state: State, sight: Sight) -> Facts:
     """How it is with a composition that is being made: {run_id, user, method, terms, state: queued
-    | running | ready | failed, reason, created, started, ended, model and report once ready}."""
+    | running | ready | failed | cancelled, reason, created, started, ended, model and report once
+    ready}."""
     work = record.work
     assert isinstance(work, ComposeWork)
     facts = run(record, state, sight)

@@ -15,7 +15,7 @@ from cluster.api.asking import Cluster, Key, request_id, tell
 from cluster.api.models import UserName, described
 from cluster.api.service import Service
 from cluster.api.uploads import DESCRIPTION, laid_down
-from cluster.api.wire import Made, Make, Name
+from cluster.api.wire import Facts, Made, Make, Name
 from cluster.messages import Composition, Making
 from tacl.errors import BadConfig
 
@@ -86,8 +86,15 @@ async def adapt(
 @ROUTER.get("/compositions/{user}/runs/{run_id}")
 async def making(user: UserName, run_id: RunId, caller: Asking, service: Cluster) -> Made:
     """How it is with a composition that was asked for: queued, running, ready (then with the model
-    and a report) or failed (then with the reason)."""
+    and a report), failed (then with the reason) or cancelled."""
     return _told(await tell(service, "making", caller.user(user), run_id, caller.viewer))
+
+
+@ROUTER.post("/compositions/{user}/cancel")
+async def cancel(user: UserName, caller: Asking, service: Cluster, key: Key = None) -> Facts:
+    """Stop all that is being made for a user, who keeps the model they have."""
+    asked = request_id(caller, key)
+    return Facts(**await tell(service, "cancel_making", caller.user(user), asked, caller.viewer))
 
 
 async def _made(

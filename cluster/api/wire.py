@@ -97,7 +97,7 @@ class Made(Wire):
     user: str = Field(examples=["alice"])
     method: str = Field(examples=["ties"])
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    state: Literal["queued", "running", "ready", "failed"]
+    state: Literal["queued", "running", "ready", "failed", "cancelled"]
     reason: str | None = Field(default=None, description="Why it waits, or why it failed.")
     attempt: int = Field(examples=[1])
     created: float = Field(description="Seconds since 1970.", examples=[1_900_000_000.5])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -145,6 +145,9 @@ def compose(
     update: Annotated[
         bool, typer.Option("--update", help="The same recipe with the champions of now.")
     ] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Stop what is being made for the user.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -159,10 +162,12 @@ def compose(
     given = {"fit": fit, "shots": shots, "adapt": adapt, "select": select}
     given["classes"] = classes and [name.strip() for name in classes.split(",")]
     how = {name: value for name, value in given.items() if value is not None}
-    if update == bool(terms) or (update and (how or method != "sum")):
-        raise BadRecipe("give the terms of a recipe, or --update the one there is")
+    if update + cancel + bool(terms) != 1 or (not terms and (how or method != "sum")):
+        raise BadRecipe("give the terms of a recipe, or --update the one there is, or --cancel")
     asked = client(home)
-    if update:
+    if cancel:
+        tell(asked.cancel_making(user), as_json, _stopped)
+    elif update:
         tell(asked.update_composition(user), as_json, show.composition)
     elif method == "sum" and not how:
         tell(asked.compose(user, terms or []), as_json, show.composition)
@@ -171,6 +176,11 @@ def compose(
         with saying(f"composing by {method}") as say:
             made = asked.composed(user, run_id, telling(say))
         tell(made, as_json, show.made)
+
+
+def _stopped(found: dict[str, Any]) -> str:
+    count = len(found["cancelled"])
+    return f"{found['user']}: {count or 'nothing'} in the making{' cancelled' if count else ''}"
 
 
 @verb("models")

@@ -202,6 +202,7 @@ def test_somebody_elses_model_is_not_there(people) -> None:
         lambda user: bob.get(f"accuracy?user={user}"),
         lambda user: bob.post(f"compositions/{user}/update"),
         lambda user: bob.post(f"compositions/{user}/evaluation"),
+        lambda user: bob.post(f"compositions/{user}/cancel"),
         lambda user: bob.post("compositions", {"user": user, "terms": ["news"]}),
         lambda user: bob.post("predict", {"user": user, "inputs": [{"text": "x"}]}),
     ]

@@ -195,6 +195,15 @@ def test_a_client_composes_the_same_way(eve: Client, data: Path) -> None:
     ]
 
 
+def test_what_is_being_made_can_be_cancelled(eve: Client) -> None:
+    run_id = eve.composing("eve", ["news", "trec"], "ties")["run_id"]
+    assert eve.cancel_making("eve") == {"user": "eve", "cancelled": [run_id]}
+    assert eve.making("eve", run_id)["state"] == "cancelled"
+    with pytest.raises(RunFailed, match="composing by ties cancelled: somebody cancelled it"):
+        eve.composed("eve", run_id)
+    assert eve.compose("eve", ["news", "trec"], method="ties").merged is not None
+
+
 def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local) -> None:
     with pytest.raises(EmptySplit, match="fewer shots"):
         eve.compose("eve", ["news"], method="atlas", fit=data, shots=21)

@@ -142,6 +142,27 @@ def test_what_failed_says_why_and_is_tried_again_when_asked_again(scene: Scene) 
     assert scene.coordinator.composition("alice").method == "ties"
 
 
+def test_what_is_cancelled_stops_and_is_made_when_asked_again(scene: Scene) -> None:
+    """All that is made for the user, and nothing of anybody else's."""
+    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    asked = [make(scene), make(scene, making=ATLAS, request_id="two")]
+    bobs = make(scene, user="bob", request_id="three")
+    found = scene.coordinator.cancel_making("alice", "stop")
+    assert found == {"user": "alice", "cancelled": [one["run_id"] for one in asked]}
+    assert [work.run_id for work in scene.running()] == [bobs["run_id"]]
+    told = scene.coordinator.making("alice", asked[0]["run_id"])
+    assert (told["state"], told["reason"]) == ("cancelled", "somebody cancelled it")
+    scene.restart()
+    scene.settle()
+    assert scene.coordinator.composition("alice") == before
+    assert scene.coordinator.composition("bob").method == "ties"
+    assert scene.coordinator.cancel_making("alice", "stop") == found  # the same request
+    assert scene.coordinator.cancel_making("alice", "again")["cancelled"] == []
+    make(scene, request_id="four")
+    scene.settle()
+    assert scene.coordinator.composition("alice").method == "ties"
+
+
 def test_a_result_of_other_vectors_is_refused(scene: Scene) -> None:
     asked = make(scene)
     process = scene.process("compose")

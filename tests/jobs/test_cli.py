@@ -312,6 +312,8 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     assert "+0.25 to +1.5  faces@v1" in learned
     assert "accuracies on rows held out" in learned
     assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
+    assert "alice: nothing in the making" in ok(tacl("compose", "alice", "--cancel"))
+    assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
     asked = as_json(tacl("query", "alice", "what is it?", "--json"))
     assert next(iter(asked["answers"][0])) == "fitted"
     (tmp_path / "new.txt").write_text("\n".join(f"a new line {i}" for i in range(20)))
