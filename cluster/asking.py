@@ -37,6 +37,9 @@ class Coordinators:
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self._ask("stated", run_id, statistics, attempt)
 
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        self._ask("progressed", run_id, progress, attempt)
+
     def _ask(self, method: str, *arguments: Any) -> Any:
         until = time.monotonic() + PATIENCE
         while True:

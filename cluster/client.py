@@ -438,7 +438,8 @@ class Client:
 
     def making(self, user: str, run_id: str) -> dict[str, Any]:
         """How it is with it: {run_id, user, method, terms, state: queued | running | ready |
-        failed | cancelled, reason; model and report when ready}. Raises UnknownRun."""
+        failed | cancelled, step, steps, loss, reason; model and report when ready}. Raises
+        UnknownRun."""
         return self._ask("making", user, run_id, self.user)
 
     def cancel_making(self, user: str, request_id: str | None = None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from cluster.ingredients import Ingredients
 from cluster.judging import accuracies, judges, measured_again
 from cluster.learned import coefficients
 from cluster.messages import Composed, ComposeWork, Merged, Report
+from cluster.telling import Tell, silent
 from tacl.compose.arithmetic import composed
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
@@ -28,7 +29,7 @@ MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
 }
 
 
-def compose(work: ComposeWork, home: Home) -> Composed:
+def compose(work: ComposeWork, home: Home, tell: Tell = silent) -> Composed:
     """Raises what the methods of `tacl.compose` raise."""
     started = time.monotonic()
     found, merge = Ingredients(work, home), MERGE.get(work.making.method)
@@ -36,7 +37,7 @@ def compose(work: ComposeWork, home: Home) -> Composed:
     before = composed(found.vectors, written)
     terms, figures, merged = work.terms, {}, None
     if merge is None:
-        terms, figures = coefficients(found)
+        terms, figures = coefficients(found, tell)
         after = found.tau(terms)
     else:
         after = merge(found.vectors, written)

@@ -83,8 +83,8 @@ class Compositions:
 
     def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
         """How it is with a composition of the user: {run_id, user, method, terms, state: queued |
-        running | ready | failed | cancelled, reason, attempt, created, started, ended, model and
-        report once it is ready}. Raises UnknownRun, also for somebody else's."""
+        running | ready | failed | cancelled, step, steps, loss, reason, attempt, created, started,
+        ended, model and report once it is ready}. Raises UnknownRun, also for somebody else's."""
         with self._lock:
             return self._told(user, run_id, viewer)
 

@@ -141,6 +141,12 @@ class Coordinator(Accounts, Compositions):
             told.arrivals.record(step, newcomers, left)
             return told.arrivals.at(step)
 
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        """How far a run is that asks nothing before its steps. Raises RunFailed as `known` does."""
+        with self._lock:
+            if not self._registry.progressed(run_id, attempt, progress):
+                raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
+
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         """What others see of the samples of a run's task, from their next step on: the blob of its
         statistics. Raises RunFailed as `known` does, CorruptBlob."""

@@ -5,11 +5,12 @@ The settings are those of the papers, as in `tacl.compose`; seeds are 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cluster.ingredients import Ingredients
 from cluster.materials import BATCH
 from cluster.messages import RecipeTerm
+from cluster.telling import Tell
 from tacl.compose.adamerging import adamerging
 from tacl.compose.learning import Learned, learn, learning_config, selected
 from tacl.compose.scaled import ScaledEncoder
@@ -19,24 +20,30 @@ from tacl.heads import Head, union
 from tacl.joint import JointHead, joint_data
 from tacl.metrics import absolute, accuracy, best_coefficient
 from tacl.tangents import cached_tangents
+from tacl.train import StepRecord
 
 DIGITS = 6  # of a coefficient that is kept
 ROWS_OF_A_TASK = 16  # in a batch of several tasks
 SEED = 0
 
 Figures = dict[str, float]
+After = Callable[[StepRecord], None]
 Found = tuple[tuple[RecipeTerm, ...], Figures]
 
 
-def coefficients(found: Ingredients) -> Found:
+def coefficients(found: Ingredients, tell: Tell) -> Found:
     """The recipe with the coefficients that the method finds, and figures on the way."""
+
+    def after(record: StepRecord) -> None:
+        tell(record.step + 1, record.steps, record.loss)
+
     method = found.making.method
     if method == "grid":
         return _on_grid(found)
     if method == "adamerging":
-        module, learned = _adamerged(found)
+        module, learned = _adamerged(found, after)
     else:
-        module, learned = _adapted(found) if found.making.adapt else _taught(found)
+        module, learned = (_adapted if found.making.adapt else _taught)(found, after)
     return _by_block(found.work.terms, module, learned), _figures(learned)
 
 
@@ -57,7 +64,7 @@ def _on_grid(found: Ingredients) -> Found:
     return tuple(terms), {"factor": factor}
 
 
-def _taught(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
     from 1, since the sum of linearized vectors works already."""
     heads = [head for head, _ in found.lesson.values()]
@@ -68,7 +75,7 @@ def _taught(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
         module.keep(selected(found.making.select, module, found.backbone, loss, data, SEED))
     if found.head is not None:
         config = learning_config("few-shot", len(data), SEED)
-        return module, learn(module, found.backbone, loss, data, config)
+        return module, learn(module, found.backbone, loss, data, config, on_step=after)
     config = learning_config("addition", len(data), SEED, ROWS_OF_A_TASK * len(heads))
 
     def score(now: ScaledEncoder) -> float:
@@ -78,10 +85,10 @@ def _taught(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
         }
         return absolute(shares)
 
-    return module, learn(module, found.backbone, loss, data, config, score=score)
+    return module, learn(module, found.backbone, loss, data, config, score=score, on_step=after)
 
 
-def _adapted(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS without labels, by unsupervised FixMatch. Blocks are selected by the rows it trusts."""
     head, items, module = _head(found), found.inputs, _scaled(found)
     if found.making.select:
@@ -90,10 +97,10 @@ def _adapted(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
         sure = Labelled([items[row] for row in rows], shares_NC.new_tensor(labels).long())
         module.keep(selected(found.making.select, module, found.backbone, head, sure, SEED))
     config = learning_config("test-time", len(items), SEED)
-    return module, ufm(module, found.backbone, head, items, config)
+    return module, ufm(module, found.backbone, head, items, config, on_step=after)
 
 
-def _adamerged(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
+def _adamerged(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """Of inputs whose task nobody knows, the entropy is that over all classes."""
     if found.making.adapt:
         inputs, heads = [found.inputs], [_head(found)]
@@ -101,7 +108,7 @@ def _adamerged(found: Ingredients) -> tuple[ScaledEncoder, Learned]:
         inputs = [data.items for _, data in found.tasks.values()]
         heads = [head for head, _ in found.tasks.values()]
     ones = [1.0] * len(found.vectors)
-    return adamerging(found.backbone, found.vectors, ones, inputs, heads, seed=SEED)
+    return adamerging(found.backbone, found.vectors, ones, inputs, heads, seed=SEED, on_step=after)
 
 
 def _scaled(found: Ingredients) -> ScaledEncoder:

@@ -23,6 +23,7 @@ from cluster.messages import (
     EvaluateWork,
     MeasureWork,
     Options,
+    Progress,
     RefreshWork,
     Result,
     Trained,
@@ -30,6 +31,7 @@ from cluster.messages import (
     Work,
 )
 from cluster.storage import Storage
+from cluster.telling import Tell, now_and_then
 from cluster.training import Known, train_task
 from tacl.errors import RunFailed, TaclError
 
@@ -69,7 +71,7 @@ class Learner:
             from cluster.refreshing import refresh
 
             _use_threads(work.options)
-            return refresh(work, self._home)
+            return refresh(work, self._home, self._telling(work))
         torch.set_num_threads(1)
         if isinstance(work, MeasureWork):
             from cluster.measuring import measure
@@ -82,8 +84,15 @@ class Learner:
         if isinstance(work, ComposeWork):
             from cluster.composing import compose
 
-            return compose(work, self._home)
+            return compose(work, self._home, self._telling(work))
         raise TypeError(f"no kind of work: {work!r}")
+
+    def _telling(self, work: RefreshWork | ComposeWork) -> Tell:
+        def tell(step: int, steps: int, loss: float) -> None:
+            progress = Progress(step=step, steps=steps, loss=loss)
+            self._known.progressed(work.run_id, progress, work.attempt)
+
+        return now_and_then(tell)
 
     def _train(self, work: TrainWork) -> Trained:
         options = work.submission.options

@@ -9,6 +9,7 @@ from cluster.home import Home
 from cluster.materials import Materials
 from cluster.measuring import Named, measured_pairs
 from cluster.messages import GENERIC, Pair, Refreshed, RefreshWork
+from cluster.telling import Tell, silent
 from tacl import params
 from tacl.config import RefreshConfig
 from tacl.refresh import Refresh
@@ -16,7 +17,7 @@ from tacl.refresh import refresh as refreshed
 from tacl.vectors import TaskVector
 
 
-def refresh(work: RefreshWork, home: Home) -> Refreshed:
+def refresh(work: RefreshWork, home: Home, tell: Tell = silent) -> Refreshed:
     """Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
     started = time.monotonic()
     device = "cuda" if work.options.gpus_per_worker else "cpu"
@@ -28,7 +29,11 @@ def refresh(work: RefreshWork, home: Home) -> Refreshed:
     # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
     tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
     own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
-    found = refreshed(module, materials.backbone, old.to_params(), own, others, config)
+
+    def after(step: int, loss: float) -> None:
+        tell(step + 1, config.steps, loss)
+
+    found = refreshed(module, materials.backbone, old.to_params(), own, others, config, after)
     facts = {
         "accepted": found.accepted,
         "reason": found.reason,

@@ -289,12 +289,12 @@ def terms_of(model: Composition) -> list[str]:
 
 def making(registry: Registry, record: Run, state: State, sight: Sight) -> Facts:
     """How it is with a composition that is being made: {run_id, user, method, terms, state: queued
-    | running | ready | failed | cancelled, reason, created, started, ended, model and report once
-    ready}."""
+    | running | ready | failed | cancelled, step, steps, loss, reason, attempt, created, started,
+    ended, model and report once ready}."""
     work = record.work
     assert isinstance(work, ComposeWork)
     facts = run(record, state, sight)
-    kept = ("run_id", "attempt", "reason", "created", "started", "ended")
+    kept = ("run_id", "step", "steps", "loss", "attempt", "reason", "created", "started", "ended")
     asked = Composition(digest="", user=work.user, terms=work.terms)
     found = registry.result(record.run_id) if record.state == "done" else None
     done = None if found is None else Composed.model_validate(found)

@@ -45,6 +45,10 @@ class Known(Protocol):
         """Others see these statistics from now on; see Coordinator.stated."""
         ...
 
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        """How far a run is that asks nothing before its steps; see Coordinator.progressed."""
+        ...
+
 
 class Ranks:
     """The processes of one run: those of the process group, or this one alone."""
@@ -189,7 +193,7 @@ class Run:
         self.curves["penalty"].append(record.penalty or 0.0)
         self._progress = Progress(
             step=record.step + 1,
-            steps=self.config.steps,
+            steps=record.steps,
             loss=record.loss,
             penalty=record.penalty,
         )

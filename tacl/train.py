@@ -79,6 +79,7 @@ class StepRecord:
     """What one optimizer step saw on this rank; `penalty` is None where there was none."""
 
     step: int
+    steps: int  # of the whole training
     loss: float
     penalty: float | None
     gradient_norm: float
@@ -183,7 +184,8 @@ def train(
         rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
         norm = engine.step(rate)
         seen = penalty_sum if stores or curvature is not None else None
-        if on_step is not None and on_step(StepRecord(step, loss_sum, seen, norm, rate)):
+        record = StepRecord(step, config.steps, loss_sum, seen, norm, rate)
+        if on_step is not None and on_step(record):
             return
 
 

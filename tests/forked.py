@@ -229,3 +229,6 @@ class Known:
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         raise NotImplementedError("no learner of these tests shares statistics")
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        raise NotImplementedError("work takes no time in these tests")

@@ -147,6 +147,7 @@ class Teller:
         self.shards, self.newcomer, self.joining, self.dies_at = shards, newcomer, joining, dies_at
         self.asked: list[tuple[int, Progress | None]] = []
         self.statistics: list[str] = []
+        self.told: list[Progress] = []
 
     def __call__(
         self, run_id: str, step: int, progress: Progress | None, attempt: int
@@ -159,6 +160,9 @@ class Teller:
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self.statistics.append(statistics)
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        self.told.append(progress)
 
     def known(
         self, run_id: str, step: int, progress: Progress | None, attempt: int

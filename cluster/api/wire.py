@@ -99,6 +99,9 @@ class Made(Wire):
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
     state: Literal["queued", "running", "ready", "failed", "cancelled"]
     reason: str | None = Field(default=None, description="Why it waits, or why it failed.")
+    step: int | None = Field(default=None, description="Done, where there are steps.")
+    steps: int | None = None
+    loss: float | None = None
     attempt: int = Field(examples=[1])
     created: float = Field(description="Seconds since 1970.", examples=[1_900_000_000.5])
     started: float | None = None

@@ -114,6 +114,13 @@ class Runs(Database):
                 gone = sa.and_(gone, ARRIVAL.c.left.is_(None))
                 db.execute(ARRIVAL.update().where(gone).values(left=step))
 
+    def progressed(self, run_id: str, attempt: int, progress: Progress) -> bool:
+        """Whether that attempt is the one that runs; if so, how far it is."""
+        this = sa.and_(RUN.c.run_id == run_id, RUN.c.attempt == attempt, RUN.c.state == "running")
+        with self._write("relaxed") as db:
+            values = {"progress": progress.model_dump_json()}
+            return db.execute(RUN.update().where(this).values(values)).rowcount == 1
+
     def run(self, run_id: str) -> Run:
         """RunFailed when there is none."""
         with self._read() as db:

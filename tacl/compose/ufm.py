@@ -55,7 +55,7 @@ def ufm(
         norm = engine.step(rate)
         losses.append(float(loss.detach()))
         if on_step is not None:
-            on_step(StepRecord(step, losses[-1], None, norm, rate))
+            on_step(StepRecord(step, config.steps, losses[-1], None, norm, rate))
     found = module.coefficients().detach().cpu()
     return Learned(found, tuple(module.blocks), None, config.steps - 1, losses)
 

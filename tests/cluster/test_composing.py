@@ -80,8 +80,11 @@ def work_of(
 
 
 def made(trees: Trees, *arguments: object, **making: object) -> tuple[Composed, Composition]:
-    work = work_of(trees, *arguments, **making)  # type: ignore[arg-type]
-    found = compose(work, trees[0])
+    """Whoever learns tells of every step."""
+    work, told = work_of(trees, *arguments, **making), []  # type: ignore[arg-type]
+    found = compose(work, trees[0], lambda step, steps, loss: told.append((step, steps)))
+    count = int(found.report.figures.get("steps", 0))
+    assert told == [(step + 1, count) for step in range(count)]
     return found, model_of(work, found)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.messages import Adapt, BlobRef, ComposeWork, Fit, Making
+from cluster.messages import Adapt, BlobRef, ComposeWork, Fit, Making, Progress
 from cluster.samples import store_rows
 from tacl.errors import (
     BadConfig,
@@ -17,6 +17,7 @@ from tacl.errors import (
     EmptySplit,
     Erased,
     MixedRegimes,
+    RunFailed,
     TaclError,
     TooFewClasses,
     UnknownRun,
@@ -140,6 +141,18 @@ def test_what_failed_says_why_and_is_tried_again_when_asked_again(scene: Scene) 
     assert make(scene, request_id="two")["state"] == "running"
     scene.settle()
     assert scene.coordinator.composition("alice").method == "ties"
+
+
+def test_it_tells_how_far_it_is(scene: Scene) -> None:
+    run_id = str(make(scene, making=ATLAS)["run_id"])
+    scene.coordinator.progressed(run_id, Progress(step=3, steps=9, loss=0.5), 1)
+    found = scene.coordinator.making("alice", run_id)
+    assert (found["step"], found["steps"], found["loss"]) == (3, 9, 0.5)
+    for attempt in (2, 1):  # one that is not there yet, and one that is no more
+        with pytest.raises(RunFailed, match="not the one that runs now"):
+            scene.coordinator.progressed(run_id, Progress(step=4, steps=9, loss=0.4), attempt)
+        scene.coordinator.cancel_making("alice", "stop")
+    assert scene.coordinator.making("alice", run_id)["step"] == 3
 
 
 def test_what_is_cancelled_stops_and_is_made_when_asked_again(scene: Scene) -> None:

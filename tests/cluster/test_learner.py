@@ -9,7 +9,7 @@ import pytest
 import torch
 from ray.exceptions import ActorDiedError
 
-from cluster import refreshing, training
+from cluster import refreshing, telling, training
 from cluster.checkpoints import checkpoints
 from cluster.evaluation import Kept
 from cluster.home import Home
@@ -253,10 +253,13 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refreshing, "RefreshConfig", partial(RefreshConfig, samples=60))
-    second = tiny.shard_of(scene.tasks[1], ordinal=2)
-    found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
+    monkeypatch.setattr(telling, "SECONDS", 0.0)
+    second, teller = tiny.shard_of(scene.tasks[1], ordinal=2), tiny.Teller()
+    found = Learner(str(scene.home.path), teller).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert found.accepted, found.reason
+    assert [told.step for told in teller.told] == [*range(1, teller.told[0].steps + 1)]
+    assert [told.loss for told in teller.told] == found.curves["loss"]
     assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
     assert found.metrics["own_change"] < 0.2
     assert [pair.on for pair in found.pairs] == ["task2", "task1"]
