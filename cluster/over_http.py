@@ -1,7 +1,9 @@
 """A cluster spoken to over HTTP: the methods of the coordinator and predictor, as requests.
 
 `cluster.client.Client` puts this in their place, so that a program is the same for both. What the
-server refuses is raised as the class that it was there.
+server refuses is raised as the class that it was there; what it cannot answer now (it is busy, or a
+process of it was lost) is asked again for a while. Every request is idempotent, by its key or by
+what it asks.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError
 
 SECONDS = 120.0  # an upload is checked row by row before it is answered
+PATIENCE = 30.0  # seconds in which a request is asked again
+PAUSE = 0.5  # seconds, where the server names none
 
 
 class OverHttp:
@@ -43,11 +49,10 @@ class OverHttp:
     ) -> Submitted:
         fields = {"name": name, "private": str(private).lower()}
         fields["options"] = options.model_dump_json(exclude_unset=True)
-        key = {"idempotency-key": request_id} if request_id else {}
+        key = request_id or uuid.uuid4().hex
         with data.open("rb") as stream:
-            found = self._call(
-                "POST", "tasks", data=fields, files={"file": (data.name, stream)}, headers=key
-            )
+            files = {"file": (data.name, stream)}
+            found = self._call("POST", "tasks", data=fields, files=files, key=key)
         return Submitted(**found)
 
     def status(self, viewer: object = None) -> dict[str, Any]:
@@ -177,18 +182,34 @@ class OverHttp:
     def _call(
         self, method: str, path: str, body: Any = None, key: str | None = None, **more: Any
     ) -> Any:
-        headers = self._headers | more.pop("headers", {})
-        if key is not None:
-            headers = headers | {"idempotency-key": key}
+        more["headers"] = self._headers if key is None else self._headers | {"idempotency-key": key}
         if body is not None:
             more["json"] = body
-        try:
-            answer = self._http.request(method, f"/v1/{path}", headers=headers, **more)
-        except httpx2.HTTPError as error:
-            raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+        until = time.monotonic() + PATIENCE
+        answer = self._sent(method, path, more)
+        while (pause := _pause(answer)) is not None and time.monotonic() + pause < until:
+            time.sleep(pause)
+            answer = self._sent(method, path, more)
         if not answer.is_success:
             raise _raised(answer)
         return answer.json()
+
+    def _sent(self, method: str, path: str, more: dict[str, Any]) -> httpx2.Response:
+        for _, stream in more.get("files", {}).values():
+            stream.seek(0)  # it may be sent again
+        try:
+            return self._http.request(method, f"/v1/{path}", **more)
+        except httpx2.HTTPError as error:
+            raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+
+
+def _pause(answer: httpx2.Response) -> float | None:
+    """Seconds after which to ask again; None for what is an answer. An error that is not of TACL is
+    the proxy's: the process behind it was lost."""
+    if answer.status_code in (429, 503):
+        named = answer.headers.get("retry-after", "")
+        return float(named) if named.isdecimal() else PAUSE
+    return PAUSE if answer.status_code >= 500 and _error(answer) is None else None
 
 
 def _composition(found: dict[str, Any]) -> Composition:
@@ -205,12 +226,20 @@ def _made(found: dict[str, Any]) -> dict[str, Any]:
 
 def _raised(answer: httpx2.Response) -> TaclError:
     """As the class that the server raised."""
-    try:
-        body = answer.json()
-        cls = getattr(errors, body["error"], None)
-        message = body["message"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+    found = _error(answer)
+    if found is None:
         return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")
+    name, message = found
+    cls = getattr(errors, name, None)
     if isinstance(cls, type) and issubclass(cls, TaclError):
         return cls(message)
     return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)
+
+
+def _error(answer: httpx2.Response) -> tuple[str, str] | None:
+    """(class, message); None for what is not of TACL."""
+    try:
+        body = answer.json()
+        return body["error"], body["message"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return None

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cluster import over_http
 from cluster.client import Client
 from cluster.over_http import OverHttp
 from tacl.errors import (
@@ -114,6 +117,50 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.export("ann", data.parent / "out")
     with pytest.raises(NotAllowed, match="import reads the files of a home"):
         ann.import_checkpoint("other", data, data)
+
+
+class Losing:
+    """The app behind a proxy that loses it: before it did what was asked, or before it could say
+    so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.faults: list[tuple[int, bool]] = []  # (status, whether it was done)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self.faults:
+            return await self.app(scope, receive, send)
+        status, done = self.faults.pop(0)
+        if done:
+            await self.app(scope, receive, self._unheard)
+        headers = {"retry-after": "0"} if status == 503 else {}
+        await PlainTextResponse("lost", status, headers)(scope, receive, send)
+
+    async def _unheard(self, message: Message) -> None: ...
+
+
+@pytest.mark.parametrize("faults", [[(503, False)], [(500, True)], [(503, False), (500, True)] * 2])
+def test_what_was_not_answered_is_asked_again_and_done_once(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, faults: list[tuple[int, bool]]
+) -> None:
+    monkeypatch.setattr(over_http, "PAUSE", 0.0)
+    app, _ = scene(tmp_path / "home", ann="submitter")
+    losing = Losing(app)
+    with TestClient(losing) as http:
+        ann = client(http, "ann")
+        losing.faults = [*faults]
+        assert ann.submit("news", data).state == "queued"
+        ann.wait(poll=0)
+        losing.faults = [*faults]
+        ann.compose("ann", ["news"])
+        losing.faults = [*faults]
+        assert ann.query("ann", ["what is it?"])["answers"]
+        assert not losing.faults
+        assert [one["version"] for one in ann.vectors("news")] == [1]
+        monkeypatch.setattr(over_http, "PATIENCE", 0.0)
+        losing.faults = [(500, False)]
+        with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
+            ann.status()
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
