@@ -90,28 +90,37 @@ def arrivals(table: Table, path: Path) -> None:
         axes.legend(fontsize=8)
 
 
+PREDICTORS = (
+    (
+        "relative",
+        "rank_relative",
+        "tau_jp of the other vector on the probe, relative to the own one",
+    ),
+    ("flipped", "rank_flipped", "share of the probe whose class it changes"),
+)
+
+
 def scatter(table: Table, path: Path) -> None:
-    """What a pair loses over its relative tau_jp, a colour for each variant."""
-    with drawing(path, table.title, width=6.0, height=4.5) as axes:
-        for variant in table.variants():
-            points = [point for one in table.of(variant) for point in one.more["points"]]
-            across = [max(point["relative"], 1e-3) for point in points]
-            axes.scatter(
-                across,
-                [100 * p["lost"] for p in points],
-                s=14,
-                alpha=0.7,
-                label=_rank(table, variant),
-            )
-        axes.set_xscale("log")
-        axes.axhline(0, color="grey", linewidth=0.8)
-        axes.set_xlabel("tau_jp of the other vector on the probe, relative to the own one")
-        axes.set_ylabel("accuracy lost, points")
-        axes.legend(fontsize=8)
+    """What a pair loses over what the probe says of it, a colour for each variant."""
+    with drawing(path, table.title, width=11.0, height=4.5, across=len(PREDICTORS)) as axes:
+        for place, (key, rank, said) in zip(axes[0], PREDICTORS, strict=True):
+            for variant in table.variants():
+                points = [point for one in table.of(variant) for point in one.more["points"]]
+                place.scatter(
+                    [point[key] for point in points],
+                    [100 * point["lost"] for point in points],
+                    s=14,
+                    alpha=0.7,
+                    label=_rank(table, variant, rank),
+                )
+            place.axhline(0, color="grey", linewidth=0.8)
+            place.set_xlabel(said)
+            place.set_ylabel("accuracy lost, points")
+            place.legend(fontsize=8)
 
 
-def _rank(table: Table, variant: str) -> str:
-    found = spread([one.numbers["rank_relative"] for one in table.of(variant)])
+def _rank(table: Table, variant: str, key: str) -> str:
+    found = spread([one.numbers[key] for one in table.of(variant)])
     return f"{variant}: rank correlation {found.mean:.2f}" if found else variant
 
 
@@ -119,7 +128,7 @@ def maps(table: Table, path: Path) -> None:
     """xi over both coefficients: a row for each variant, a column for each pair."""
     first = [(variant, table.of(variant)[0]) for variant in table.variants()]
     pairs = list(first[0][1].more["maps"])
-    size = {"width": 2.6 * len(pairs) + 1, "height": 2.4 * len(first) + 0.6}
+    size = {"width": 2.7 * len(pairs) + 1, "height": 2.5 * len(first) + 0.6}
     with drawing(path, table.title, **size, across=len(pairs), down=len(first)) as axes:
         axes = axes if len(pairs) > 1 or len(first) > 1 else [[axes]]
         for row, (variant, one) in zip(axes, first, strict=True):
@@ -132,7 +141,10 @@ def maps(table: Table, path: Path) -> None:
                     vmax=1,
                     cmap="viridis",
                 )
-                place.set_title(f"{variant}: {pair}", fontsize=7)
+                rows, columns = pair.split(", ")
+                place.set_title(variant, fontsize=8)
+                place.set_xlabel(f"coefficient of {columns}", fontsize=7)
+                place.set_ylabel(f"coefficient of {rows}", fontsize=7)
                 place.tick_params(labelsize=7)
                 place.figure.colorbar(image, ax=place, shrink=0.7)
 
