@@ -75,7 +75,10 @@ def status(registry: Registry, state: State, damaged: Mapping[str, str], sight: 
 
 
 def _is_past(record: Run, champions: Mapping[str, VectorRef]) -> bool:
-    """A refresh that failed, of a vector that is no champion any more."""
+    """A refresh that failed, of a vector that is no champion any more; a composition that somebody
+    cancelled."""
+    if isinstance(record.work, ComposeWork):
+        return record.state == "cancelled"
     if record.state not in STOPPED or not isinstance(record.work, RefreshWork):
         return False
     return champions[record.work.vector.task].version != record.work.vector.version

@@ -74,6 +74,8 @@ def story(scene: Scene) -> None:
     scene.settle()
     call.update_composition("alice", "update")
     call.evaluate("alice")
+    call.make("dave", ["+digits@v1"], Making(method="iso"), "iso")
+    call.cancel_making("dave", "stop")
     call.make("carol", ["+digits@v1", "-signs@v1"], Making(method="ties"), "make")
     scene.settle()
     call.tick()
