@@ -15,7 +15,7 @@ from cluster.ingredients import Ingredients
 from cluster.judging import accuracies, judges, measured_again
 from cluster.learned import coefficients
 from cluster.messages import Composed, ComposeWork, Merged, Report
-from cluster.telling import Tell, silent
+from cluster.telling import Tell
 from tacl.compose.arithmetic import composed
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
@@ -29,7 +29,7 @@ MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
 }
 
 
-def compose(work: ComposeWork, home: Home, tell: Tell = silent) -> Composed:
+def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
     """Raises what the methods of `tacl.compose` raise."""
     started = time.monotonic()
     found, merge = Ingredients(work, home), MERGE.get(work.making.method)

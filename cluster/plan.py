@@ -193,7 +193,7 @@ def _concerns(run: Run, task: str) -> bool:
 
 def measured_on(state: State, task: str) -> set[str]:
     """The tasks whose probes a vector of `task` is measured on."""
-    return {task, *(on for on in state.tasks if shares(state, on))}
+    return {on for on in state.tasks if is_measured(state, task, on)}
 
 
 def is_measured(state: State, task: str, on: str) -> bool:

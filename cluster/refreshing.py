@@ -9,7 +9,7 @@ from cluster.home import Home
 from cluster.materials import Materials
 from cluster.measuring import Named, measured_pairs
 from cluster.messages import GENERIC, Pair, Refreshed, RefreshWork
-from cluster.telling import Tell, silent
+from cluster.telling import Tell
 from tacl import params
 from tacl.config import RefreshConfig
 from tacl.refresh import Refresh
@@ -17,7 +17,7 @@ from tacl.refresh import refresh as refreshed
 from tacl.vectors import TaskVector
 
 
-def refresh(work: RefreshWork, home: Home, tell: Tell = silent) -> Refreshed:
+def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     """Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
     started = time.monotonic()
     device = "cuda" if work.options.gpus_per_worker else "cpu"

@@ -39,7 +39,12 @@ TASK_STATES = {
     "failed": "failed",
     "cancelled": "cancelled",
 }
-MAKING_STATES = {state: state for state in (*OWED, "cancelled")} | {"done": "ready"}
+MAKING_STATES = {
+    "queued": "queued",
+    "running": "running",
+    "done": "ready",
+    "cancelled": "cancelled",
+}
 LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
 UNSEEN = "it concerns a private task"
 

@@ -12,9 +12,6 @@ Tell = Callable[[int, int, float], None]  # (steps done, of how many, loss)
 SECONDS = 1.0
 
 
-def silent(step: int, steps: int, loss: float) -> None: ...
-
-
 def now_and_then(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
     """Whoever is told hears of a step at most once a second."""
     last = clock()
