@@ -18,11 +18,8 @@ __all__ = [
     "evaluation_batches",
     "lengths",
     "sample_rows",
-    "share_a_pass",
     "split_rows",
 ]
-
-WASTE_ALLOWED = 1.25  # a pass of its own costs about this much in launches and lost overlap
 
 
 @dataclass(frozen=True)
@@ -50,16 +47,3 @@ def evaluation_batches(items: Sequence[Item], batch: int) -> list[list[int]]:
     sizes = lengths(items)
     order = sorted(range(len(items)), key=lambda row: (sizes[row], row))
     return [order[i : i + batch] for i in range(0, len(order), batch)]
-
-
-def share_a_pass(lengths_a: Sequence[int], lengths_b: Sequence[int]) -> bool:
-    """Whether two groups go through the encoder in one padded batch or in one each.
-
-    The cost of a batch is rows x longest row. Images, all of length 1, always share.
-    """
-
-    def cost(sizes: Sequence[int]) -> int:
-        return len(sizes) * max(sizes, default=0)
-
-    together = cost([*lengths_a, *lengths_b])
-    return together <= WASTE_ALLOWED * (cost(lengths_a) + cost(lengths_b))

@@ -32,7 +32,7 @@ from tacl.optimizer import Adam
 from tacl.params import Params
 from tacl.splits import batch_rows
 from tacl.tangents import cached_tangents
-from tacl.train import Store, dual_pass
+from tacl.train import Store
 
 
 class Change(NamedTuple):
@@ -185,12 +185,9 @@ class _Fit:
         other_batch = [
             mixed[i] for i in batch_rows(len(mixed), config.other_batch, config.seed, step)
         ]
-        (_, delta_own), delta_other = dual_pass(
-            self.module,
-            self.backbone,
-            [own.items[r] for r in own_batch],
-            [others[t].items[r] for t, r in other_batch],
-        )
+        items = [own.items[r] for r in own_batch] + [others[t].items[r] for t, r in other_batch]
+        _, delta = self.module(self.backbone.collate(items))
+        delta_own, delta_other = delta.tensor_split([len(own_batch)])
         old = torch.stack([others[t].tangents_ND[r] for t, r in other_batch]).to(delta_other.device)
         kept = delta_own.square().sum(-1).mean()
         removed = (old + delta_other).square().sum(-1).mean()

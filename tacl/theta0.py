@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacl.dual import DualTensor, primal, tangent
+from tacl.padding import Batch, passes
 from tacl.params import Params
 from tacl.vectors import Regime
-
-Batch = Tensor | dict[str, Tensor]
 
 
 def trainable_blocks(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:
@@ -95,22 +94,33 @@ class FrozenEncoder(nn.Module):
             name: DualTensor(self.theta0(name), value.to(self.theta0(name).dtype))
             for name, value in tau.items()
         }
-        features = self._run(weights, batch)
-        direction = tangent(features)
-        features_BD = primal(features)
-        tangent_BD = torch.zeros_like(features_BD) if direction is None else direction
-        return features_BD.to(self.precision), tangent_BD.to(self.precision)
+        return self._run(weights, batch)
 
     def ordinary_at(self, theta: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """f(x; theta), [B, D]; theta names every block."""
-        return self._run(dict(theta), batch).to(self.precision)
+        return self._run(theta, batch)[0]
 
-    def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """Raises ValueError when the encoder was put into train mode meanwhile."""
+    def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features, tangent), [B, D], in as many passes as leave little padding.
+
+        Raises ValueError when the encoder was put into train mode meanwhile.
+        """
         require_eval(self._encoder[0])
-        constants = {name: self.theta0(name) for name in self._frozen}
-        inputs = (_cast(batch, self.theta0(self.blocks[0]).dtype),)
-        return functional_call(self._encoder[0], {**constants, **weights}, inputs, strict=True)
+        everything = {name: self.theta0(name) for name in self._frozen} | dict(weights)
+        rows: list[int] = []
+        features, tangents = [], []
+        for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
+            found = functional_call(self._encoder[0], everything, (part,), strict=True)
+            features_BD, direction = primal(found), tangent(found)
+            rows += some
+            features.append(features_BD)
+            tangents.append(torch.zeros_like(features_BD) if direction is None else direction)
+        return self._in_order(rows, features), self._in_order(rows, tangents)
+
+    def _in_order(self, rows: list[int], parts: list[Tensor]) -> Tensor:
+        if len(parts) == 1:
+            return parts[0].to(self.precision)
+        return torch.cat(parts)[torch.tensor(rows).argsort()].to(self.precision)
 
 
 class MovedEncoder(FrozenEncoder):

@@ -21,7 +21,7 @@ from torch.nn.utils import clip_grad_norm_
 from tacl.backbone import Backbone, Batch, Item
 from tacl.config import TrainConfig, schedule
 from tacl.curvature import Statistics, merged
-from tacl.data import Labelled, batch_rows, lengths, share_a_pass
+from tacl.data import Labelled, batch_rows
 from tacl.errors import BadConfig
 from tacl.heads import RowLoss
 from tacl.optimizer import adamw
@@ -233,11 +233,12 @@ def losses(
     """This share of the step's task loss and of its penalty; over all shares they sum to means."""
     rows = batch_rows(len(data), config.batch, config.seed, step)
     my_rows, my_others = share.of(rows), share.of(other_rows(stores, config, step))
-    (features_BD, tangent_BD), other_tangent_PD = dual_pass(
-        engine,
-        backbone,
-        [data.items[row] for row in my_rows],
-        [store.items[row] for store, row, _ in my_others],
+    own = [data.items[row] for row in my_rows]
+    others = [store.items[row] for store, row, _ in my_others]
+    features, tangent = engine(backbone.collate([*own, *others]))  # ONE forward for both
+    features_BD, tangent_BD, other_tangent_PD = (
+        features[: len(own)],
+        *tangent.tensor_split([len(own)]),
     )
     labels_B = data.labels[list(my_rows)].to(engine.device)
     task = head.losses(features_BD + tangent_BD, labels_B).sum() / len(rows)
@@ -263,20 +264,3 @@ def other_rows(
         rows = batch_rows(len(store.items), config.penalty_batch, config.seed, step)
         weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
     return weighted
-
-
-def dual_pass(
-    engine: Callable[[Batch], tuple[Tensor, Tensor]],
-    backbone: Backbone,
-    own: Sequence[Item],
-    others: Sequence[Item],
-) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """(features, tangent) of the own rows and the tangent of the others.
-
-    ONE pass over both batches, unless padding them to one length would cost more than a second.
-    """
-    if not others or share_a_pass(lengths(own), lengths(others)):
-        features, tangent = engine(backbone.collate([*own, *others]))
-        n = len(own)
-        return (features[:n], tangent[:n]), tangent[n:]
-    return engine(backbone.collate(own)), engine(backbone.collate(others))[1]

@@ -17,11 +17,11 @@ from jobs.reproduce.bench import Bench
 from jobs.reproduce.cells import Made
 from jobs.reproduce.cost import Cost, together
 from jobs.reproduce.directions import Direction, Kept, Sum, Vector, features
-from jobs.reproduce.methods import ALL_LABELS, INPUTS, LABELS, NOTHING, after_refresh, ordinary
+from jobs.reproduce.methods import ALL_LABELS, INPUTS, LABELS, NOTHING, ordinary
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers
-from jobs.reproduce.training import joint, trained
+from jobs.reproduce.training import joint, refreshed, trained
 from tacl import metrics
 from tacl.compose.elementwise import magmax
 from tacl.compose.spectral import opcm
@@ -75,13 +75,18 @@ def tau_jp_sum(bench: Bench, order: list[str]) -> list[Arrival]:
 
 
 def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[Arrival]:
-    """At every arrival all vectors so far are refreshed against each other, from where they are."""
-    arrivals, now = [], {}
+    """At every arrival those before it are refreshed, from where they are, against all so far.
+
+    The new vector was trained against all of them: it needs none.
+    """
+    arrivals: list[Arrival] = []
+    now: dict[str, Vector] = {}
     for vector in _against_earlier(bench, order):
         before = sum(v.later.cpu_seconds for v in now.values())
-        now[vector.task] = vector
-        now = after_refresh(bench, now) if len(now) > 1 else now
+        so_far = [*now, vector.task]
+        now = {t: refreshed(bench, v, [s for s in so_far if s != t]) for t, v in now.items()}
         spent = sum(v.later.cpu_seconds for v in now.values()) - before
+        now[vector.task] = vector
         model = Sum([(1.0, v) for v in now.values()])
         arrivals.append(Arrival(model, vector.cost, Cost(cpu_seconds=spent)))
     return arrivals

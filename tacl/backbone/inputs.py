@@ -18,9 +18,9 @@ from PIL import Image
 from torch import Tensor
 
 from tacl.errors import BadSample, ModalityMismatch
+from tacl.padding import Batch
 
 Item = Tensor
-Batch = Tensor | dict[str, Tensor]
 
 MAX_ASPECT = 50  # a longer strip would be enlarged to more memory than any picture is worth
 

@@ -1,4 +1,4 @@
-"""Evaluation batches and the rule about sharing a padded pass."""
+"""Evaluation batches, and labels with their items."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacl.data import Labelled, evaluation_batches, lengths, share_a_pass
+from tacl.data import Labelled, evaluation_batches, lengths
 from tacl.errors import LabelOutOfRange
 
 token_counts = st.lists(st.integers(1, 128), min_size=1, max_size=30)
@@ -28,22 +28,8 @@ def test_evaluation_batches_hold_every_row_once_sorted_by_length(
     assert all(len(b) == batch for b in batches[:-1])
 
 
-@given(token_counts, token_counts)
-def test_sharing_costs_at_most_a_quarter_more(a: list[int], b: list[int]) -> None:
-    together = (len(a) + len(b)) * max(a + b)
-    apart = len(a) * max(a) + len(b) * max(b)
-    assert share_a_pass(a, b) == (together <= 1.25 * apart)
-
-
-def test_short_texts_do_not_pay_for_long_ones() -> None:
-    assert not share_a_pass([8] * 32, [128] * 4)
-    assert share_a_pass([100] * 32, [128] * 4)
-
-
-def test_images_always_share() -> None:
-    images = [torch.zeros(3, 8, 8, dtype=torch.uint8)] * 5
-    assert lengths(images) == [1] * 5
-    assert share_a_pass(lengths(images), lengths(images[:1]))
+def test_images_have_no_length() -> None:
+    assert lengths([torch.zeros(3, 8, 8, dtype=torch.uint8)] * 5) == [1] * 5
 
 
 def test_labels_belong_to_items() -> None:

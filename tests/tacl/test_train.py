@@ -14,19 +14,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, jvp
 from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils import clip_grad_norm_
 
-import tacl.train
-from tacl.backbone import Backbone, BaseSpec, Batch, Item
+from tacl.backbone import Item
 from tacl.config import TrainConfig
 from tacl.data import batch_rows
 from tacl.errors import BadConfig, EmptySplit
 from tacl.linearize import LinearizedEncoder
 from tacl.params import Params, digest
-from tacl.train import PlainEngine, Share, StepRecord, Store, dual_pass, losses
+from tacl.train import PlainEngine, Share, StepRecord, Store, losses
 from tests import toy
 
 CONFIG = toy.CONFIG
@@ -270,87 +269,6 @@ def test_no_rows_are_refused() -> None:
     scene.stores[0] = replace(scene.stores[0], items=[])
     with pytest.raises(EmptySplit):
         scene.run(scene.engine(CONFIG), CONFIG)
-
-
-# -- one pass or two
-
-
-class Words(nn.Module):
-    """The masked mean of embedded tokens, then one layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table, self.layer = nn.Embedding(20, 6), nn.Linear(6, 5)
-
-    def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        mask = batch["attention_mask"].unsqueeze(-1)
-        embedded = torch.tanh(self.table(batch["input_ids"])) * mask
-        return self.layer(embedded.sum(1) / mask.sum(1))
-
-
-class Padded(toy.Numbers):
-    """Items are token numbers; 0 is padding."""
-
-    def collate(self, items: Sequence[Item], device: torch.device) -> Batch:
-        masks = [torch.ones_like(item) for item in items]
-        pad = nn.utils.rnn.pad_sequence
-        return {"input_ids": pad(list(items), True), "attention_mask": pad(masks, True)}
-
-
-class Counted:
-    """A dual forward that remembers the shape of every batch."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        encoder = Words().double()
-        self.backbone = Backbone(BaseSpec("hf", "words"), encoder, Padded(), ("layer.*",), 20.0)
-        self.module = LinearizedEncoder(encoder, self.backbone.trainable)
-        self.module.load_tau(
-            {n: torch.ones_like(self.module.theta0(n)) for n in self.module.blocks}
-        )
-        self.shapes: list[tuple[int, ...]] = []
-
-    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert isinstance(batch, dict)
-        self.shapes.append(tuple(batch["input_ids"].shape))
-        return self.module(batch)
-
-    def alone(self, item: Item) -> tuple[Tensor, Tensor]:
-        features, tangent = self.module(self.backbone.collate([item]))
-        return features[0], tangent[0]
-
-
-def words(*counts: int) -> list[Item]:
-    return [torch.arange(1, count + 1) for count in counts]
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "shapes"),
-    [
-        ((5, 4, 5), (5, 3), [(5, 5)]),
-        ((2, 3, 2), (18, 9), [(3, 3), (2, 18)]),
-        ((5, 4), (), [(2, 5)]),
-    ],
-)
-def test_one_padded_pass_equals_two(
-    own: tuple[int, ...], others: tuple[int, ...], shapes: list[tuple[int, int]]
-) -> None:
-    engine = Counted()
-    own_pair, other = dual_pass(engine, engine.backbone, words(*own), words(*others))
-    assert engine.shapes == shapes
-    alone = [torch.stack(found) for found in zip(*map(engine.alone, words(*own)), strict=True)]
-    torch.testing.assert_close(own_pair, tuple(alone))
-    assert len(other) == len(others)
-    for row, item in enumerate(words(*others)):
-        torch.testing.assert_close(other[row], engine.alone(item)[1])
-
-
-def test_training_does_not_depend_on_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def trained_with(shared: bool) -> Params:
-        monkeypatch.setattr(tacl.train, "share_a_pass", lambda own, others: shared)
-        return toy.scene().trained()
-
-    close(trained_with(True), trained_with(False))
 
 
 # -- what it is for
