@@ -29,12 +29,11 @@ from tacl.compose.ufm import ufm
 from tacl.data import Labelled
 from tacl.errors import BadConfig
 from tacl.metrics import absolute, accuracy
-from tacl.vectors import TaskVector
 
 SHOTS = (1, 2, 4, 8, 16)
 SHARES = (1, 10, 100)  # % of the training rows
 PARTS = (1, 4, 16)
-MOST_STEPS = 400
+MOST_STEPS = 200
 TRAIN: dict[str, Train] = {"ordinary": ordinary, "linear": linear, "taujp": tau_jp}
 TOPS = {"tip": TipAdapter, "lp": LpPlusPlus}
 FEW_SHOT = (
@@ -44,7 +43,7 @@ FEW_SHOT = (
 )
 TEST_TIME = (
     "aTLAS without labels (UFM) on the validation inputs of a new task; *transductive*: on its "
-    "test inputs. Test accuracy, mean over the target tasks."
+    f"test inputs. At most {MOST_STEPS} steps. Test accuracy, mean over the target tasks."
 )
 PEFT = (
     "aTLAS with K coefficients for each (vector, block), over entries dealt at random, on a share "
@@ -112,7 +111,7 @@ def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> K
 
     def make() -> Made:
         data = some_of_each(bench.rows(target).train, count, bench.seed)
-        module = ScaledEncoder(bench.backbone, _kept(bench, vectors))
+        module = _scaled(bench, vectors)
         config = learning_config("few-shot", len(data), bench.seed)
         learned = learn(module, bench.backbone, bench.head(target), data, config)
         return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
@@ -145,8 +144,9 @@ def adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> 
 
     def make() -> Made:
         items = bench.rows(target).items(part)
-        module = ScaledEncoder(bench.backbone, _kept(bench, vectors))
-        config = learning_config("test-time", len(items), bench.seed)
+        module = _scaled(bench, vectors)
+        steps = min(learning_config("test-time", len(items), bench.seed).steps, MOST_STEPS)
+        config = learning_config("test-time", len(items), bench.seed, steps=steps)
         learned = ufm(module, bench.backbone, bench.head(target), items, config)
         return {"rows": len(items), "loss": learned.losses}, module.tau_dict()
 
@@ -173,7 +173,7 @@ def on_a_share(
         whole, seed = bench.rows(target).train, bench.seed
         count = max(2, len(whole) * share // 100)
         data = _some(whole, random.Random(f"share {seed}").sample(range(len(whole)), count))
-        module = ScaledEncoder(bench.backbone, _kept(bench, vectors), parts=parts, seed=seed)
+        module = _scaled(bench, vectors, parts=parts, seed=seed)
         steps = min(learning_config("peft", count, seed).steps, MOST_STEPS)
         config = learning_config("peft", count, seed, steps=steps)
         learned = learn(module, bench.backbone, bench.head(target), data, config)
@@ -204,8 +204,11 @@ def _cell(
     return Kept(bench.cells.get("coefficients", decides, make, what), vectors[0].regime)
 
 
-def _kept(bench: Bench, vectors: Sequence[Vector]) -> list[TaskVector]:
-    return [vector.task_vector(bench.backbone.digest) for vector in vectors]
+def _scaled(bench: Bench, vectors: Sequence[Vector], **how: Any) -> ScaledEncoder:
+    """In the suite's precision where the vectors are linearized."""
+    half = bench.suite.precision == "bfloat16" and vectors[0].regime == "linearized"
+    kept = [vector.task_vector(bench.backbone.digest) for vector in vectors]
+    return ScaledEncoder(bench.backbone, kept, dtype=torch.bfloat16 if half else None, **how)
 
 
 def _entry(bench: Bench, variant: str, train: Train | None, saw: str, learned: Learn) -> Entry:

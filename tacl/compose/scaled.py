@@ -31,6 +31,7 @@ class ScaledEncoder(FrozenEncoder):
             coefficient to learn how to deviate from a sum that works already (tauJp vectors).
         whole: one coefficient for each vector instead of one for each (vector, block).
         parts: K coefficients for each (vector, block), over entries dealt at random by `seed`.
+        dtype: arithmetic of the pass, of linearized vectors only; blocks are composed in float32.
 
     Raises MixedRegimes, BaseMismatch, BadRecipe, BadConfig.
     """
@@ -44,8 +45,11 @@ class ScaledEncoder(FrozenEncoder):
         whole: bool = False,
         parts: int = 1,
         seed: int = 0,
+        dtype: torch.dtype | None = None,
     ) -> None:
         require_one_model(vectors)
+        if dtype is not None and vectors[0].regime == "ordinary":
+            raise BadConfig(f"what an ordinary vector adds is below the digits of {dtype}")
         if vectors[0].base != backbone.digest:
             raise BaseMismatch(
                 f"{vectors[0].task} belongs to the base {vectors[0].base[:12]}, and this encoder "
@@ -53,7 +57,7 @@ class ScaledEncoder(FrozenEncoder):
             )
         if not 1 <= parts <= 256:
             raise BadConfig(f"{parts} parts of a block; there may be 1 to 256")
-        super().__init__(backbone.encoder, sorted({n for v in vectors for n in v.blocks}))
+        super().__init__(backbone.encoder, sorted({n for v in vectors for n in v.blocks}), dtype)
         self.regime = vectors[0].regime
         self.vectors = tuple(vectors)
         start = [0.0] * len(vectors) if start is None else start
@@ -114,8 +118,10 @@ class ScaledEncoder(FrozenEncoder):
 
     def _blocks(self) -> Params:
         """tau of the linearized model, theta of the ordinary one: the one composed copy."""
-        linearized = self.regime == "linearized"
-        return self._composed(torch.zeros_like if linearized else lambda theta0: theta0)
+        return self._composed(self._zero if self.regime == "linearized" else lambda theta0: theta0)
+
+    def _zero(self, theta0: Tensor) -> Tensor:
+        return torch.zeros_like(theta0, dtype=self.precision)
 
     def _composed(
         self, origin: Callable[[Tensor], Tensor], only: Sequence[int] | None = None
@@ -137,9 +143,9 @@ class ScaledEncoder(FrozenEncoder):
     @torch.no_grad()
     def tau_dict(self) -> Params:
         """sum_t Lambda_t tau_t: evaluate it like any other tau."""
-        return self._composed(torch.zeros_like)
+        return self._composed(self._zero)
 
     @torch.no_grad()
     def scaled_vector(self, t: int) -> Params:
         """Lambda_t tau_t alone, for instance to measure its tau_jp again."""
-        return self._composed(torch.zeros_like, [t])
+        return self._composed(self._zero, [t])

@@ -23,6 +23,8 @@ from tacl.params import Params
 from tacl.vectors import Regime, TaskVector
 from tests import toy
 
+HALF = torch.bfloat16
+
 
 def blocks(seed: int, shape: Sequence[int] = (4, 5)) -> list[Block | None]:
     """One of each kind, and one that is missing."""
@@ -179,6 +181,21 @@ def test_the_model_and_its_gradient(
     assert module.deviation.grad is not None
     assert deviation.grad is not None
     torch.testing.assert_close(module.deviation.grad, deviation.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_in_bfloat16_only_the_pass_is() -> None:
+    base = toy.backbone(torch.float32)
+    vectors = toy_vectors(base, "linearized")
+    plain, half = (ScaledEncoder(base, vectors, [0.5, 0.0, -1.0], dtype=d) for d in (None, HALF))
+    batch = torch.stack(toy.inputs(5, 2, torch.float32))
+    (f, x), (f_half, x_half) = plain(batch), half(batch)
+    assert f_half.dtype == x_half.dtype == torch.float32
+    assert not torch.equal(x, x_half)
+    torch.testing.assert_close(f + x, f_half + x_half, rtol=3e-2, atol=3e-2)
+    for name, value in plain.tau_dict().items():
+        assert torch.equal(value, half.tau_dict()[name])
+    with pytest.raises(BadConfig, match="below the digits of torch.bfloat16"):
+        ScaledEncoder(base, toy_vectors(base, "ordinary"), dtype=HALF)
 
 
 def test_at_its_start_it_is_the_sum_of_the_recipe() -> None:
