@@ -24,9 +24,10 @@ VARIANTS = ("linear", "taujp", "linear+refresh", "taujp+refresh")
 INTERFERENCE = (
     "How well the probe's tau_jp predicts what is lost. For every ordered pair of vectors: "
     "acc_t(tau_t) - acc_t(tau_t + tau_s) on at most 300 test rows of task t, against the mean of "
-    "|J(x) tau_s| over the 64 probe rows of t, raw and relative to |J(x) tau_t|, and against "
-    "*flipped*: the share of the probe rows whose prediction tau_s changes. *Rank correlation*: "
-    "Spearman's, over all pairs."
+    "|J(x) tau_s| over the 64 probe rows of t, raw and relative to |J(x) tau_t|; against *logits*: "
+    "the size of the change of t's logits there by tau_s, each row's mean taken off, relative to "
+    "that by tau_t; and against *flipped*: the share of the probe rows whose prediction tau_s "
+    "changes. *Rank correlation*: Spearman's, over all pairs."
 )
 DISENTANGLEMENT = (
     "Disentanglement error xi (arXiv 2305.12827) of three pairs of tasks, on at most 300 test rows "
@@ -36,6 +37,7 @@ DISENTANGLEMENT = (
 COLUMNS = (
     Column("rank_raw", "rank correlation, raw", percent=False),
     Column("rank_relative", "rank correlation, relative", percent=False),
+    Column("rank_logits", "rank correlation, logits", percent=False),
     Column("rank_flipped", "rank correlation, flipped", percent=False),
     Column("mean", "mean interference"),
     Column("worst", "worst interference"),
@@ -53,6 +55,7 @@ def interference(bench: Bench, variant: str) -> Entry:
         (s, t): tau_jp(tangent(bench, vectors[s], t, "probe")) for s in vectors for t in vectors
     }
     matrix = Matrix(pairs)
+    own_change = {t: _logit_change(bench, t, vectors[t]) for t in vectors}
     points = []
     for s, t in permutations(vectors, 2):
         relative = matrix.relative(s, t)
@@ -65,6 +68,7 @@ def interference(bench: Bench, variant: str) -> Entry:
                 "task": t,
                 "tau_jp": pairs[s, t].mean,
                 "relative": relative.value if relative else 0.0,
+                "logits": _logit_change(bench, t, vectors[s]) / own_change[t],
                 "flipped": _flipped(bench, t, vectors[t], vectors[s]),
                 "lost": lost,
             }
@@ -73,11 +77,13 @@ def interference(bench: Bench, variant: str) -> Entry:
 
 
 def _correlated(points: list[dict[str, Any]]) -> Numbers:
-    keys = ("lost", "tau_jp", "relative", "flipped")
-    lost, raw, relative, flipped = (torch.tensor([p[key] for p in points]) for key in keys)
+    keys = ("lost", "tau_jp", "relative", "logits", "flipped")
+    found = (torch.tensor([p[key] for p in points]) for key in keys)
+    lost, raw, relative, logits, flipped = found
     return {
         "rank_raw": metrics.rank_correlation(raw, lost),
         "rank_relative": metrics.rank_correlation(relative, lost),
+        "rank_logits": metrics.rank_correlation(logits, lost),
         "rank_flipped": metrics.rank_correlation(flipped, lost),
         "mean": lost.mean().item(),
         "worst": lost.max().item(),
@@ -88,6 +94,17 @@ def _correlated(points: list[dict[str, Any]]) -> Numbers:
 def _accuracy(bench: Bench, task: str, *vectors: Vector) -> float:
     logits_NC = _logits(bench, task, PART, *vectors)
     return metrics.accuracy(logits_NC, bench.rows(task).labels_N(PART))
+
+
+def _logit_change(bench: Bench, task: str, vector: Vector) -> float:
+    """Mean size of what a vector does to the logits of a task's probe, less their mean. No label.
+
+    What it adds to all classes alike, or beside what the head looks at, changes no prediction.
+    """
+    head, tangent_ND = bench.head(task), tangent(bench, vector, task, "probe")
+    features_ND = bench.features(task, "probe")
+    change_NC = head.logits(features_ND + tangent_ND) - head.logits(features_ND)
+    return (change_NC - change_NC.mean(1, keepdim=True)).norm(dim=1).mean().item()
 
 
 def _flipped(bench: Bench, task: str, own: Vector, other: Vector) -> float:

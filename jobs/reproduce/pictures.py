@@ -96,13 +96,14 @@ PREDICTORS = (
         "rank_relative",
         "tau_jp of the other vector on the probe, relative to the own one",
     ),
+    ("logits", "rank_logits", "change of the probe's logits, relative to the own one"),
     ("flipped", "rank_flipped", "share of the probe whose class it changes"),
 )
 
 
 def scatter(table: Table, path: Path) -> None:
     """What a pair loses over what the probe says of it, a colour for each variant."""
-    with drawing(path, table.title, width=11.0, height=4.5, across=len(PREDICTORS)) as axes:
+    with drawing(path, table.title, width=16.0, height=4.5, across=len(PREDICTORS)) as axes:
         for place, (key, rank, said) in zip(axes[0], PREDICTORS, strict=True):
             for variant in table.variants():
                 points = [point for one in table.of(variant) for point in one.more["points"]]

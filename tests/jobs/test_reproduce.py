@@ -230,6 +230,13 @@ def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
     flips = [one != other for one, other in zip(*classes, strict=True)]
     assert any(flips)
     assert point["flipped"] == pytest.approx(sum(flips) / len(flips))
+    plain = bench.features("one", "probe")
+    moves = []
+    for move in (probe, tangent(bench, own, "one", "probe")):
+        rows = (head.logits(plain + move) - head.logits(plain)).tolist()
+        centred = [[x - sum(row) / len(row) for x in row] for row in rows]
+        moves.append(sum(sum(x * x for x in row) ** 0.5 for row in centred) / len(rows))
+    assert point["logits"] == pytest.approx(moves[0] / moves[1], rel=1e-4)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
