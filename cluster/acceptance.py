@@ -151,7 +151,7 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
 def values_of(result: Result) -> dict[Cell, float]:
     """What it says of the tau_jp matrix."""
     pairs = getattr(result, "pairs", ())
-    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest): p.tau_jp for p in pairs}
+    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): p.tau_jp for p in pairs}
 
 
 def blobs_of(result: Result) -> list[str]:

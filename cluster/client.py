@@ -382,7 +382,8 @@ class Client:
         return self.move_alias(name, alias, moves[-1]["came_from"], moves[-1]["version"])
 
     def interference(self) -> dict[str, Any]:
-        """The tau_jp matrix of the current vectors, and what it warns of (`tacl.interference`)."""
+        """What the current vectors do to each other's tasks, and what that warns of (see
+        `tacl.interference`)."""
         return self._ask("interference", self.user)
 
     def users(self) -> list[dict[str, Any]]:

@@ -178,10 +178,10 @@ class Execution:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
             reference = self._registry.publish(run_id, result)
             task, seen = reference.task, self._registry.seen(reference)
-            row = {(pair.on, pair.shard_digest): pair.tau_jp for pair in result.pairs}
+            row = {(pair.on, pair.shard_digest, pair.head): pair.tau_jp for pair in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
             vector = Vector(reference.version, reference.digest, seen)
-            return Published(run_id, task, vector, row, champion)
+            return Published(run_id, task, vector, row, reference.head_blob, champion)
         if isinstance(result, Composed):
             self._registry.composed(run_id, result)
             return Ended(run_id)

@@ -90,12 +90,13 @@ def import_task(work: TrainWork, home: Home) -> Trained:
     features_ND = materialized_features(materials.backbone, theta, validation.items, BATCH)
     lost = {name: block.dense() for name, block in outside.items()}
     size = params.norm(tau)
-    own = Shard(task=submission.name, ordinal=0, blob=submission.shard)
+    head_blob = materials.put_head(head)
+    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     named = {Named(submission.name, vector.digest): tau}
     return Trained(
         vector_digest=vector.digest,
         vector_blob=materials.put_vector(vector),
-        head_blob=materials.put_head(head),
+        head_blob=head_blob,
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
         metrics={
             **validated(materials, module, tau, head, validation),

@@ -13,7 +13,7 @@ from cluster.messages import MeasuredAgain, RecipeTerm
 from cluster.methods import TARGET
 from tacl.data import Labelled
 from tacl.heads import Head
-from tacl.interference import TauJp, tau_jp
+from tacl.interference import TauJp, logit_change, relative, tau_jp
 from tacl.metrics import accuracy
 from tacl.params import Params
 from tacl.tangents import cached_tangents
@@ -53,7 +53,7 @@ def _accuracies(
 
 
 def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:
-    """tau_jp of every vector with its coefficients, on the probe of every task of the recipe.
+    """Of every vector with its coefficients, on the probe of every task of the recipe.
 
     Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
     measured when a vector was published does not hold of it here (`tacl.compose.remeasured`).
@@ -64,18 +64,26 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
     for shard in found.work.probes:
         items = found.materials.probe_items(shard.blob)
         cached = cached_tangents(found.module, found.backbone, items, taus, BATCH)
+        term = next(t for t in reversed(terms) if t.vector.task == shard.task)
+        own, head = names[term.vector.digest], found.materials.head(term.vector.head_blob)
         sizes = {name: tau_jp(cached.tangents[name]) for name in taus}
-        own = [sizes[names[t.vector.digest]].mean for t in terms if t.vector.task == shard.task]
-        told += [_told(name, shard.task, size, own[-1]) for name, size in sizes.items()]
+        changes = {
+            name: logit_change(cached.features_ND, cached.tangents[name], head) for name in taus
+        }
+        told += [_told(name, shard.task, own, sizes, changes) for name in taus]
     return tuple(told)
 
 
-def _told(vector: str, on: str, size: TauJp, own: float) -> MeasuredAgain:
+def _told(
+    vector: str, on: str, own: str, sizes: Mapping[str, TauJp], changes: Mapping[str, TauJp]
+) -> MeasuredAgain:
+    moved, changed = relative(sizes[vector], sizes[own]), relative(changes[vector], changes[own])
     return MeasuredAgain(
         vector=vector,
         on=on,
-        tau_jp=size.mean,
-        standard_error=size.standard_error,
-        rows=size.rows,
-        relative=size.mean / own if own else None,
+        tau_jp=sizes[vector].mean,
+        standard_error=sizes[vector].standard_error,
+        rows=sizes[vector].rows,
+        relative=moved and moved.value,
+        logits=changed and changed.value,
     )

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from cluster.home import Home
 from cluster.materials import BATCH, Materials
 from cluster.messages import Measured, MeasureWork, Pair, Shard, VectorRef
-from tacl.interference import tau_jp
+from tacl.heads import Head
+from tacl.interference import logit_change, tau_jp
 from tacl.linearize import LinearizedEncoder
 from tacl.params import Params
-from tacl.tangents import cached_tangents
+from tacl.tangents import Cached, cached_tangents
+
+Probe = tuple[str, str]  # digests of the samples and of the head
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,23 @@ def measure(work: MeasureWork, home: Home) -> Measured:
     module = materials.linearized()
     vectors = {ref.digest: ref for ref, _ in work.pairs}
     taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}
-    found: dict[tuple[str, str], Pair] = {}
-    for shard in {shard.blob.digest: shard for _, shard in work.pairs}.values():
-        on_shard = [ref for ref, other in work.pairs if other.blob.digest == shard.blob.digest]
+    found: dict[tuple[str, Probe], Pair] = {}
+    for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
+        on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
         named = {_named(ref): taus[ref.digest] for ref in on_shard}
         for pair in measured_pairs(materials, module, named, shard):
-            found[pair.vector_digest, pair.shard_digest] = pair
+            found[pair.vector_digest, _probe(shard)] = pair
     return Measured(pairs=tuple(_asked(found, ref, shard) for ref, shard in work.pairs))
 
 
-def _asked(found: Mapping[tuple[str, str], Pair], ref: VectorRef, shard: Shard) -> Pair:
+def _probe(shard: Shard) -> Probe:
+    return shard.blob.digest, shard.head
+
+
+def _asked(found: Mapping[tuple[str, Probe], Pair], ref: VectorRef, shard: Shard) -> Pair:
     """Under the names that were asked for: two tasks may share their samples, or their vector."""
     names = {"task": ref.task, "version": ref.version, "on": shard.task}
-    return found[ref.digest, shard.blob.digest].model_copy(update=names)
+    return found[ref.digest, _probe(shard)].model_copy(update=names)
 
 
 def measured_pairs(
@@ -50,15 +57,18 @@ def measured_pairs(
     vectors: Mapping[Named, Params],
     shard: Shard,
 ) -> Sequence[Pair]:
-    """One dual pass over the shard's probe for each vector."""
+    """One dual pass over the shard's probe for each vector; logits where its task has a head."""
     probe = materials.probe_items(shard.blob)
     taus = {name.digest: tau for name, tau in vectors.items()}
     cached = cached_tangents(module, materials.backbone, probe, taus, BATCH)
-    return [_pair(name, shard, cached.tangents[name.digest]) for name in vectors]
+    head = materials.head(shard.head) if shard.head else None
+    return [_pair(name, shard, cached, head) for name in vectors]
 
 
-def _pair(name: Named, shard: Shard, tangent_ND) -> Pair:
+def _pair(name: Named, shard: Shard, cached: Cached, head: Head | None) -> Pair:
+    tangent_ND = cached.tangents[name.digest]
     size = tau_jp(tangent_ND)
+    change = logit_change(cached.features_ND, tangent_ND, head) if head else None
     return Pair(
         task=name.task,
         version=name.version,
@@ -68,6 +78,9 @@ def _pair(name: Named, shard: Shard, tangent_ND) -> Pair:
         tau_jp=size.mean,
         standard_error=size.standard_error,
         rows=size.rows,
+        head=shard.head,
+        logits=change and change.mean,
+        logits_error=change and change.standard_error,
     )
 
 

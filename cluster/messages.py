@@ -106,6 +106,7 @@ class Shard(Message):
     blob: BlobRef
     version: int = 1
     statistics: str | None = None  # blob digest of what others see instead of the samples
+    head: str = ""  # blob digest of the task's head, once the task has a vector
 
 
 class Arrival(Message):
@@ -131,7 +132,8 @@ class VectorRef(Message):
 
 
 class Pair(Message):
-    """tau_jp of one vector on one task's probe (method.md section 3): mean, error, size."""
+    """What one vector does on one task's probe: tau_jp, and behind the task's head the change of
+    the logits (`tacl.interference`), each a mean with its error."""
 
     task: str  # whose vector
     version: int
@@ -141,6 +143,9 @@ class Pair(Message):
     tau_jp: float  # mean over the probe of |J tau|_2, raw
     standard_error: float
     rows: int
+    head: str = ""  # blob digest of the head; none where the task had no vector yet
+    logits: float | None = None  # mean over the probe of |change of the logits|
+    logits_error: float | None = None
 
 
 class Base(Message):
@@ -361,6 +366,7 @@ class MeasuredAgain(Message):
     standard_error: float
     rows: int
     relative: float | None = None  # to what the task's own vector does there
+    logits: float | None = None  # the change of the logits, relative to that by the own vector
 
 
 class Report(Message):

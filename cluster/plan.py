@@ -31,6 +31,7 @@ from cluster.state import (
     Removed,
     Requested,
     Requeue,
+    Row,
     Run,
     SamplesArrived,
     State,
@@ -87,14 +88,12 @@ def _apply(state: State, event: Event) -> Iterator[Instruction]:
 
 def _arrive(state: State, event: SamplesArrived) -> None:
     known = state.tasks.get(event.task)
-    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard, event.owner)
+    head = known.head if known else ""
+    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard, event.owner, head)
     if event.private:
         state.owners[event.task] = event.owner
     if known is None or known.shard != event.shard:
-        for champion, row in state.rows.items():
-            row.pop(event.task, None)
-            if is_measured(state, champion, event.task):
-                state.missing[champion].add(event.task)
+        _measure_again(state, event.task)
 
 
 def _queue(state: State, event: Requested) -> None:
@@ -107,18 +106,20 @@ def _queue(state: State, event: Requested) -> None:
 
 
 def _publish(state: State, event: Published) -> None:
+    if state.tasks[event.task].head != event.head:  # its first vector: now there are answers
+        state.tasks[event.task].head = event.head
+        _measure_again(state, event.task)
     if event.champion:
         _crown(state, event.task, event.vector, event.row)
     _end(state, event.run_id)
 
 
-def _crown(
-    state: State, task: str, vector: Vector, measured: Mapping[tuple[str, str], float]
-) -> None:
-    """The vector is the task's champion; of what was measured of it, what is of the samples now."""
+def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
+    """The vector is the task's champion; of what was measured of it, what is of the samples and
+    heads of now."""
     state.champions[task] = vector
     names = measured_on(state, task)
-    keys = {name: (name, state.tasks[name].shard) for name in names}
+    keys = {name: (name, state.tasks[name].shard, state.tasks[name].head) for name in names}
     row = {name: measured[key] for name, key in keys.items() if key in measured}
     state.rows[task], state.missing[task] = row, names - row.keys()
 
@@ -201,13 +202,22 @@ def is_measured(state: State, task: str, on: str) -> bool:
     return task == on or shares(state, on)
 
 
+def _measure_again(state: State, on: str) -> None:
+    """What was measured of others on this task is of samples, or of no head, that were before."""
+    for champion, row in state.rows.items():
+        row.pop(on, None)
+        if is_measured(state, champion, on):
+            state.missing[champion].add(on)
+
+
 def shares(state: State, task: str) -> bool:
     """Whether other tasks' runs see its samples."""
     return state.tasks[task].options.share == "samples"
 
 
 def _cell(state: State, task: str, on: str) -> Cell:
-    return Cell(task, state.champions[task].digest, on, state.tasks[on].shard)
+    probe = state.tasks[on]
+    return Cell(task, state.champions[task].digest, on, probe.shard, probe.head)
 
 
 def _active(state: State, kind: str, task: str | None = None) -> bool:

@@ -17,7 +17,7 @@ def restored(registry: Registry, base: str) -> State:
     for shard in registry.shards():  # a later version replaces the earlier
         task = tasks.get(shard.task)
         options, owner = (task.options, task.owner) if task else (Options(), "")
-        state.tasks[shard.task] = Task(shard.ordinal, options, shard.blob.digest, owner)
+        state.tasks[shard.task] = Task(shard.ordinal, options, shard.blob.digest, owner, shard.head)
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in registry.runs(states=(*OWED, *STOPPED)):
@@ -36,9 +36,9 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         ref = entry.reference
         state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
         state.rows[ref.task] = {}
-    current = {name: task.shard for name, task in state.tasks.items()}
-    for task, on, shard, tau_jp in registry.champion_tau_jp():
-        if task in state.rows and current.get(on) == shard:
+    current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
+    for task, on, shard, head, tau_jp in registry.champion_tau_jp():
+        if task in state.rows and current.get(on) == (shard, head):
             state.rows[task][on] = tau_jp
     for task, row in state.rows.items():
         state.missing[task] = measured_on(state, task) - row.keys()
@@ -77,6 +77,6 @@ def cells_of(work: Work) -> tuple[Cell, ...]:
     if not isinstance(work, MeasureWork):
         return ()
     return tuple(
-        Cell(vector.task, vector.digest, shard.task, shard.blob.digest)
+        Cell(vector.task, vector.digest, shard.task, shard.blob.digest, shard.head)
         for vector, shard in work.pairs
     )

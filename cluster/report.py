@@ -14,6 +14,7 @@ from cluster.messages import (
     Evaluated,
     EvaluateWork,
     MeasureWork,
+    Pair,
     RefreshWork,
     Shard,
     TrainWork,
@@ -263,17 +264,18 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
     on = [shard.task for shard in arrival]
     champions = {entry.reference.task: entry for entry in registry.champions()}
     names = [name for name in on if name in champions]
+    current = {name: (shard.blob.digest, shard.head) for name, shard in shards.items()}
     pairs = {
-        (pair.task, pair.on): TauJp(pair.tau_jp, pair.standard_error, pair.rows)
+        (pair.task, pair.on): pair
         for pair in registry.champion_pairs()
-        if pair.on in shards and shards[pair.on].blob.digest == pair.shard_digest
+        if current.get(pair.on) == (pair.shard_digest, pair.head)
     }
-    matrix = Matrix({(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs})
+    known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
+    matrix, logits = _matrices(known)
     tasks = registry.tasks()
     withheld = {one.name for one in tasks if one.submission.options.share != "samples"}
     wanted = [(s, t) for s in names for t in on if s == t or t not in withheld]
     norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
-    relative = [[matrix.relative(s, t) for t in on] for s in names]
     return {
         "vectors": [
             {"task": name, "version": champions[name].reference.version, "norm": norms.get(name)}
@@ -284,10 +286,27 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
         "standard_error": [
             [pairs[s, t].standard_error if (s, t) in pairs else None for t in on] for s in names
         ],
-        "relative": [[ratio.value if ratio else None for ratio in row] for row in relative],
+        "relative": _relative(matrix, names, on),
+        "logits": _relative(logits, names, on),
         "missing": sum((s, t) not in pairs for s, t in wanted),
-        "findings": [asdict(finding) for finding in findings(matrix, norms)],
+        "findings": [asdict(finding) for finding in findings(logits, norms)],
     }
+
+
+def _matrices(pairs: Mapping[tuple[str, str], Pair]) -> tuple[Matrix, Matrix]:
+    """Of tau_jp, and of the changes of logits."""
+    sizes = {k: TauJp(pair.tau_jp, pair.standard_error, pair.rows) for k, pair in pairs.items()}
+    changes = {
+        k: TauJp(pair.logits, pair.logits_error, pair.rows)
+        for k, pair in pairs.items()
+        if pair.logits is not None and pair.logits_error is not None
+    }
+    return Matrix(sizes), Matrix(changes)
+
+
+def _relative(matrix: Matrix, names: list[str], on: list[str]) -> list[list[float | None]]:
+    rows = [[matrix.relative(s, t) for t in on] for s in names]
+    return [[ratio.value if ratio else None for ratio in row] for row in rows]
 
 
 def terms_of(model: Composition) -> list[str]:

@@ -41,6 +41,11 @@ class Cell(NamedTuple):
     vector: str
     on: str  # whose probe
     shard: str
+    head: str = ""  # of that task, once it has one
+
+
+# What was measured of a vector: (task, digest of its shard, digest of its head) -> tau_jp.
+Row = Mapping[tuple[str, str, str], float]
 
 
 @dataclass
@@ -51,6 +56,7 @@ class Task:
     options: Options
     shard: str  # digest of its current version
     owner: str = ""
+    head: str = ""  # digest, once it has a vector
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,8 @@ class Published:
     run_id: str
     task: str
     vector: Vector
-    row: Mapping[tuple[str, str], float]  # (task, digest of its shard) -> tau_jp
+    row: Row
+    head: str
     champion: bool = True
 
 
@@ -152,7 +159,7 @@ class Championed:
 
     task: str
     vector: Vector
-    row: Mapping[tuple[str, str], float]
+    row: Row
 
 
 @dataclass(frozen=True)

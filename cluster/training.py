@@ -226,7 +226,8 @@ def _result(
     whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
     vector = whole.stored(submission.options.keep_as)
     tau = vector.to_params()
-    own = Shard(task=submission.name, ordinal=0, blob=submission.shard)
+    head_blob = materials.put_head(head)
+    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     named = {Named(submission.name, vector.digest): tau}
     pairs: list[Pair] = []
     for shard in (*(shard for shard in run.shards if shard.statistics is None), own):
@@ -234,7 +235,7 @@ def _result(
     return Trained(
         vector_digest=vector.digest,
         vector_blob=materials.put_vector(vector),
-        head_blob=materials.put_head(head),
+        head_blob=head_blob,
         config=run.config.as_dict(),
         metrics={
             **validated(materials, module, tau, head, validation),

@@ -37,7 +37,10 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
     champions = {(cell.task, cell.vector) for cell in measure.cells}
     vectors = {task: _vector(registry, task, digest) for task, digest in champions}
     shards = registry.shards_with({cell.shard for cell in measure.cells})
-    pairs = tuple((vectors[cell.task], shards[cell.on, cell.shard]) for cell in measure.cells)
+    pairs = tuple(
+        (vectors[c.task], shards[c.on, c.shard].model_copy(update={"head": c.head}))
+        for c in measure.cells
+    )
     return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
 
 

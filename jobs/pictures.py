@@ -1,4 +1,4 @@
-"""The tau_jp matrix as a picture."""
+"""The interference matrix as a picture: changes of logits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def heat_map(matrix: dict[str, Any], path: Path) -> Path:
     kept = [i for i, name in enumerate(matrix["on"]) if name in rows]
     columns = [matrix["on"][i] for i in kept]
     values = np.array(
-        [[np.nan if row[i] is None else row[i] for i in kept] for row in matrix["relative"]],
+        [[np.nan if row[i] is None else row[i] for i in kept] for row in matrix["logits"]],
         dtype=float,
     ).reshape(len(rows), len(kept))
     size = (2.6 + 0.62 * len(columns), 1.9 + 0.5 * len(rows))
@@ -33,7 +33,7 @@ def heat_map(matrix: dict[str, Any], path: Path) -> Path:
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel("on the samples of")
     axes.set_ylabel("vector of")
-    axes.set_title("|J τ| relative to the task's own", fontsize=10)
+    axes.set_title("change of the logits, relative to that by the own vector", fontsize=10)
     for (i, j), value in np.ndenumerate(values):
         if not np.isnan(value):
             shade = "white" if value > 0.5 else "black"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.progress import label
-from tacl.interference import HIGH_RELATIVE
+from tacl.interference import HIGH_CHANGE
 
 COLOURS = {
     "ready": "green",
@@ -217,12 +217,14 @@ def logs(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def interference(found: dict[str, Any]) -> RenderableType:
-    """Relative and raw tau_jp: a row per vector, a column per probe."""
+    """Relative changes of logits, relative and raw tau_jp: a row per vector, a column per probe."""
     if not found["vectors"]:
         return Text("no vector yet")
     tasks = [vector["task"] for vector in found["vectors"]]
     lines: list[RenderableType] = [
-        Text("relative: 1 is what the task's own vector does there", style="italic"),
+        Text("answers (logits): 1 is what the task's own vector does there", style="italic"),
+        _matrix(found, "logits", 2, tasks),
+        Text("\ninputs (tau_jp), relative in the same way", style="italic"),
         _matrix(found, "relative", 2, tasks),
         Text("\nraw: mean |J(x) tau| on the probe of each task", style="italic"),
         _matrix(found, "raw", 3, found["on"]),
@@ -284,13 +286,13 @@ def made(found: dict[str, Any]) -> RenderableType:
 
 def _disturbs(one: dict[str, Any]) -> bool:
     foreign = one["vector"].partition("@")[0] != one["on"]
-    return foreign and (one["relative"] or 0) >= HIGH_RELATIVE
+    return foreign and (one["logits"] or 0) >= HIGH_CHANGE
 
 
 def _disturbance(one: dict[str, Any]) -> str:
     return (
-        f"warning: with these coefficients {one['vector']} moves inputs of {one['on']} by "
-        f"{one['relative']:.2f} of what {one['on']}'s own vector does"
+        f"warning: with these coefficients {one['vector']} changes the answers for {one['on']} by "
+        f"{one['logits']:.2f} of what {one['on']}'s own vector does"
     )
 
 

@@ -159,7 +159,7 @@ async def move_alias(
 
 @ROUTER.get("/interference")
 async def interference(caller: Asking, service: Cluster) -> Facts:
-    """The tau_jp matrix of the champions, and what it warns of."""
+    """What the champions do to each other's tasks (tau_jp, logits), and what that warns of."""
     return Facts(**await tell(service, "interference", caller.viewer))
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter
 from cluster.messages import Arrival, Progress, Result, Shard, Work
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
-from cluster.registry.samples import shard_of
+from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, RUN, SHARD
 from tacl.errors import RunFailed
 
@@ -172,7 +172,7 @@ class Runs(Database):
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""
         same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
-        query = sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, same)
+        query = with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, same))
         query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
         with self._read() as db:
             return [

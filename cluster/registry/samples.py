@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -37,7 +38,7 @@ class Samples(Database):
         """Every version (of one task), by arrival of the task, then by version; not of tasks that
         were removed."""
         gone = sa.select(TASK.c.name).where(TASK.c.removed.is_not(None))
-        query = sa.select(SHARD).where(SHARD.c.task.not_in(gone))
+        query = with_head(sa.select(SHARD)).where(SHARD.c.task.not_in(gone))
         query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
         with self._read() as db:
             rows = db.execute(query if task is None else query.where(SHARD.c.task == task))
@@ -47,7 +48,7 @@ class Samples(Database):
         """(task, digest) -> shard, of all that have one of these digests: in one query, because a
         refresh in a large home sees a thousand."""
         with self._read() as db:
-            rows = db.execute(sa.select(SHARD).where(SHARD.c.digest.in_(digests)))
+            rows = db.execute(with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests)))
             return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
@@ -58,6 +59,11 @@ def add_shard(db: sa.Connection, shard: Shard) -> None:
     db.execute(SHARD.insert().values(row))
 
 
+def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
+    """The same query, with what `shard_of` needs of the task; the generic samples are of none."""
+    return shards.add_columns(TASK.c.head).outerjoin(TASK, TASK.c.name == SHARD.c.task)
+
+
 def shard_of(row: sa.Row) -> Shard:
     return Shard(
         task=row.task,
@@ -65,4 +71,5 @@ def shard_of(row: sa.Row) -> Shard:
         blob=BlobRef(digest=row.digest, rows=row.rows),
         version=row.version,
         statistics=row.statistics,
+        head=row.head or "",
     )

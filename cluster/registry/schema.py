@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA = "3"  # a registry of another schema is refused
+SCHEMA = "4"  # a registry of another schema is refused
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -32,6 +32,7 @@ TASK = _table(
     _column("submission", sa.Text),
     _column("created", sa.Float),
     _column("removed", STRING, nullable=True),  # removed | purged
+    _column("head", STRING),  # blob digest, once it has a vector
 )
 SHARD = _table(
     "shard",
@@ -91,6 +92,9 @@ PAIR = _table(
     _column("tau_jp", sa.Float),
     _column("standard_error", sa.Float),
     _column("rows", sa.Integer),
+    _column("head", STRING),  # behind which logits were measured; "" when there was none yet
+    _column("logits", sa.Float, nullable=True),
+    _column("logits_error", sa.Float, nullable=True),
 )
 ALIAS = _table("alias", _key("task"), _key("name"), _column("version", sa.Integer))
 MOVE = _table(

@@ -60,6 +60,7 @@ class Tasks(Database):
             ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id}
             row |= {"submission": submission.model_dump_json(), "created": time.time()}
+            row |= {"head": ""}
             db.execute(TASK.insert().values(row))
             add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard))
             log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)

@@ -71,6 +71,8 @@ class Vectors(Runs):
             row = end(db, run_id, result)
             reference = _reference(db, run_of(row), result)
             _add_vector(db, reference, result)
+            this = TASK.c.name == reference.task
+            db.execute(TASK.update().where(this).values(head=reference.head_blob))
             _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
             old = champion_of(db, reference.task)
             moved = old == reference.parent
@@ -130,21 +132,22 @@ class Vectors(Runs):
         with self._read() as db:
             return [Pair(**row._mapping) for row in db.execute(query.where(*there))]
 
-    def champion_tau_jp(self) -> list[tuple[str, str, str, float]]:
-        """(task, on, digest of the shard, tau_jp) of the champions' pairs, of removed tasks too. As
-        it is read at every start, a million rows of a thousand tasks, it is no more than that."""
-        columns = (PAIR.c.task, PAIR.c.on, PAIR.c.shard_digest, PAIR.c.tau_jp)
+    def champion_tau_jp(self) -> list[tuple[str, str, str, str, float]]:
+        """(task, on, digests of shard and head, tau_jp) of the champions' pairs, of removed tasks
+        too. As it is read at every start, a million rows of a thousand tasks, it is no more than
+        that."""
+        columns = (PAIR.c.task, PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
         with self._read() as db:
             query = sa.select(*columns).join(ALIAS, is_champion(PAIR))
-            return [(task, on, shard, value) for task, on, shard, value in db.execute(query)]
+            return [tuple(row) for row in db.execute(query)]
 
-    def tau_jp(self, task: str, version: int) -> dict[tuple[str, str], float]:
-        """What was measured of one version: (on, digest of the shard) -> tau_jp."""
-        query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.tau_jp)
+    def tau_jp(self, task: str, version: int) -> dict[tuple[str, str, str], float]:
+        """What was measured of one version: (on, digests of shard and head) -> tau_jp."""
+        query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
         this = sa.and_(PAIR.c.task == task, PAIR.c.version == version)
         with self._read() as db:
             rows = db.execute(query.where(this)).all()  # at once: a thousand in a large home
-            return {(on, digest): value for on, digest, value in rows}
+            return {(on, shard, head): value for on, shard, head, value in rows}
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against."""
@@ -198,11 +201,15 @@ def _filled(pair: Pair, ref: VectorRef) -> Pair:
 
 
 def _add_pairs(db: sa.Connection, pairs: Sequence[Pair]) -> None:
+    """A pair that is there already is replaced where only now there was a head."""
     for pair in pairs:
         row = pair.model_dump()
         names = ("task", "version", "on", "shard_digest")
-        if not exists(db, sa.and_(*(PAIR.c[name] == row[name] for name in names))):
+        same = sa.and_(*(PAIR.c[name] == row[name] for name in names))
+        if not exists(db, same):
             db.execute(PAIR.insert().values(row))
+        elif pair.head:
+            db.execute(PAIR.update().where(same).values(row))
 
 
 def _vector(row: sa.Row) -> Vector:

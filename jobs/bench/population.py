@@ -135,7 +135,7 @@ class Population:
         name, rows = f"task{number}", self.size.rows
         inputs = [f"sample {row} of {name}" for row in range(rows)]
         blob = store_shard(self.blobs, inputs, [row % 16 == 0 for row in range(rows)])
-        return Shard(task=name, ordinal=number, blob=blob)
+        return Shard(task=name, ordinal=number, blob=blob, head=self._head)
 
     def _tasks(self) -> Iterator[tuple[Any, Row]]:
         for shard in self.shards:
@@ -148,7 +148,7 @@ class Population:
             )
             row = {"name": shard.task, "ordinal": shard.ordinal, "run_id": work.run_id}
             row |= {"submission": submission.model_dump_json(), "created": time.time()}
-            yield table.TASK, row | {"removed": None}
+            yield table.TASK, row | {"removed": None, "head": shard.head}
             row = {"task": shard.task, "version": 1, "ordinal": shard.ordinal}
             row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
             yield table.SHARD, row
@@ -197,6 +197,7 @@ class Population:
             for other in (self.generic, *self.shards):
                 tau_jp = 1.0 if other is shard else 0.01
                 row = {"on": other.task, "shard_digest": other.blob.digest, "tau_jp": tau_jp}
+                row |= {"head": other.head, "logits": tau_jp, "logits_error": 0.001}
                 yield table.PAIR, own | row
 
     def _arrivals(self) -> Iterator[tuple[Any, Row]]:

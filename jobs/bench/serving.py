@@ -128,6 +128,9 @@ def _pair(vector: Any, shard: Any) -> Pair:
         tau_jp=1.0 if vector.task == shard.task else 0.1,
         standard_error=0.0,
         rows=1,
+        head=shard.head,
+        logits=(1.0 if vector.task == shard.task else 0.1) if shard.head else None,
+        logits_error=0.0 if shard.head else None,
     )
 
 

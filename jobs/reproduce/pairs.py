@@ -16,7 +16,7 @@ from jobs.reproduce.methods import METHODS, train_of, vectors_of
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers
 from tacl import metrics
-from tacl.interference import Matrix, tau_jp
+from tacl.interference import Matrix, logit_change, tau_jp
 from tacl.tangents import Cached
 
 PART = "test:300"
@@ -97,14 +97,9 @@ def _accuracy(bench: Bench, task: str, *vectors: Vector) -> float:
 
 
 def _logit_change(bench: Bench, task: str, vector: Vector) -> float:
-    """Mean size of what a vector does to the logits of a task's probe, less their mean. No label.
-
-    What it adds to all classes alike, or beside what the head looks at, changes no prediction.
-    """
-    head, tangent_ND = bench.head(task), tangent(bench, vector, task, "probe")
-    features_ND = bench.features(task, "probe")
-    change_NC = head.logits(features_ND + tangent_ND) - head.logits(features_ND)
-    return (change_NC - change_NC.mean(1, keepdim=True)).norm(dim=1).mean().item()
+    """Of a task's probe, by a vector."""
+    tangent_ND = tangent(bench, vector, task, "probe")
+    return logit_change(bench.features(task, "probe"), tangent_ND, bench.head(task)).mean
 
 
 def _flipped(bench: Bench, task: str, own: Vector, other: Vector) -> float:

@@ -91,7 +91,8 @@ def interference(
 ) -> None:
     """How much each vector disturbs the other tasks.
 
-    The tau_jp matrix as a table and as a picture: a row per vector, a column per task's samples.
+    Changes of the answers (logits) and of the inputs (tau_jp) as tables, the first as a picture
+    too: a row per vector, a column per task's samples.
     """
     from jobs import show
     from jobs.pictures import heat_map

@@ -227,13 +227,14 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
 
 def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:
     name = work.submission.name
-    own = Shard(task=name, ordinal=0, blob=work.submission.shard)
+    head = blobs.put(f"head of {name}".encode())
+    own = Shard(task=name, ordinal=0, blob=work.submission.shard, head=head)
     blob = blobs.put(json.dumps([name, [shard.blob.digest for shard in seen]]).encode())
     ref = VectorRef(task=name, version=0, digest=blob, blob=blob, head_blob="", run_id="")
     return Trained(
         vector_digest=blob,
         vector_blob=blob,
-        head_blob=blobs.put(f"head of {name}".encode()),
+        head_blob=head,
         config={"steps": 3},
         metrics={"validation_zero_shot": 0.5, "validation_accuracy": 0.9},
         curves={"loss": [1.0, 0.5]},
@@ -269,6 +270,9 @@ def pair(vector: VectorRef, shard: Shard, tau: Tau) -> Pair:
         tau_jp=tau(vector.task, shard.task),
         standard_error=0.001,
         rows=1,
+        head=shard.head,
+        logits=tau(vector.task, shard.task) if shard.head else None,
+        logits_error=0.001 if shard.head else None,
     )
 
 

@@ -164,7 +164,8 @@ def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None
         (f"task{s}@v1", f"task{t}") for s in (1, 2) for t in (1, 2)
     }
     own = next(a for a in report.tau_jp if (a.vector, a.on) == ("task1@v1", "task1"))
-    assert own.relative == 1
+    assert own.relative == own.logits == 1
+    assert all(again.logits is not None and again.logits > 0 for again in report.tau_jp)
     expected = explicit(trees, model)
     answers_are_those_of(trees, model, expected, TARGET)
     again, _ = made(trees, "atlas", fit=fit)

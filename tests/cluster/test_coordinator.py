@@ -285,6 +285,7 @@ def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
     assert matrix["on"] == [GENERIC, "digits", "shapes", "signs"]
     assert matrix["raw"] == [[0.01, *(1.0 if s == t else 0.01 for t in range(3))] for s in range(3)]
     assert matrix["relative"][0][2] == 0.01  # type: ignore[index]
+    assert matrix["logits"] == matrix["relative"]  # as the fake learner has it
     answer = scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow")
     assert answer == {"task": "shapes", "version": 2, "rows": 10, "added": 6}
     assert (
@@ -322,8 +323,9 @@ def test_samples_that_are_there_already_change_nothing(scene: Scene) -> None:
 def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene) -> None:
     scene.trained("digits")
     scene.submit("shapes")
-    scene.fail("measure")
+    scene.finish("measure")
     scene.finish("train")
+    scene.fail("measure")
     assert not scene.running()
     (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
     assert left["state"] == "failed"

@@ -236,6 +236,32 @@ def test_measuring_gives_what_training_measured(scene: Scene) -> None:
         assert pair.tau_jp == pytest.approx(expected.tau_jp, rel=1e-5)
 
 
+def test_behind_a_head_the_change_of_the_logits_is_measured(scene: Scene) -> None:
+    """Against the linearized model row by row."""
+    one, two = scene.refs
+    probed = tiny.shard_of(scene.tasks[0]).model_copy(update={"head": one.head_blob})
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    work = MeasureWork(run_id="measure", base=base, pairs=((two, probed), (one, probed)), attempt=1)
+    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(measured, Measured)
+    materials, module = scene.materials, scene.materials.linearized()
+    head = materials.head(one.head_blob)
+    for pair, ref in zip(measured.pairs, (two, one), strict=True):
+        module.load_tau(materials.vector(ref).to_params())
+        sizes = []
+        for item in materials.probe_items(probed.blob):
+            f_1D, x_1D = module(materials.backbone.collate([item]))
+            (moved,), (before,) = (head.logits(f).tolist() for f in (f_1D + x_1D, f_1D))
+            change = [a - b for a, b in zip(moved, before, strict=True)]
+            mean = sum(change) / len(change)
+            sizes.append(sum((c - mean) ** 2 for c in change) ** 0.5)
+        assert pair.head == one.head_blob
+        assert pair.logits == pytest.approx(sum(sizes) / len(sizes), rel=1e-4)
+        assert pair.logits_error is not None
+        assert pair.logits_error > 0
+    assert scene.trained[0].pairs[1].logits == pytest.approx(measured.pairs[1].logits, rel=1e-4)
+
+
 def refresh_work(scene: Scene, *others: Shard) -> RefreshWork:
     """Of the first task's vector, which was never penalised on the second."""
     return RefreshWork(

@@ -112,11 +112,13 @@ class World:
         task = self.state.runs[run_id].task
         assert task is not None
         version = self.state.champions[task].version + 1 if task in self.state.champions else 1
-        known = {(name, known.shard) for name, known in self.state.tasks.items()}
-        seen = frozenset(shard for name, shard in known if name != task)
+        heads = {name: known.head for name, known in self.state.tasks.items()}
+        heads[task] = f"head of {task}"
+        known = {(name, known.shard, heads[name]) for name, known in self.state.tasks.items()}
+        seen = frozenset(shard for name, shard, _ in known if name != task)
         row = {key: 1.0 if key[0] == task else tau for key in known} if measured else {}
         vector = Vector(version, f"{task} v{version}", seen)
-        self.happens(Published(run_id, task, vector, row))
+        self.happens(Published(run_id, task, vector, row, heads[task]))
 
     def measure(self, tau: float = 0.0) -> None:
         """A measure that runs is done."""
@@ -343,15 +345,45 @@ def test_batches_are_bounded() -> None:
 
 
 def test_a_failed_measure_is_not_repeated_until_it_is_asked_for() -> None:
-    world = World(Node(4)).trained("a")
-    world.submit("b")
+    world = World(Node(4)).trained("a", "b")
+    world.happens(SamplesArrived("b", 2, NEVER, "b 2"))
     (run,) = [run for run in world.state.runs.values() if run.kind == "measure"]
     world.happens(Failed(run.run_id, "bad"))
-    world.publish("train b")
+    world.happens(NodesChanged((Node(5),)))
     assert not world.running
     world.request(run.run_id, "measure")
     world.measure()
     assert not world.state.missing["a"]
+
+
+def test_a_first_vector_has_its_column_measured_again_behind_its_head() -> None:
+    world = World(Node(4)).trained("a")
+    world.submit("b")
+    world.measure(0.9)
+    assert world.state.rows["a"]["b"] == 0.9
+    world.publish("train b")
+    (measure,) = [said for said in world.said if isinstance(said, Measure)][-1:]
+    assert measure.cells == (Cell("a", "a v1", "b", "b 1", "head of b"),)
+    assert "b" not in world.state.rows["a"]
+    world.measure(0.8)
+    assert world.state.rows["a"]["b"] == 0.8
+    world.request("again", "refresh", "b")
+    said = world.happens(Published("again", "b", Vector(2, "b v2", frozenset()), {}, "head of b"))
+    assert "b" in world.state.rows["a"]  # the head is the same: nothing of others is asked again
+    assert [cell.task for one in said if isinstance(one, Measure) for cell in one.cells] == [
+        "b"
+    ] * 3
+
+
+def test_what_was_measured_before_there_was_a_head_counts_no_more() -> None:
+    world = World(Node(4)).trained("a")
+    world.submit("b")  # a column without a head is being measured now
+    world.publish("train b")
+    world.measure(0.9)
+    assert "b" not in world.state.rows["a"]
+    assert "b" in world.state.missing["a"]
+    world.measure(0.8)
+    assert world.state.rows["a"]["b"] == 0.8
 
 
 # -- refreshing
@@ -434,7 +466,7 @@ def test_a_new_version_starts_afresh() -> None:
 def test_a_vector_whose_alias_was_moved_meanwhile_is_no_champion() -> None:
     world = World(Node(4)).trained("a")
     world.request("force", "refresh", "a")
-    world.happens(Published("force", "a", Vector(2, "a v2", frozenset()), {}, champion=False))
+    world.happens(Published("force", "a", Vector(2, "a v2", frozenset()), {}, "h", champion=False))
     assert world.state.champions["a"].version == 1
 
 
@@ -571,7 +603,8 @@ class Anything(RuleBasedStateMachine):
         assert all(run.state == "failed" for run in self.world.state.runs.values())
         for task, missing in self.world.state.missing.items():
             digest = self.world.state.champions[task].digest
-            cells = [Cell(task, digest, on, self.world.state.tasks[on].shard) for on in missing]
+            probes = {on: self.world.state.tasks[on] for on in missing}
+            cells = [Cell(task, digest, on, p.shard, p.head) for on, p in probes.items()]
             assert set(cells) <= self.world.state.unmeasurable
 
 

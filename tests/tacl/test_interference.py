@@ -8,12 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import normalize
 
+from tacl.heads import Head
 from tacl.interference import (
-    HIGH_RELATIVE,
+    HIGH_CHANGE,
     NORM_MISMATCH,
     Matrix,
     TauJp,
+    logit_change,
     relative,
     report,
     tau_jp,
@@ -30,6 +33,24 @@ def test_tau_jp_against_a_loop(rows: int, seed: int) -> None:
     assert found.mean == pytest.approx(mean)
     assert found.standard_error == pytest.approx(math.sqrt(variance / rows))
     assert found.rows == rows
+
+
+def test_the_change_of_logits_against_a_loop_and_what_all_classes_share_is_none() -> None:
+    generator = torch.Generator().manual_seed(1)
+    weight_CD, features_ND, tangent_ND = (
+        torch.randn(rows, 6, generator=generator, dtype=torch.float64) for rows in (3, 9, 9)
+    )
+    head = Head(normalize(weight_CD, dim=-1), 20.0, ("a", "b", "c"))
+    sizes = []
+    for f, x in zip(features_ND, tangent_ND, strict=True):
+        before, after = (20 * head.weight_CD @ (v / v.norm()) for v in (f, f + x))
+        change = (after - before).tolist()
+        sizes.append(math.sqrt(sum((c - sum(change) / 3) ** 2 for c in change)))
+    found = logit_change(features_ND, tangent_ND, head)
+    assert found.mean == pytest.approx(sum(sizes) / 9)
+    assert found.rows == 9
+    alike = Head(head.weight_CD[:1].expand(3, -1), 20.0, ("a", "b", "c"))
+    assert logit_change(features_ND, tangent_ND, alike).mean == pytest.approx(0, abs=1e-9)
 
 
 def test_too_few_rows() -> None:
@@ -94,7 +115,7 @@ def test_the_report_names_high_pairs_with_figures_worst_first() -> None:
 
 @pytest.mark.parametrize(("share", "warned"), [(-0.01, 0), (0.01, 1)])
 def test_the_threshold(share: float, warned: int) -> None:
-    pairs = {("a", "b"): pair(HIGH_RELATIVE + share), ("b", "b"): pair(1.0)}
+    pairs = {("a", "b"): pair(HIGH_CHANGE + share), ("b", "b"): pair(1.0)}
     assert len(report(Matrix(pairs))) == warned
 
 

@@ -1,4 +1,4 @@
-// The accuracy matrix over time, and the tau_jp matrix as a heat map.
+// The accuracy matrix over time, and the interference matrix as a heat map.
 
 import * as api from "./api.js";
 import { $, el, percent, table } from "./dom.js";
@@ -48,9 +48,9 @@ export async function showInterference() {
   $(".findings", section).replaceChildren(...latest.findings.map((one) => el("li", {}, one.message)));
   if (empty) return latest;
   const names = latest.vectors.map((vector) => `${vector.task}@v${vector.version}`);
-  const own = latest.on.map((_, j) => j).filter((j) => latest.relative.some((row) => row[j] !== null));
+  const own = latest.on.map((_, j) => j).filter((j) => latest.logits.some((row) => row[j] !== null));
   const on = own.map((j) => latest.on[j]); // of the generic samples nothing is relative to anything
-  const values = latest.relative.map((row) => own.map((j) => row[j]));
+  const values = latest.logits.map((row) => own.map((j) => row[j]));
   const rows = values.map((row, i) => [names[i], ...row.map(number)]);
   $(".scroll", section).replaceChildren(table(["vector", ...on], rows));
   await draw(names, on, values);
