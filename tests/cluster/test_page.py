@@ -276,7 +276,7 @@ def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
         keys.press(key)
     says(page, "#compose output", "+0.9*digits −signs")
     says(page, "#compose .report", "digits disturbs signs")
-    says(page, "#compose .report", "signs moves the inputs of digits by 0.60")
+    says(page, "#compose .report", "signs changes the answers for digits by 0.60")
     page.locator("#compose .use").focus()
     keys.press("Enter")
     says(page, "#compose .told", "ab12ab12ab12")

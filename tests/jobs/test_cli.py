@@ -128,7 +128,8 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     table = ok(tacl("interference", "--picture", "out/matrix.png"))
     rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
     assert rows == [
-        ["faces@v1", "1.00", "0.25"],  # on faces, digits
+        ["faces@v1", "1.00", "0.25"],  # answers for faces, digits
+        ["faces@v1", "1.00", "0.25"],  # their inputs
         ["faces@v1", "0.500", "2.000", "0.500"],  # and on generic
     ]
     assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
