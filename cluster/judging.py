@@ -13,7 +13,7 @@ from cluster.messages import MeasuredAgain, RecipeTerm
 from cluster.methods import TARGET
 from tacl.data import Labelled
 from tacl.heads import Head
-from tacl.interference import TauJp, logit_change, relative, tau_jp
+from tacl.interference import MeanSize, logit_change, relative, tau_jp
 from tacl.metrics import accuracy
 from tacl.params import Params
 from tacl.tangents import cached_tangents
@@ -75,7 +75,7 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
 
 
 def _told(
-    vector: str, on: str, own: str, sizes: Mapping[str, TauJp], changes: Mapping[str, TauJp]
+    vector: str, on: str, own: str, sizes: Mapping[str, MeanSize], changes: Mapping[str, MeanSize]
 ) -> MeasuredAgain:
     moved, changed = relative(sizes[vector], sizes[own]), relative(changes[vector], changes[own])
     return MeasuredAgain(

@@ -28,7 +28,7 @@ from cluster.sight import Sight
 from cluster.state import State
 from cluster.works import tasks_of
 from tacl.compose.terms import Term
-from tacl.interference import Matrix, TauJp
+from tacl.interference import Matrix, MeanSize
 from tacl.interference import report as findings
 
 Facts = dict[str, object]
@@ -295,9 +295,9 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
 
 def _matrices(pairs: Mapping[tuple[str, str], Pair]) -> tuple[Matrix, Matrix]:
     """Of tau_jp, and of the changes of logits."""
-    sizes = {k: TauJp(pair.tau_jp, pair.standard_error, pair.rows) for k, pair in pairs.items()}
+    sizes = {k: MeanSize(pair.tau_jp, pair.standard_error, pair.rows) for k, pair in pairs.items()}
     changes = {
-        k: TauJp(pair.logits, pair.logits_error, pair.rows)
+        k: MeanSize(pair.logits, pair.logits_error, pair.rows)
         for k, pair in pairs.items()
         if pair.logits is not None and pair.logits_error is not None
     }

@@ -1,4 +1,4 @@
-"""How much each vector moves the features of the other tasks' inputs, and what to warn of.
+"""How much each vector moves the other tasks' inputs and answers, and what to warn of.
 
 tau_jp(s -> t) = mean over x in D_t of |J(x) tau_s|_2 (OpenReview 1VwWi6zbxs). Relative: divided
 by tau_jp(t -> t), what the task's own vector does on its own inputs.
@@ -28,33 +28,33 @@ NORM_MISMATCH = 5.0
 
 
 @dataclass(frozen=True)
-class TauJp:
-    """A mean over `rows` probe rows, with its standard error; features' units."""
+class MeanSize:
+    """Of a move, over `rows` probe rows, with its standard error; in features or in logits."""
 
     mean: float
     standard_error: float
     rows: int
 
 
-def tau_jp(tangent_ND: Tensor) -> TauJp:
+def tau_jp(tangent_ND: Tensor) -> MeanSize:
     """From J(x) tau on the probe rows. One row has no standard error: infinite."""
     return _mean_size(tangent_ND)
 
 
-def logit_change(features_ND: Tensor, tangent_ND: Tensor, head: Head) -> TauJp:
+def logit_change(features_ND: Tensor, tangent_ND: Tensor, head: Head) -> MeanSize:
     """How much J(x) tau changes the logits of rows, in logits; each row's mean is taken off, since
     a change of all classes alike changes no answer. `features_ND` are those of theta0."""
     change_NC = head.logits(features_ND + tangent_ND) - head.logits(features_ND)
     return _mean_size(change_NC - change_NC.mean(dim=1, keepdim=True))
 
 
-def _mean_size(moves_ND: Tensor) -> TauJp:
+def _mean_size(moves_ND: Tensor) -> MeanSize:
     if len(moves_ND) == 0:
         raise ValueError("a mean over no rows is undefined")
     sizes_N = moves_ND.double().norm(dim=-1)
     rows = len(sizes_N)
     error = (sizes_N.std() / math.sqrt(rows)).item() if rows > 1 else math.inf
-    return TauJp(sizes_N.mean().item(), error, rows)
+    return MeanSize(sizes_N.mean().item(), error, rows)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Relative:
     standard_error: float
 
 
-def relative(other: TauJp, own: TauJp) -> Relative | None:
-    """tau_jp(s -> t) / tau_jp(t -> t); None when the own vector does nothing."""
+def relative(other: MeanSize, own: MeanSize) -> Relative | None:
+    """What s does on t, over what t does there; None when the own vector does nothing."""
     if own.mean == 0:
         return None
     value = other.mean / own.mean
@@ -79,7 +79,7 @@ class Matrix:
     """pairs[(s, t)]: the vector of s on the probe of t, its tau_jp or its change of the logits. A
     pair that was not measured is absent."""
 
-    pairs: Mapping[tuple[str, str], TauJp]
+    pairs: Mapping[tuple[str, str], MeanSize]
 
     @property
     def vectors(self) -> list[str]:

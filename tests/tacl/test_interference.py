@@ -15,7 +15,7 @@ from tacl.interference import (
     HIGH_CHANGE,
     NORM_MISMATCH,
     Matrix,
-    TauJp,
+    MeanSize,
     logit_change,
     relative,
     report,
@@ -54,14 +54,14 @@ def test_the_change_of_logits_against_a_loop_and_what_all_classes_share_is_none(
 
 
 def test_too_few_rows() -> None:
-    assert tau_jp(torch.ones(1, 4)) == TauJp(2.0, math.inf, 1)
+    assert tau_jp(torch.ones(1, 4)) == MeanSize(2.0, math.inf, 1)
     with pytest.raises(ValueError, match="no rows"):
         tau_jp(torch.ones(0, 4))
 
 
 def test_the_relative_error_is_that_of_a_ratio() -> None:
     """Against the spread of ratios of simulated means."""
-    other, own = TauJp(2.0, 0.1, 64), TauJp(4.0, 0.3, 64)
+    other, own = MeanSize(2.0, 0.1, 64), MeanSize(4.0, 0.3, 64)
     generator = torch.Generator().manual_seed(0)
     draws = torch.randn(200_000, 2, generator=generator, dtype=torch.float64)
     ratios = (2.0 + 0.1 * draws[:, 0]) / (4.0 + 0.3 * draws[:, 1])
@@ -69,11 +69,11 @@ def test_the_relative_error_is_that_of_a_ratio() -> None:
     assert found is not None
     assert found.value == 0.5
     assert found.standard_error == pytest.approx(ratios.std().item(), rel=0.05)
-    assert relative(other, TauJp(0.0, 0.0, 64)) is None
+    assert relative(other, MeanSize(0.0, 0.0, 64)) is None
 
 
-def pair(mean: float) -> TauJp:
-    return TauJp(mean, 0.1, 64)
+def pair(mean: float) -> MeanSize:
+    return MeanSize(mean, 0.1, 64)
 
 
 MATRIX = Matrix(
