@@ -132,9 +132,8 @@ class Coordinator(Accounts, Compositions):
         """
         with self._lock:
             told = self._execution.told(run_id, attempt)
-            current = known(
-                self._shards.values(), told.own, self._sight(told.owner), self._withheld()
-            )
+            shards, sight = self._behind_heads().values(), self._sight(told.owner)
+            current = known(shards, told.own, sight, self._withheld())
             newcomers = told.arrivals.newcomers(step, current)
             left = told.arrivals.leavers(step, current)
             self._registry.told(run_id, step, newcomers, progress, left)
@@ -301,13 +300,13 @@ class Coordinator(Accounts, Compositions):
 
     def interference(self, viewer: str | None = None) -> dict[str, object]:
         """The tau_jp matrix of the champions: {vectors: [{task, version, norm}], on: [names],
-        raw, standard_error, relative, logits: rows per vector (null where not known), missing: int,
-        findings: [{kind, first, second, value, message}]}. `relative` is to what the own vector of
-        the task does there; `logits` is the same of the change of the task's logits, and what the
-        findings are of (`tacl.interference`)."""
+        raw, standard_error, relative, logits: rows per vector (null where not known), high: a value
+        of logits that is warned of, missing: int, findings: [{kind, first, second, value,
+        message}]}. `relative` is to what the own vector of the task does there; `logits` is the
+        same of the change of the task's logits (`tacl.interference`)."""
         with self._lock:
             sight = self._sight(viewer)
-            shards = {name: one for name, one in self._shards.items() if sight.of(name)}
+            shards = {name: one for name, one in self._behind_heads().items() if sight.of(name)}
             return report.interference(self._registry, shards)
 
     # -- models
@@ -469,8 +468,6 @@ class Coordinator(Accounts, Compositions):
             self._execution.say(error)
         else:
             self._execution.tick()
-            with self._lock:
-                self._see_heads()
 
     def close(self) -> None:
         """Stop what runs, as the end of this process would; it stays owed."""
@@ -486,14 +483,14 @@ class Coordinator(Accounts, Compositions):
         whose = submission.owner, submission.private
         event = SamplesArrived(shard.task, shard.ordinal, submission.options, digest, *whose)
         self._execution.happened(event)
-        self._see_heads()
 
-    def _see_heads(self) -> None:
-        """A task has a head from its first vector on."""
+    def _behind_heads(self) -> dict[str, Shard]:
+        """The samples of now. A task has a head from its first vector on."""
         for name, shard in self._shards.items():
             head = self._state.tasks[name].head
             if shard.head != head:
                 self._shards[name] = shard.model_copy(update={"head": head})
+        return self._shards
 
     def _withheld(self) -> set[str]:
         return {name for name in self._state.tasks if not plan.shares(self._state, name)}

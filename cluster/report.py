@@ -28,7 +28,7 @@ from cluster.sight import Sight
 from cluster.state import State
 from cluster.works import tasks_of
 from tacl.compose.terms import Term
-from tacl.interference import Matrix, MeanSize
+from tacl.interference import HIGH_CHANGE, Matrix, MeanSize
 from tacl.interference import report as findings
 
 Facts = dict[str, object]
@@ -288,6 +288,7 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Facts:
         ],
         "relative": _relative(matrix, names, on),
         "logits": _relative(logits, names, on),
+        "high": HIGH_CHANGE,
         "missing": sum((s, t) not in pairs for s, t in wanted),
         "findings": [asdict(finding) for finding in findings(logits, norms)],
     }

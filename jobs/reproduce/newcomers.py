@@ -23,9 +23,10 @@ from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, Train, linear, or
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers
 from tacl.adapters import LpPlusPlus, TipAdapter
-from tacl.compose.learning import learn, learning_config
+from tacl.compose.learning import Use, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import ufm
+from tacl.config import TrainConfig
 from tacl.data import Labelled
 from tacl.errors import BadConfig
 from tacl.metrics import absolute, accuracy
@@ -145,8 +146,7 @@ def adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> 
     def make() -> Made:
         items = bench.rows(target).items(part)
         module = _scaled(bench, vectors)
-        steps = min(learning_config("test-time", len(items), bench.seed).steps, MOST_STEPS)
-        config = learning_config("test-time", len(items), bench.seed, steps=steps)
+        config = _bounded("test-time", len(items), bench.seed)
         learned = ufm(module, bench.backbone, bench.head(target), items, config)
         return {"rows": len(items), "loss": learned.losses}, module.tau_dict()
 
@@ -174,12 +174,16 @@ def on_a_share(
         count = max(2, len(whole) * share // 100)
         data = _some(whole, random.Random(f"share {seed}").sample(range(len(whole)), count))
         module = _scaled(bench, vectors, parts=parts, seed=seed)
-        steps = min(learning_config("peft", count, seed).steps, MOST_STEPS)
-        config = learning_config("peft", count, seed, steps=steps)
+        config = _bounded("peft", count, seed)
         learned = learn(module, bench.backbone, bench.head(target), data, config)
         return {"rows": count, "loss": learned.losses}, module.tau_dict()
 
     return _cell(bench, vectors, target, {"share": share, "parts": parts}, make)
+
+
+def _bounded(use: Use, rows: int, seed: int) -> TrainConfig:
+    steps = min(learning_config(use, rows, seed).steps, MOST_STEPS)
+    return learning_config(use, rows, seed, steps=steps)
 
 
 def _some(data: Labelled, rows: list[int]) -> Labelled:

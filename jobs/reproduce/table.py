@@ -109,11 +109,12 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def grown(fresh: Table, path: Path) -> Table:
-    """`fresh` with what the file knows under the same settings."""
+    """`fresh` with what the file knows under the same settings, where it has the same columns."""
     if not path.is_file():
         return fresh
     known = json.loads(path.read_text())
-    if known["settings"] != json.loads(json.dumps(fresh.settings)):
+    mine = json.loads(json.dumps(fresh.as_dict()))
+    if any(known[part] != mine[part] for part in ("settings", "columns")):
         return fresh
     fresh.entries = [_entry(one) for one in known["entries"]]
     fresh.commands = list(dict.fromkeys([*known["commands"], *fresh.commands]))

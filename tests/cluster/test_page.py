@@ -84,7 +84,7 @@ class FakeApi:
             names = [task["name"] for task in self.tasks if task["version"]]
             relative = [[None, *(1.0 if s == t else 0.6 for t in names)] for s in names]
             vectors = [{"task": name, "version": 1} for name in names]
-            found = {"vectors": vectors, "on": ["generic", *names], "logits": relative}
+            found = {"vectors": vectors, "on": ["generic", *names], "logits": relative, "high": 0.5}
             return found | {"findings": self.findings}
 
         @app.get("/v1/accuracy")

@@ -21,268 +21,31 @@ from cluster.plan import (
     DEATHS,
     MEASURE_BATCH,
     REFRESH_FROM,
-    handle,
     is_current,
     is_due,
     refresh_of,
     validate,
 )
-from cluster.room import PATIENCE, describe, free, needs_of, placeable, reason
+from cluster.room import free, needs_of, reason
 from cluster.state import (
-    ONE_CPU,
     SHORT,
     Cell,
     Died,
     Ended,
-    Event,
     Fail,
     Failed,
     Inconsistent,
-    Instruction,
     Measure,
     Measured,
-    Needs,
     Node,
     NodesChanged,
     Published,
     Refresh,
-    Requested,
     Requeue,
     SamplesArrived,
-    Start,
-    State,
     Vector,
 )
-
-NEVER, ON_ARRIVAL = Options(), Options(refresh="on_arrival")
-
-
-class World:
-    """A state, and what was started and is not ended. Checks every instruction as it comes."""
-
-    def __init__(self, *nodes: Node) -> None:
-        self.state = State("base")
-        self.accepted: set[str] = set()
-        self.running: set[str] = set()
-        self.said: list[Instruction] = []
-        self.happens(SamplesArrived(GENERIC, 0, NEVER, "generic 1"))
-        self.happens(NodesChanged(nodes))
-
-    def happens(self, event: Event) -> list[Instruction]:
-        if isinstance(event, Requested):
-            self.accepted.add(event.run_id)
-        if isinstance(event, Published | Measured | Ended | Died | Failed):
-            self.running.remove(event.run_id)
-        said = handle(self.state, event)
-        for instruction in said:
-            self._check(instruction)
-        self.said += said
-        validate(self.state)
-        assert self.accepted == self.state.runs.keys() | self.state.done
-        running = {run.run_id for run in self.state.runs.values() if run.state == "running"}
-        assert self.running == running
-        return said
-
-    def _check(self, instruction: Instruction) -> None:
-        match instruction:
-            case Measure(run_id) | Refresh(run_id):
-                assert run_id not in self.state.done
-                self.accepted.add(run_id)
-            case Start(run_id, needs):
-                assert run_id in self.accepted, "started before it was accepted"
-                assert run_id not in self.running, "started twice"
-                assert placeable(self.state.nodes, needs)
-                self.running.add(run_id)
-            case Requeue(run_id) | Fail(run_id):
-                assert run_id in self.accepted
-
-    def submit(self, task: str, options: Options = NEVER) -> None:
-        """A task's samples and its training."""
-        ordinal = len(self.state.tasks)
-        self.happens(SamplesArrived(task, ordinal, options, f"{task} 1"))
-        self.request(f"train {task}", "train", task, needs_of("train", options))
-
-    def request(
-        self, run_id: str, kind: str, task: str | None = None, needs: Needs = ONE_CPU
-    ) -> list[Instruction]:
-        return self.happens(Requested(run_id, kind, task, needs))
-
-    def publish(self, run_id: str, tau: float = 0.0, measured: bool = True) -> None:
-        """The run's vector, which moves all other inputs by `tau` and its own by 1."""
-        task = self.state.runs[run_id].task
-        assert task is not None
-        version = self.state.champions[task].version + 1 if task in self.state.champions else 1
-        heads = {name: known.head for name, known in self.state.tasks.items()}
-        heads[task] = f"head of {task}"
-        known = {(name, known.shard, heads[name]) for name, known in self.state.tasks.items()}
-        seen = frozenset(shard for name, shard, _ in known if name != task)
-        row = {key: 1.0 if key[0] == task else tau for key in known} if measured else {}
-        vector = Vector(version, f"{task} v{version}", seen)
-        self.happens(Published(run_id, task, vector, row, heads[task]))
-
-    def measure(self, tau: float = 0.0) -> None:
-        """A measure that runs is done."""
-        runs = (self.state.runs[run_id] for run_id in sorted(self.running))
-        run = next(run for run in runs if run.kind == "measure")
-        values = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
-        self.happens(Measured(run.run_id, values))
-
-    def trained(self, *tasks: str, options: Options = NEVER) -> World:
-        for task in tasks:
-            self.submit(task, options)
-            self.publish(f"train {task}")
-            while any(run.kind == "measure" for run in self.state.runs.values()):
-                self.measure()
-        return self
-
-    def why(self, run_id: str) -> str:
-        return reason(self.state, self.state.runs[run_id])
-
-    def state_of(self, run_id: str) -> str:
-        return self.state.runs[run_id].state
-
-
-# -- the queue
-
-
-def test_runs_start_as_they_fit_in_order() -> None:
-    world = World(Node(2))
-    for task in ("a", "b", "c"):
-        world.submit(task)
-    assert world.running == {"train a", "train b"}
-    assert world.why("train c") == "needs 1 CPU, 0 of 2 CPUs free: training a, training b"
-    assert free(world.state) == Node(0, 0)
-    world.happens(Failed("train a", "no"))
-    assert world.running == {"train b", "train c"}
-
-
-def test_a_group_waits_until_all_of_it_fits_and_keeps_its_place() -> None:
-    world = World(Node(2), Node(2))
-    world.submit("narrow")
-    world.submit("wide", Options(workers=2, cpus_per_worker=2))
-    world.submit("late")
-    assert world.running == {"train narrow"}
-    assert world.why("train wide") == "needs 2 workers of 2 CPUs, 3 of 4 CPUs free: training narrow"
-    assert world.why("train late").startswith("waits for training wide, whose turn it is: needs 2")
-    world.publish("train narrow")
-    assert world.state_of("train wide") == "running"
-
-
-def test_gpus_are_counted_too() -> None:
-    world = World(Node(8, 1))
-    world.submit("a", Options(gpus_per_worker=1))
-    world.submit("b", Options(gpus_per_worker=1))
-    assert world.running == {"train a"}
-    assert "0 of 1 GPU free" in world.why("train b")
-
-
-def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
-    world = World(Node(1))
-    for number in range(10):
-        world.submit(f"t{number}")
-    world.request("evaluation", "evaluate")
-    world.happens(Failed("train t0", "no"))
-    assert world.running == {"evaluation"}
-
-
-def test_short_work_lets_trainings_through() -> None:
-    world = World(Node(1))
-    world.request("e", "evaluate")
-    world.submit("digits")
-    for number in range(3 * PATIENCE):
-        world.request(f"e{number}", "evaluate")
-    passed = 0
-    while "train digits" not in world.running:
-        (run_id,) = world.running
-        world.happens(Ended(run_id))
-        passed += 1
-    assert passed == PATIENCE + 1  # the one that ran already, and those that may pass
-    world.submit("shapes")
-    world.happens(Failed("train digits", "no"))
-    assert "train shapes" not in world.running  # it is the others' turn again
-
-
-def test_a_wide_training_is_not_starved_by_narrow_short_work() -> None:
-    world = World(Node(2))
-    world.request("e0", "evaluate")
-    world.submit("wide", Options(cpus_per_worker=2))
-    numbers = itertools.count(1)
-    for _ in range(50):
-        world.request(f"e{next(numbers)}", "evaluate")
-        if "train wide" in world.running:
-            return
-        world.happens(Ended(min(world.running)))
-    pytest.fail("it never started")
-
-
-def test_room_is_kept_and_said_so() -> None:
-    world = World(Node(2))
-    world.request("e", "evaluate")
-    world.submit("wide", Options(cpus_per_worker=2))
-    for number in range(PATIENCE + 1):
-        world.request(f"e{number}", "evaluate")
-        if number < PATIENCE:
-            world.happens(Ended(f"e{number}"))
-    waiting = f"e{PATIENCE}"
-    assert world.state_of(waiting) == "queued"
-    assert world.why(waiting) == (
-        "waits for training wide, whose turn it is: needs 2 CPUs, 1 of 2 CPUs free: an evaluation"
-    )
-
-
-def test_what_no_node_can_hold_keeps_nobody_waiting() -> None:
-    world = World(Node(4))
-    world.happens(NodesChanged((Node(1),)))
-    world.submit("wide", Options(cpus_per_worker=4))
-    world.submit("narrow")
-    assert world.running == {"train narrow"}
-    assert world.why("train wide") == "needs 4 CPUs; the cluster has 1 node: 1 CPU"
-    world.publish("train narrow")
-    world.happens(NodesChanged((Node(1), Node(4))))
-    assert world.running == {"train wide"}
-
-
-def test_what_is_free_in_pieces_is_not_enough() -> None:
-    room = (Node(2), Node(2))
-    world = World(*room)
-    world.happens(NodesChanged(room, (Node(1), Node(1))))
-    world.submit("wide", Options(cpus_per_worker=2))
-    assert world.running == set()
-    assert world.why("train wide") == "needs 2 CPUs, free are 1 CPU; 1 CPU: it starts next"
-    world.happens(NodesChanged(room, (Node(0), Node(2))))
-    assert world.running == {"train wide"}
-
-
-def test_what_was_started_has_no_room_left_until_the_next_look() -> None:
-    room = (Node(2), Node(3))
-    world = World(*room)
-    world.happens(NodesChanged(room, room))
-    world.submit("one", Options(cpus_per_worker=2))
-    world.submit("two", Options(cpus_per_worker=2))
-    world.submit("three")
-    world.submit("four", Options(cpus_per_worker=1))
-    assert world.running == {"train one", "train two", "train three"}
-    world.publish("train one")
-    assert world.why("train four").startswith("needs 1 CPU, free are 0 CPUs; 0 CPUs: ")
-    world.happens(NodesChanged(room, (Node(2), Node(0))))
-    assert "train four" in world.running
-
-
-def test_placeable() -> None:
-    assert placeable([Node(2), Node(2)], Needs(2, 2))
-    assert not placeable([Node(3), Node(1)], Needs(2, 2))
-    assert placeable([Node(4, 2)], Needs(2, 1, 1))
-    assert not placeable([Node(4, 2)], Needs(3, 1, 1))
-    assert not placeable([], ONE_CPU)
-    assert describe([]) == "the cluster has 0 nodes: no room"
-
-
-def test_needs() -> None:
-    options = Options(workers=3, cpus_per_worker=2, gpus_per_worker=1)
-    assert needs_of("train", options) == Needs(3, 2, 1)
-    assert needs_of("refresh", options) == Needs(1, 2, 1)
-    assert needs_of("measure", options) == needs_of("evaluate", options) == ONE_CPU
-
+from tests.cluster.world import NEVER, ON_ARRIVAL, World
 
 # -- failures
 

@@ -13,7 +13,7 @@ from cluster.samples import known
 from cluster.state import Node, SamplesArrived
 from tacl.errors import CorruptBlob, RunFailed
 from tests.cluster.fakes import Scene
-from tests.cluster.test_plan import ON_ARRIVAL, World
+from tests.cluster.world import ON_ARRIVAL, World
 
 
 def test_withheld_samples_are_known_by_their_statistics_only() -> None:

@@ -25,7 +25,7 @@ from jobs.reproduce.cells import Cells
 from jobs.reproduce.directions import Sum, tangent
 from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
-from jobs.reproduce.table import spread
+from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
 from tacl.errors import BadConfig, DataNotFound
 from tacl.metrics import COEFFICIENTS
@@ -287,6 +287,17 @@ def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -
     assert [(e.variant, e.seed) for e in table.entries] == order
     other = replace(request, suite=replace(request.suite, steps=3))
     assert reproduce(other).table.variants() == ["individual"]
+
+
+def test_a_table_of_other_columns_is_made_anew(tmp_path: Path) -> None:
+    def table(*keys: str) -> Table:
+        return Table("t", "t", "", tuple(Column(key, key) for key in keys), {})
+
+    old, file = table("a"), tmp_path / "t.json"
+    old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
+    file.write_text(json.dumps(old.as_dict()))
+    assert grown(table("a"), file).variants() == ["linear"]
+    assert grown(table("a", "b"), file).variants() == []
 
 
 def test_a_mean_and_its_deviation() -> None:

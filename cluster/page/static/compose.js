@@ -5,7 +5,7 @@ import { $, el, onSubmit, told, work } from "./dom.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // task -> { on, sign, size }
-let matrix = { vectors: [], on: [], logits: [], findings: [] };
+let matrix = { vectors: [], on: [], logits: [], high: Infinity, findings: [] };
 
 export const user = () => form.elements.user.value.trim();
 
@@ -77,14 +77,12 @@ function report() {
 
 const concerns = (finding, names) => names.includes(finding.first) && (finding.second === null || names.includes(finding.second));
 
-const HIGH = 0.4; // of what the task's own vector does there; as in the cluster's own findings
-
 function* pairs(names) {
   for (const one of names) for (const other of names) {
     const row = matrix.vectors.findIndex((vector) => vector.task === one);
     const value = matrix.logits[row]?.[matrix.on.indexOf(other)];
     const moved = (value ?? 0) * chosen.get(one).size;
-    if (one !== other && moved > HIGH && !matrix.findings.some((f) => f.first === one && f.second === other))
+    if (one !== other && moved >= matrix.high && !matrix.findings.some((f) => f.first === one && f.second === other))
       yield `${one} changes the answers for ${other} by ${moved.toFixed(2)} of what ${other}’s own vector does.`;
   }
 }
