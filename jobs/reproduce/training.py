@@ -13,6 +13,7 @@ from jobs.reproduce.cost import Cost, together
 from jobs.reproduce.directions import Kept, Vector
 from tacl import params
 from tacl.config import RefreshConfig, TrainConfig
+from tacl.curvature.statistics import FORMAT
 from tacl.data import Labelled
 from tacl.heads import RowLoss
 from tacl.joint import JointHead, joint_data
@@ -51,12 +52,14 @@ def trained(
         tau = start.tau() if start else {}
         return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)
 
+    statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
     decides = bench.decided_by(
         regime=regime,
         config=config.as_dict(),
         data=[rows.digest("train"), list(rows.classes)],
         others=[[bench.rows(other).digest("shard"), most] for other in others],
         relative=bench.suite.relative,
+        **statistics,
         start=start.key if start else None,
     )
     cell = bench.cells.get("vector", decides, make, f"of {task}, {_told(regime, config, others)}")

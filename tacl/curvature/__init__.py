@@ -10,7 +10,13 @@ over layers, and for a linear layer, or a convolution without groups, as the pro
 so that the penalty of the layer is tr(B dW A dW'). Every other block (norms, depthwise
 convolutions, what no module of its own uses) has the diagonal of G, exact up to the noise of v.
 All tasks merge into one pair of factors per layer, so that a step costs the same however many
-there are. Not seen are products between layers and between positions.
+there are.
+
+Not seen are products between layers and between positions, and they are most of it: layers pull
+the same way. How many times as much they do together is measured with the statistics
+(`coherence`, 40 to 120 for MiniLM) and multiplies the penalty, so that lambda means what it means
+with samples. To see those products too, by few directions of all layers together, comes closer to
+E |J tau|^2 of a given tau and holds a trained one apart less: it hides between the directions.
 
 What statistics still say of the samples: A of the first trained layer is the second moment of
 embeddings, from which frequent words or mean pictures may be guessed; of few rows the rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from tacl.curvature.statistics import Layer, Statistics
 from tacl.data import sample_rows
 from tacl.dual.attention import multi_head_attention
 from tacl.errors import EmptySplit
-from tacl.params import Params
+from tacl.linearize import LinearizedEncoder
+from tacl.params import Params, norm, scale
 from tacl.theta0 import require_eval, trainable_blocks
 
 ROWS = 128
@@ -48,7 +49,23 @@ def measure(
     sums = _Sums(backbone, blocks)
     for row, item in enumerate(chosen):
         sums.add(item, lambda size, row=row: directions(row, size))
-    return sums.statistics(len(chosen))
+    found = sums.statistics(len(chosen))
+    return replace(found, coherence=_coherence(found, backbone, sums.move, chosen))
+
+
+def _coherence(alone: Statistics, backbone: Backbone, tau: Params, items: Sequence[Item]) -> float:
+    """How many times as much the layers do together as one by one: E |J tau|^2 on these rows over
+    what factors and diagonals say of it, for tau the gradient along which they were measured.
+    """
+    if not (length := norm(tau)):
+        return 1.0
+    module = LinearizedEncoder(backbone.encoder, list(tau))
+    tau = scale(1 / length, tau)
+    module.load_tau(tau)
+    with torch.no_grad():
+        tangent_ND = torch.cat([module(backbone.collate([item]))[1] for item in items])
+    together = tangent_ND.square().sum(1).mean() / alone.feature_norm**2
+    return float(together / alone.penalty(tau))
 
 
 def _normal(seed: int, row: int, size: int) -> Tensor:
@@ -67,6 +84,7 @@ class _Sums:
     biases: dict[str, str | None] = field(default_factory=dict)
     diagonal: Params = field(default_factory=dict)
     feature_norm: float = 0.0
+    move: Params = field(default_factory=dict)  # the gradients of all rows, summed
 
     def __post_init__(self) -> None:
         parameters = dict(self.backbone.encoder.named_parameters())
@@ -84,35 +102,34 @@ class _Sums:
             a_PI = call.inputs()
             _accumulate(self.a, call.weight, a_PI.T @ a_PI)
             self.positions[call.weight] = self.positions.get(call.weight, 0) + len(a_PI)
-        joint = set(self.biases) | {bias for bias in self.biases.values() if bias}
-        rest = {name: value for name, value in theta.items() if name not in joint}
-        outputs = [call.output for call in calls]
-        vs_MD = directions(features_1D.shape[-1]).to(features_1D)
-        for v_D in vs_MD:
+        for v_D in directions(features_1D.shape[-1]).to(features_1D):
             # M directions with sum_m E[v v'] = I: one normal one, or all unit ones.
-            found = torch.autograd.grad(
-                features_1D[0] @ v_D,
-                [*outputs, *rest.values()],
-                retain_graph=True,
-                allow_unused=True,
-            )
-            for call, g in zip(calls, found, strict=False):
-                if g is not None:
-                    g_PO = call.rows(g)
-                    _accumulate(self.b, call.weight, g_PO.T @ g_PO)
-            for name, g in zip(rest, found[len(calls) :], strict=True):
-                squared = torch.zeros_like(rest[name]) if g is None else g.square()
-                _accumulate(self.diagonal, name, squared.detach())
+            self._back(features_1D[0] @ v_D, calls)
+
+    def _back(self, value: Tensor, calls: Sequence[_Call]) -> None:
+        found = torch.autograd.grad(
+            value,
+            [*(call.output for call in calls), *self.theta.values()],
+            retain_graph=True,
+            materialize_grads=True,
+        )
+        for call, g in zip(calls, found, strict=False):
+            g_PO = call.rows(g)
+            _accumulate(self.b, call.weight, g_PO.T @ g_PO)
+        factored = {*self.biases, *(bias for bias in self.biases.values() if bias)}
+        for name, g in zip(self.theta, found[len(calls) :], strict=True):
+            _accumulate(self.move, name, g)
+            if name not in factored:
+                _accumulate(self.diagonal, name, g.square())
 
     def statistics(self, rows: int) -> Statistics:
         layers = tuple(
             Layer(weight, bias, self.a[weight] / self.positions[weight], self.b[weight] / rows)
             for weight, bias in self.biases.items()
-            if weight in self.b
         )
         diagonal = {name: value / rows for name, value in self.diagonal.items()}
-        norm = self.feature_norm / rows
-        return Statistics(self.backbone.digest, rows, norm, layers, diagonal)
+        feature_norm = self.feature_norm / rows
+        return Statistics(self.backbone.digest, rows, feature_norm, 1.0, layers, diagonal)
 
 
 def _accumulate(sums: Params, name: str, value: Tensor) -> None:

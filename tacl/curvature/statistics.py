@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from tacl.errors import BaseMismatch, CorruptBlob, EmptySplit
 from tacl.params import Params
 
-FORMAT = 1
+FORMAT = 2
 METADATA_KEY = "tacl"
 
 
@@ -41,11 +41,16 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Of one task, or of several merged. `feature_norm`: mean |f(x; theta0)| over the rows."""
+    """Of one task, or of several merged.
+
+    `feature_norm`: mean |f(x; theta0)| over the rows. `coherence`: how many times as much the
+    layers do together as one by one, which is all that factors and diagonals see.
+    """
 
     base: str
     rows: int
     feature_norm: float
+    coherence: float
     layers: tuple[Layer, ...]
     diagonal: Params
 
@@ -53,7 +58,12 @@ class Statistics:
         """About E |J(x) tau|^2 / |f|^2, as `relative_tau_jp` with the squared norm: a scalar."""
         terms = [layer.penalty(tau) for layer in self.layers]
         terms += [(value * tau[name].square()).sum() for name, value in self.diagonal.items()]
-        return torch.stack(terms).sum() / self.feature_norm**2
+        return self.scale * torch.stack(terms).sum()
+
+    @property
+    def scale(self) -> float:
+        """From the curvature of the features, layer by layer, to the relative size of a move."""
+        return self.coherence / self.feature_norm**2
 
     def to(self, device: torch.device | str) -> Statistics:
         layers = tuple(
@@ -61,7 +71,7 @@ class Statistics:
             for one in self.layers
         )
         diagonal = {name: value.to(device) for name, value in self.diagonal.items()}
-        return Statistics(self.base, self.rows, self.feature_norm, layers, diagonal)
+        return replace(self, layers=layers, diagonal=diagonal)
 
     def save(self, path: Path) -> None:
         """One safetensors file; equal statistics give equal bytes."""
@@ -73,6 +83,7 @@ class Statistics:
             "base": self.base,
             "rows": self.rows,
             "feature_norm": self.feature_norm,
+            "coherence": self.coherence,
             "bias": {one.weight: one.bias for one in self.layers},
         }
         tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
@@ -105,11 +116,12 @@ def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statis
         for name, value in tensors.items()
         if name.startswith("diagonal:")
     }
-    return Statistics(head["base"], head["rows"], head["feature_norm"], layers, diagonal)
+    facts = {name: head[name] for name in ("base", "rows", "feature_norm", "coherence")}
+    return Statistics(**facts, layers=layers, diagonal=diagonal)
 
 
 def merged(statistics: Sequence[Statistics]) -> Statistics:
-    """One pair of factors for all tasks, each counting the same: means of A and of B / |f|^2.
+    """One pair of factors for all tasks, each counting the same: means of A, and of B by its scale.
 
     Raises BaseMismatch, and EmptySplit where there is none.
     """
@@ -120,20 +132,23 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     if foreign is not None:
         raise BaseMismatch(f"statistics of the bases {first.base[:12]} and {foreign[:12]}")
 
-    def mean(values: Iterable[Tensor], powers: int) -> Tensor:
+    ones, scales = [1.0] * len(statistics), [one.scale for one in statistics]
+
+    def mean(factors: Sequence[float], values: Iterable[Tensor]) -> Tensor:
         total = torch.zeros(())
-        for one, value in zip(statistics, values, strict=True):
-            total = total + value / (one.feature_norm**powers * len(statistics))
+        for factor, value in zip(factors, values, strict=True):
+            total = total + factor * value / len(statistics)
         return total
 
     layers = [
         Layer(
             first.layers[i].weight,
             first.layers[i].bias,
-            mean((one.layers[i].a_II for one in statistics), 0),
-            mean((one.layers[i].b_OO for one in statistics), 2),
+            mean(ones, (one.layers[i].a_II for one in statistics)),
+            mean(scales, (one.layers[i].b_OO for one in statistics)),
         )
         for i in range(len(first.layers))
     ]
-    diagonal = {n: mean((one.diagonal[n] for one in statistics), 2) for n in first.diagonal}
-    return Statistics(first.base, sum(s.rows for s in statistics), 1.0, tuple(layers), diagonal)
+    diagonal = {n: mean(scales, (one.diagonal[n] for one in statistics)) for n in first.diagonal}
+    rows = sum(one.rows for one in statistics)
+    return Statistics(first.base, rows, 1.0, 1.0, tuple(layers), diagonal)

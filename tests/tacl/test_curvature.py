@@ -64,7 +64,7 @@ def test_penalty_by_explicit_jacobians() -> None:
     found = measure(base, items, directions=every_unit)
     features = base.encoder(torch.stack(items)).detach()
     assert found.feature_norm == pytest.approx(features.norm(dim=-1).mean().item())
-    expected = by_hand(base, items, tau) / found.feature_norm**2
+    expected = found.coherence * by_hand(base, items, tau) / found.feature_norm**2
     assert found.penalty(tau).item() == pytest.approx(expected, rel=1e-6)
     assert found.rows == 9
 
@@ -72,8 +72,9 @@ def test_penalty_by_explicit_jacobians() -> None:
 def test_random_directions_come_to_the_same() -> None:
     base = toy.backbone()
     items, tau = toy.inputs(4, 1) * 100, toy.random_tau(base.encoder)
-    exact = measure(base, items[:4], directions=every_unit).penalty(tau).item()
-    assert measure(base, items, rows=400).penalty(tau).item() == pytest.approx(exact, rel=0.15)
+    exact = replace(measure(base, items[:4], directions=every_unit), coherence=1.0)
+    found = replace(measure(base, items, rows=400), coherence=1.0)
+    assert found.penalty(tau).item() == pytest.approx(exact.penalty(tau).item(), rel=0.15)
 
 
 def test_of_one_layer_it_is_the_mean_square_of_the_tangent() -> None:
@@ -88,6 +89,28 @@ def test_of_one_layer_it_is_the_mean_square_of_the_tangent() -> None:
     assert isinstance(tangent, Tensor)
     expected = tangent.square().sum(-1).mean().item() / found.feature_norm**2
     assert found.penalty(tau).item() == pytest.approx(expected, rel=1e-6)
+    assert found.coherence == pytest.approx(1)
+
+
+class Side(nn.Module):
+    """Layers side by side, of which each sends the same to the features."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 4) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([layer(x) for layer in self.layers]).sum(0)
+
+
+@pytest.mark.parametrize("layers", [1, 3, 8])
+def test_layers_that_pull_the_same_way_do_so_many_times_as_much(layers: int) -> None:
+    """|n a|^2 = n (|a|^2 + ... + |a|^2)."""
+    base = Backbone(
+        BaseSpec("timm", "side"), Side(layers).double().eval(), toy.Numbers(), ("*",), 16.0
+    )
+    found = measure(base, list(torch.randn(5, 6, dtype=torch.float64)), directions=every_unit)
+    assert found.coherence == pytest.approx(layers)
 
 
 def test_its_gradient() -> None:
@@ -104,7 +127,7 @@ def test_its_gradient() -> None:
             total = total + torch.trace(layer.b_OO @ dW @ layer.a_II @ dW.T)
         for name, value in statistics.diagonal.items():
             total = total + (value * tau[name].square()).sum()
-        return total / statistics.feature_norm**2
+        return statistics.coherence * total / statistics.feature_norm**2
 
     expected = torch.autograd.grad(plain(), list(tau.values()))
     found = torch.autograd.grad(statistics.penalty(tau), list(tau.values()))
@@ -212,7 +235,7 @@ def test_merged_is_the_mean_of_relative_statistics() -> None:
     assert both.rows == 12
     for i, layer in enumerate(both.layers):
         a = (one.layers[i].a_II + two.layers[i].a_II) / 2
-        b = one.layers[i].b_OO / one.feature_norm**2 + two.layers[i].b_OO / two.feature_norm**2
+        b = sum(it.coherence * it.layers[i].b_OO / it.feature_norm**2 for it in (one, two))
         torch.testing.assert_close(layer.a_II, a)
         torch.testing.assert_close(layer.b_OO, b / 2)
     tau = toy.random_tau(base.encoder)
