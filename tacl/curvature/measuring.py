@@ -37,8 +37,9 @@ def measure(
 ) -> Statistics:
     """Statistics of unlabelled inputs of one task: a forward and a backward pass for each row.
 
-    Row by row, for the diagonal needs the square of each row's gradient. `directions` gives the v
-    of a row; by default one, standard normal by `seed`.
+    Row by row, for the diagonal needs the square of each row's gradient; then one tangent of each
+    row for the coherence. `directions` gives the v of a row; by default one, standard normal by
+    `seed`. EmptySplit: there is no item.
     """
     require_eval(backbone.encoder)
     if not items:
