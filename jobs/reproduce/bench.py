@@ -156,8 +156,10 @@ class Bench:
         cell = self.cells.get("features", decides, make, f"{self._of(task)} {part}, {key[:8]}")
         return cell.tensors()["features"]
 
-    def content(self, task: str, part: str) -> list[str]:
-        return [part, self.rows(task).digest(part)]
+    def content(self, task: str, part: str) -> list[str | int]:
+        """What decides the rows of a part, among them the seed of those that are a choice."""
+        chosen = [self.seed] if ":" in part else []
+        return [part, self.rows(task).digest(part), *chosen]
 
     def _of(self, task: str) -> str:
         return f"of {task}, seed {self.seed}"

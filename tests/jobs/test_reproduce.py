@@ -29,6 +29,7 @@ from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
 from tacl.errors import BadConfig, DataNotFound
 from tacl.metrics import COEFFICIENTS
+from tacl.tangents import cached_tangents
 from tests.jobs import small_suite
 
 METHOD_NAMES = ["zero-shot", "individual", "linear", "linear-grid", "taujp+refresh", "ties", "mtl"]
@@ -92,6 +93,22 @@ def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
     apart = sum(tangent(bench, vector, "two", "test") for vector in first.values())
     both = bench.features("two", "test") + apart
     torch.testing.assert_close(model.features("two", "test"), both, rtol=1e-3, atol=1e-4)
+
+
+def test_chosen_rows_of_a_test_split_belong_to_their_seed(place: Path, bench: Bench) -> None:
+    """The test split is the same for every seed, the choice of some of its rows is not."""
+    other = Bench(bench.suite, 1, place / "data", bench.cells, bench.base)
+    assert bench.rows("one").digest("test") == other.rows("one").digest("test")
+    vector = linear(bench, "one")
+    for of_seed in (bench, other):
+        items = of_seed.rows("one").items("test:8")
+        expected = of_seed.base.encoded(items)
+        torch.testing.assert_close(of_seed.features("one", "test:8"), expected)
+        found = tangent(of_seed, vector, "one", "test:8")
+        module, taus = bench.base.module, {"tau": vector.tau()}
+        again = cached_tangents(module, bench.backbone, items, taus, 4)
+        torch.testing.assert_close(found, again.tangents["tau"])
+    assert not torch.equal(bench.features("one", "test:8"), other.features("one", "test:8"))
 
 
 def test_a_coefficient_is_chosen_on_validation_rows_only(bench: Bench) -> None:
