@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,7 +79,7 @@ def _request(
     chosen, spec = suite_named(suite, base), TABLES[name]
     variants = require_known(spec, chosen, [one for one in methods.split(",") if one])
     options = {"suite": suite, "data": data, "base": base, "methods": methods, "seeds": seeds}
-    given = [f"--{option} {value}" for option, value in options.items() if value]
+    given = [word for o, value in options.items() if value for word in (f"--{o}", str(value))]
     local_or_not = ["--local"] if local else []
-    command = " ".join(["tacl reproduce", name, *given, *local_or_not, f"--out {out}"])
+    command = shlex.join(["tacl", "reproduce", name, *given, *local_or_not, "--out", str(out)])
     return Request(spec, chosen, data, out, variants, numbers, command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,6 +28,7 @@ from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
+from jobs.verbs.reproduce import _request
 from tacl.errors import BadConfig, DataNotFound
 from tacl.metrics import COEFFICIENTS
 from tacl.tangents import cached_tangents
@@ -336,6 +338,15 @@ def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
     assert code("addition", "text8", tmp_path, "--seeds", "one") == exit_code(BadConfig())
     assert code("addition", "text8", tmp_path, "--methods", "magic") == exit_code(BadConfig())
     assert not out.exists()
+
+
+def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
+    methods = "strength 0,strength 3"
+    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", True)
+    words = shlex.split(made.command)
+    assert words[:3] == ["tacl", "reproduce", "sensitivity"]
+    assert words[words.index("--methods") + 1] == methods
+    assert words[words.index("--base") + 1] == "hf:a?b"
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
