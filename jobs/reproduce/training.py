@@ -52,6 +52,7 @@ def trained(
         tau = start.tau() if start else {}
         return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)
 
+    # Statistics are no cell of their own: what is measured decides here.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
     decides = bench.decided_by(
         regime=regime,

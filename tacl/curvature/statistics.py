@@ -103,7 +103,7 @@ class Statistics:
 
 
 def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statistics:
-    if head["format"] != FORMAT:
+    if head["format"] not in (1, FORMAT):
         raise ValueError(f"format {head['format']}; this version reads format {FORMAT}")
     if not all(value.isfinite().all() for value in tensors.values()):
         raise ValueError("a value is not finite")
@@ -116,8 +116,9 @@ def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statis
         for name, value in tensors.items()
         if name.startswith("diagonal:")
     }
-    facts = {name: head[name] for name in ("base", "rows", "feature_norm", "coherence")}
-    return Statistics(**facts, layers=layers, diagonal=diagonal)
+    coherence = head["coherence"] if head["format"] > 1 else 1.0  # format 1 measured none
+    facts = (head["base"], head["rows"], head["feature_norm"], coherence)
+    return Statistics(*facts, layers, diagonal)
 
 
 def merged(statistics: Sequence[Statistics]) -> Statistics:
@@ -132,23 +133,18 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     if foreign is not None:
         raise BaseMismatch(f"statistics of the bases {first.base[:12]} and {foreign[:12]}")
 
-    ones, scales = [1.0] * len(statistics), [one.scale for one in statistics]
-
-    def mean(factors: Sequence[float], values: Iterable[Tensor]) -> Tensor:
-        total = torch.zeros(())
-        for factor, value in zip(factors, values, strict=True):
-            total = total + factor * value / len(statistics)
-        return total
+    def mean(values: Iterable[Tensor]) -> Tensor:
+        return sum(values, torch.zeros(())) / len(statistics)
 
     layers = [
         Layer(
             first.layers[i].weight,
             first.layers[i].bias,
-            mean(ones, (one.layers[i].a_II for one in statistics)),
-            mean(scales, (one.layers[i].b_OO for one in statistics)),
+            mean(one.layers[i].a_II for one in statistics),
+            mean(one.scale * one.layers[i].b_OO for one in statistics),
         )
         for i in range(len(first.layers))
     ]
-    diagonal = {n: mean(scales, (one.diagonal[n] for one in statistics)) for n in first.diagonal}
+    diagonal = {n: mean(one.scale * one.diagonal[n] for one in statistics) for n in first.diagonal}
     rows = sum(one.rows for one in statistics)
     return Statistics(first.base, rows, 1.0, 1.0, tuple(layers), diagonal)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from cluster.messages import GENERIC, Options
-from cluster.plan import (
-    handle,
-    validate,
-)
+from cluster.plan import handle, validate
 from cluster.room import needs_of, placeable, reason
 from cluster.state import (
     ONE_CPU,

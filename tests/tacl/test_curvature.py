@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import unfold
@@ -262,6 +265,24 @@ def test_a_file_keeps_everything_and_a_broken_one_is_refused(tmp_path: Path) -> 
     (tmp_path / "foreign").write_text("x")
     with pytest.raises(CorruptBlob):
         Statistics.load(tmp_path / "foreign")
+
+
+def test_a_file_from_before_coherence_is_still_read(tmp_path: Path) -> None:
+    found = measure(toy.backbone(), toy.inputs(6, 1))
+    found.save(tmp_path / "now")
+    with safe_open(tmp_path / "now", framework="pt") as file:
+        head = json.loads(file.metadata()["tacl"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    head["format"] = 1
+    del head["coherence"]
+    save_file(tensors, tmp_path / "before", metadata={"tacl": json.dumps(head)})
+    tau = toy.random_tau(toy.backbone().encoder)
+    expected = replace(found, coherence=1.0).penalty(tau)
+    torch.testing.assert_close(Statistics.load(tmp_path / "before").penalty(tau), expected)
+    head["format"] = 3
+    save_file(tensors, tmp_path / "later", metadata={"tacl": json.dumps(head)})
+    with pytest.raises(CorruptBlob, match="format 3"):
+        Statistics.load(tmp_path / "later")
 
 
 def test_the_same_seed_gives_the_same_statistics() -> None:
