@@ -111,7 +111,7 @@ def magmax_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
         kept = [vector.task_vector(bench.backbone.digest) for vector in vectors]
         return magmax(kept, [1.0] * len(kept))
 
-    return _merges(bench, "magmax", _one_after_another(bench, order), merge)
+    return _merges(bench, "magmax", one_after_another(bench, order), merge)
 
 
 def opcm_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
@@ -122,11 +122,11 @@ def opcm_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
 
 def sequential(bench: Bench, order: list[str]) -> list[Arrival]:
     """Ordinary fine-tuning of one model on task after task."""
-    vectors = _one_after_another(bench, order)
+    vectors = one_after_another(bench, order)
     return [Arrival(vector, vector.cost, Cost()) for vector in vectors]
 
 
-def _one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
+def one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
     vectors: list[Vector] = []
     for task in order:
         start = vectors[-1] if vectors else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, jvp
+from torch.nn.utils import clip_grad_norm_
 from typer.testing import CliRunner
 
 from cluster.errors import exit_code
@@ -29,6 +31,7 @@ from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
 from jobs.verbs.reproduce import _request
+from tacl.data import batch_rows
 from tacl.errors import BadConfig, DataNotFound
 from tacl.metrics import COEFFICIENTS
 from tacl.tangents import cached_tangents
@@ -227,6 +230,32 @@ def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
     first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
     assert first[0].model.key == second[0].model.key
     assert first[1].model.key != second[1].model.key
+
+
+def test_sequential_training_against_a_loop(bench: Bench) -> None:
+    """The second task starts where the first one ended."""
+    order = continual.order_of(bench)[:2]
+    first, second = (vector.tau() for vector in continual.one_after_another(bench, order))
+    encoder, head = bench.backbone.encoder, bench.head(order[1])
+    data, given = bench.rows(order[1]).train, (order[1], 36, bench.seed, bench.base.trainable)
+    config = bench.suite.config(*given, penalty="none", precision="float32")
+    theta0 = {name: encoder.get_parameter(name).detach() for name in first}
+    tau = {name: value.clone().requires_grad_() for name, value in first.items()}
+    optimizer = torch.optim.AdamW(tau.values(), weight_decay=config.weight_decay)
+    for step in range(config.steps):
+        rows = batch_rows(len(data), config.batch, config.seed, step)
+        theta = {name: theta0[name] + tau[name] for name in tau}
+        batch = bench.backbone.collate([data.items[row] for row in rows])
+        head.losses(functional_call(encoder, theta, (batch,)), data.labels[rows]).mean().backward()
+        clip_grad_norm_(tau.values(), config.clip)
+        share = 0.5 + 0.5 * math.cos(math.pi * (step - 1) / (config.steps - 1)) if step else 1.0
+        optimizer.param_groups[0]["lr"] = config.learning_rate * share
+        optimizer.step()
+        optimizer.zero_grad()
+    # A bias in front of a softmax has a gradient of rounding errors, and Adam a step for it.
+    moved = math.hypot(*((second[name] - first[name]).norm() for name in tau))
+    error = math.hypot(*((second[name] - tau[name].detach()).norm() for name in tau))
+    assert error < 1e-3 * moved
 
 
 def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:

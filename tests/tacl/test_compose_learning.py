@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
+from torch.func import functional_call, jvp
 from torch.nn.functional import normalize
+from torch.nn.utils import clip_grad_norm_
 
 from tacl.compose.adamerging import Entropy, adamerging
 from tacl.compose.learning import (
@@ -25,7 +28,8 @@ from tacl.compose.learning import (
     vectorwise,
 )
 from tacl.compose.scaled import ScaledEncoder
-from tacl.data import Labelled
+from tacl.config import TrainConfig
+from tacl.data import Labelled, batch_rows
 from tacl.errors import BadRecipe
 from tacl.heads import Head
 from tacl.joint import JointHead, joint_data
@@ -44,14 +48,10 @@ class World:
 
     def __init__(self, regime: Regime, seed: int = 0) -> None:
         self.base = toy.backbone(torch.float32)
+        self.tau = [toy.random_tau(self.base.encoder, 0.15, seed=t) for t in range(POOL)]
         self.vectors = [
-            TaskVector.of_params(
-                f"task{t}",
-                self.base.digest,
-                regime,
-                toy.random_tau(self.base.encoder, 0.15, seed=t),
-            )
-            for t in range(POOL)
+            TaskVector.of_params(f"task{t}", self.base.digest, regime, tau)
+            for t, tau in enumerate(self.tau)
         ]
         random = torch.Generator().manual_seed(seed)
         weight_CD = normalize(torch.randn(CLASSES, toy.FEATURES, generator=random), dim=-1)
@@ -85,6 +85,87 @@ class World:
     def accuracy(self, module: ScaledEncoder) -> float:
         test = self.rows(300, 300)
         return accuracy(self.logits(module, torch.stack(test.items)), test.labels)
+
+
+# -- against a loop written otherwise
+
+
+def learned_by_hand(
+    world: World,
+    data: Labelled,
+    losses: Callable[[Tensor, Tensor], Tensor],
+    config: TrainConfig,
+    start_T1: Tensor,
+) -> Tensor:
+    """lambda [T, B] of the plain formula: theta0 + sum_t lambda_t tau_t for all blocks at once."""
+    encoder = world.base.encoder
+    theta0 = {name: value.detach() for name, value in encoder.named_parameters()}
+    deviation = torch.zeros(POOL, start_T1.shape[1], requires_grad=True)
+    optimizer = torch.optim.AdamW([deviation], weight_decay=config.weight_decay)
+    warmup = math.ceil(config.warmup_fraction * config.steps)
+    for step in range(config.steps):
+        rows = batch_rows(len(data), config.batch, config.seed, step)
+        batch = torch.stack([data.items[row] for row in rows])
+        lambda_TB = (start_T1 + deviation).expand(-1, len(theta0))
+        tau = {
+            name: sum((lambda_TB[t, b] * world.tau[t][name] for t in range(POOL)), torch.zeros(()))
+            for b, name in enumerate(theta0)
+        }
+        if world.vectors[0].regime == "ordinary":
+            moved = {name: theta0[name] + tau[name] for name in theta0}
+            features = functional_call(encoder, moved, (batch,))
+        else:
+            at = lambda theta, batch=batch: functional_call(encoder, theta, (batch,))  # noqa: E731
+            features = sum(jvp(at, (theta0,), (tau,)), torch.zeros(()))
+        losses(features, data.labels[rows]).mean().backward()
+        clip_grad_norm_([deviation], config.clip)
+        rise = (step + 1) / warmup
+        fall = 0.5 + 0.5 * math.cos(math.pi * (step - warmup) / (config.steps - warmup))
+        optimizer.param_groups[0]["lr"] = config.learning_rate * (rise if step < warmup else fall)
+        optimizer.step()
+        optimizer.zero_grad()
+    return start_T1 + deviation.detach()
+
+
+@pytest.mark.parametrize("regime", ["ordinary", "linearized"])
+@pytest.mark.parametrize("start", [0.0, 1.0])
+def test_atlas_against_a_loop(regime: Regime, start: float) -> None:
+    world, config = World(regime), learning_config("few-shot", 24, seed=1, batch=8, steps=12)
+    module, data = world.module(start=[start] * POOL), world.rows(0, 24)
+    expected = learned_by_hand(
+        world, data, world.head.losses, config, torch.full((POOL, len(module.blocks)), start)
+    )
+    found = learn(module, world.base, world.head, data, config)
+    torch.testing.assert_close(found.coefficients[..., 0], expected, rtol=1e-3, atol=1e-4)
+    assert (expected - start).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("task_wise", [True, False])
+def test_adamerging_against_a_loop(task_wise: bool) -> None:
+    """Rows of two tasks; the entropy of each among the classes of its own."""
+    world = World("ordinary")
+    heads = [world.head, Head(world.head.weight_CD[:2].flip(1), 16.0, ("x", "y"))]
+    data = Labelled(world.items[:24], torch.tensor([0] * 12 + [1] * 12))
+
+    def entropies(features: Tensor, tasks: Tensor) -> Tensor:
+        shares = [
+            heads[t].logits(f[None])[0].softmax(0)
+            for f, t in zip(features, tasks.tolist(), strict=True)
+        ]
+        return torch.stack([-(p * p.log()).sum() for p in shares])
+
+    inputs, two = [world.items[:12], world.items[12:24], [], []], [*heads, *heads]
+    module, found = adamerging(
+        world.base, world.vectors, [1.0] * POOL, inputs, two, task_wise=task_wise, steps=8, batch=6
+    )
+    config = TrainConfig(8, 1 / 8, 0.0, 0, (), batch=6, weight_decay=0.0, penalty="none")
+    size = (POOL, 1 if task_wise else len(module.blocks))
+    expected = learned_by_hand(world, data, entropies, config, torch.full(size, 0.3))
+    torch.testing.assert_close(found.coefficients[..., 0], expected, rtol=1e-3, atol=1e-4)
+    assert (expected - 0.3).abs().max() > 0.1
+
+
+# -- what is learned
 
 
 @pytest.mark.parametrize("regime", ["ordinary", "linearized"])
