@@ -80,6 +80,7 @@ def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[s
         table = tables.grown(fresh, request.out / f"{fresh.name}.json")
         for entry in entries:
             table.add(entry)
+        table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
         return {"table": table, "files": tables.write(table, request.out, request.spec.picture)}
 

@@ -65,6 +65,12 @@ class Table:
         else:
             self.entries.append(entry)
 
+    def sort(self, variants: Sequence[str]) -> None:
+        """As these variants, then by seed, whenever an entry was made; what is not among them
+        stays behind."""
+        place = {variant: number for number, variant in enumerate(variants)}
+        self.entries.sort(key=lambda one: (place.get(one.variant, len(place)), one.seed))
+
     def variants(self) -> list[str]:
         return list(dict.fromkeys(entry.variant for entry in self.entries))
 
