@@ -104,7 +104,7 @@ class Statistics:
 
 def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statistics:
     if head["format"] not in (1, FORMAT):
-        raise ValueError(f"format {head['format']}; this version reads format {FORMAT}")
+        raise ValueError(f"format {head['format']}; this version reads 1 to {FORMAT}")
     if not all(value.isfinite().all() for value in tensors.values()):
         raise ValueError("a value is not finite")
     layers = tuple(

@@ -95,18 +95,18 @@ def learned_by_hand(
     data: Labelled,
     losses: Callable[[Tensor, Tensor], Tensor],
     config: TrainConfig,
-    start_T1: Tensor,
+    start_TB: Tensor,
 ) -> Tensor:
     """lambda [T, B] of the plain formula: theta0 + sum_t lambda_t tau_t for all blocks at once."""
     encoder = world.base.encoder
     theta0 = {name: value.detach() for name, value in encoder.named_parameters()}
-    deviation = torch.zeros(POOL, start_T1.shape[1], requires_grad=True)
+    deviation = torch.zeros(POOL, start_TB.shape[1], requires_grad=True)
     optimizer = torch.optim.AdamW([deviation], weight_decay=config.weight_decay)
     warmup = math.ceil(config.warmup_fraction * config.steps)
     for step in range(config.steps):
         rows = batch_rows(len(data), config.batch, config.seed, step)
         batch = torch.stack([data.items[row] for row in rows])
-        lambda_TB = (start_T1 + deviation).expand(-1, len(theta0))
+        lambda_TB = (start_TB + deviation).expand(-1, len(theta0))
         tau = {
             name: sum((lambda_TB[t, b] * world.tau[t][name] for t in range(POOL)), torch.zeros(()))
             for b, name in enumerate(theta0)
@@ -124,7 +124,7 @@ def learned_by_hand(
         optimizer.param_groups[0]["lr"] = config.learning_rate * (rise if step < warmup else fall)
         optimizer.step()
         optimizer.zero_grad()
-    return start_T1 + deviation.detach()
+    return start_TB + deviation.detach()
 
 
 @pytest.mark.parametrize("regime", ["ordinary", "linearized"])
