@@ -68,22 +68,22 @@ class RefreshConfig:
 
     `learning_rate` is relative to the root mean square of the vector's entries.
     Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
-    `samples` own rows and `samples` rows of the other tasks together. Of both the share `held_out`
-    only stops and accepts: interference must fall to `most_left` of what it was, the own function
-    change by at most `most_change` (mean squares, relative to the vector's own tangents).
+    `samples` rows of the other tasks together and own ones in the same proportion. Of both the
+    share `held_out` only decides: how far to go, and whether to accept. Interference must fall to
+    `most_left` of what it was, the own function change by at most `most_change` (mean squares,
+    relative to the vector's own tangents).
     """
 
     seed: int
-    steps: int = 24
-    learning_rate: float = 0.1
-    strength: float = 1.0
-    samples: int = 160
-    batch: int = 8
+    steps: int = 32
+    learning_rate: float = 0.06
+    strength: float = 3.0
+    samples: int = 320
+    batch: int = 4
     other_batch: int = 8
     clip: float = 1.0
-    checks: int = 2
     held_out: float = 0.2
-    most_left: float = 0.8
+    most_left: float = 0.95
     most_change: float = 0.2
 
     def as_dict(self) -> dict[str, Any]:

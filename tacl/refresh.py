@@ -1,14 +1,14 @@
 """Label-free refresh: take an old vector out of the way of tasks that arrived after it.
 
-tau_s was never penalised on a later task k. Without any label, move it by delta, keeping its
-own function and removing its interference:
+tau_s was never penalised on a later task k. Without any label, move it to tau_s + delta, keeping
+its own function and removing its interference:
 
     minimise  mean over own rows  |J(x) delta|^2
-            + strength * mean over other rows  |J(x) tau_s + J(x) delta|^2
+            + strength * mean over other rows  |J(x) (tau_s + delta)|^2
 
-Both terms are relative to the size |J(x) tau_s| on own rows, so strength is dimensionless. J tau_s
-is computed once per row; a step is one dual pass over rows of both kinds. It is least squares in
-delta with far more unknowns than rows, so rows held out decide when to stop and whether to accept.
+Both terms are relative to the size |J(x) tau_s| on own rows, so strength is dimensionless. It is
+least squares in delta with far more unknowns than rows: every row is new to the step that takes
+it, and rows held out decide how far along delta to go and whether to accept.
 """
 
 from __future__ import annotations
@@ -54,17 +54,6 @@ class Refresh:
     curve: list[float]  # the objective per step
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows of one task with the tangents J tau_s that the old vector has there, [N, D]."""
-
-    items: list[Item]
-    tangents_ND: Tensor
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-
 def refresh(
     module: LinearizedEncoder,
     backbone: Backbone,
@@ -74,30 +63,61 @@ def refresh(
     config: RefreshConfig,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Refresh:
-    """Refreshes `tau` against the stores of all other tasks; the module's tau is used as delta.
+    """Refreshes `tau` against the stores of all other tasks, in the module's tau.
 
     Raises EmptySplit when there is no other store or a store is too small to hold rows out.
     """
     if not others:
         raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
-    learn, held_out = _cut(module, backbone, tau, [own, *others], config)
-    size = held_out[0].tangents_ND.square().sum(-1).mean().clamp_min(1e-12)
-    fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
+    learn, held_out = _cut([own, *others], config)
+    old_own_ND, *old = tangents_by_part(module, backbone, tau, [learn[0], *held_out])
+    size = old[0].square().sum(-1).mean().clamp_min(1e-12)
 
-    module.load_tau({})
-    before = fit.measure(held_out, moved=False)
-    best, best_delta, curve = before, module.tau_dict(), []
+    module.load_tau(tau)
+    fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
+    curve = []
     for step in range(config.steps):
-        curve.append(fit.step(step, learn))
+        curve.append(fit.step(step, learn[0], old_own_ND, [x for part in learn[1:] for x in part]))
         if on_step is not None:
             on_step(step, curve[-1])
-        if (step + 1) % max(1, config.steps // config.checks) == 0:
-            now = fit.measure(held_out)
-            if _objective(now, config) < _objective(best, config):
-                best, best_delta = now, module.tau_dict()
-    accepted, reason = judge(before, best, config)
-    best_delta = {name: value.to(tau[name].device) for name, value in best_delta.items()}
-    return Refresh(params.add(tau, best_delta), accepted, reason, before, best, curve)
+
+    learnt = module.tau_dict()
+    new = tangents_by_part(module, backbone, learnt, held_out)
+    wrong = [torch.zeros_like(old[0]), *old[1:]]
+    deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
+    length = best_length(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
+    before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
+    accepted, reason = judge(before, after, config)
+    delta = {name: learnt[name].to(value.device) - value for name, value in tau.items()}
+    refreshed = params.add(tau, params.scale(length, delta))
+    return Refresh(refreshed, accepted, reason, before, after, curve)
+
+
+def best_length(
+    wrong: Sequence[Tensor], deltas: Sequence[Tensor], weights: Sequence[float]
+) -> float:
+    """argmin over a >= 0 of sum_t weights[t] * mean over rows |wrong[t] + a deltas[t]|^2.
+
+    wrong, deltas: [N_t, D] each. J is linear, so the objective is a parabola along delta. Steps of
+    Adam are of one size whether much is to be moved or little; this makes right the small moves
+    of vectors that were penalised already, and stops where rows never learnt from would lose.
+    """
+    slope = bend = 0.0
+    for wrong_ND, delta_ND, weight in zip(wrong, deltas, weights, strict=True):
+        slope += weight * float((wrong_ND * delta_ND).sum(-1).mean())
+        bend += weight * float(delta_ND.square().sum(-1).mean())
+    return max(0.0, -slope / bend) if bend > 0 else 0.0
+
+
+def _change(
+    wrong: Sequence[Tensor], deltas: Sequence[Tensor], size: Tensor, length: float
+) -> Change:
+    """At `length` times delta, own rows first; every other task counts the same."""
+    own, *others = (
+        float((wrong_ND + length * delta_ND).square().sum(-1).mean() / size)
+        for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)
+    )
+    return Change(own, sum(others) / len(others))
 
 
 def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
@@ -111,23 +131,16 @@ def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, s
     return True, figures
 
 
-def _objective(change: Change, config: RefreshConfig) -> float:
-    return change.own + config.strength * change.interference
-
-
 def _cut(
-    module: LinearizedEncoder,
-    backbone: Backbone,
-    tau: Params,
-    stores: Sequence[Store],
-    config: RefreshConfig,
-) -> tuple[list[Rows], list[Rows]]:
-    """Rows to learn from and rows held out, own ones first: `samples` own rows, and as many of all
-    other tasks together. Own rows to learn from need no J tau_s: only J delta counts there."""
+    stores: Sequence[Store], config: RefreshConfig
+) -> tuple[list[list[Item]], list[list[Item]]]:
+    """Rows to learn from and rows held out, own ones first: `samples` rows of all other tasks
+    together, and own ones in the proportion of the batches."""
     learn: list[list[Item]] = []
     held_out: list[list[Item]] = []
+    own = config.samples * config.batch // config.other_batch
     for store in stores:
-        count = config.samples if store is stores[0] else config.samples // (len(stores) - 1)
+        count = own if store is stores[0] else config.samples // (len(stores) - 1)
         chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
         if len(chosen) < 2:
             raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
@@ -135,19 +148,10 @@ def _cut(
         aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
         learn.append([store.items[row] for row in chosen if row not in aside])
         held_out.append([store.items[row] for row in chosen if row in aside])
-    own, *others = learn
-    rows = _with_tangents(module, backbone, tau, [*others, *held_out])
-    return [Rows(own, torch.empty(0)), *rows[: len(others)]], rows[len(others) :]
+    return learn, held_out
 
 
-def _with_tangents(
-    module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
-) -> list[Rows]:
-    tangents = _tangents_by_part(module, backbone, tau, parts)
-    return [Rows(items, tangents_ND) for items, tangents_ND in zip(parts, tangents, strict=True)]
-
-
-def _tangents_by_part(
+def tangents_by_part(
     module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
 ) -> list[Tensor]:
     """J tau on the rows of every part, [N, D] each, by one run over all of them."""
@@ -162,7 +166,7 @@ def _root_mean_square(tau: Params) -> float:
 
 
 class _Fit:
-    """The optimizer of delta, which lives in the module's tau."""
+    """The optimizer of tau + delta, which lives in the module."""
 
     def __init__(
         self,
@@ -176,21 +180,18 @@ class _Fit:
         self.peak = peak
         self.optimizer = Adam(module.parameters(), lr=peak)
 
-    def step(self, step: int, rows: Sequence[Rows]) -> float:
+    def step(
+        self, step: int, own: Sequence[Item], old_own_ND: Tensor, others: Sequence[Item]
+    ) -> float:
         """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
-        own, *others = rows
         config = self.config
-        own_batch = batch_rows(len(own), config.batch, config.seed, step)
-        mixed = [(t, r) for t, store in enumerate(others) for r in range(len(store))]
-        other_batch = [
-            mixed[i] for i in batch_rows(len(mixed), config.other_batch, config.seed, step)
-        ]
-        items = [own.items[r] for r in own_batch] + [others[t].items[r] for t, r in other_batch]
-        _, delta = self.module(self.backbone.collate(items))
-        delta_own, delta_other = delta.tensor_split([len(own_batch)])
-        old = torch.stack([others[t].tangents_ND[r] for t, r in other_batch]).to(delta_other.device)
-        kept = delta_own.square().sum(-1).mean()
-        removed = (old + delta_other).square().sum(-1).mean()
+        own_rows = batch_rows(len(own), config.batch, config.seed, step)
+        other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
+        items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
+        _, tangent = self.module(self.backbone.collate(items))
+        new_own, new_other = tangent.tensor_split([len(own_rows)])
+        kept = (new_own - old_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
+        removed = new_other.square().sum(-1).mean()
         loss = (kept + config.strength * removed) / self.size.to(kept.device)
         loss.backward()
         clip_grad_norm_(self.module.parameters(), config.clip)
@@ -199,17 +200,3 @@ class _Fit:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(loss.detach())
-
-    def measure(self, held_out: Sequence[Rows], moved: bool = True) -> Change:
-        """Both terms on held-out rows, every other task counting the same. Where delta has not
-        `moved` from 0, no pass is needed."""
-        deltas = [torch.zeros_like(rows.tangents_ND) for rows in held_out]
-        if moved:
-            parts = [rows.items for rows in held_out]
-            deltas = _tangents_by_part(self.module, self.backbone, self.module.tau_dict(), parts)
-        pairs = zip(held_out[1:], deltas[1:], strict=True)
-        left = [self._mean_square(rows.tangents_ND + delta_ND) for rows, delta_ND in pairs]
-        return Change(self._mean_square(deltas[0]), sum(left) / len(left))
-
-    def _mean_square(self, change_ND: Tensor) -> float:
-        return float(change_ND.square().sum(-1).mean() / self.size)

@@ -38,8 +38,8 @@ COLUMNS = (
     Column("accepted", "accepted"),
     Column("of_training", "of training", percent=False),
 )
-SAMPLES = (16, 64, 256, 960)
-STRENGTHS = (0.3, 3.0)
+SAMPLES = (16, 64, 960)
+STRENGTHS = (0.3, 1.0, 10.0)
 
 
 def settings(suite: Suite) -> dict[str, RefreshConfig]:

@@ -6,7 +6,8 @@ The label-free refresh of tacl.refresh, once for all vectors instead of once for
 
 A store without a vector in the composition, such as the generic one, keeps theta0's function: its
 target is zero. What has to go, J(x) sum_{s != t} c_s tau_s, is computed once per row; a step is one
-dual pass over rows mixed over all tasks. Rows held out decide when to stop and whether to accept.
+dual pass over rows mixed over all tasks. Rows held out decide how far along delta to go and
+whether to accept.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tacl.errors import EmptySplit
 from tacl.linearize import LinearizedEncoder
 from tacl.optimizer import Adam
 from tacl.params import Params
+from tacl.refresh import best_length, tangents_by_part
 from tacl.tangents import cached_tangents
 from tacl.train import Store
 
@@ -87,7 +89,8 @@ def refresh_composition(
         ):
             items = [store.items[row] for row in rows]
             part[store.name] = _rows(module, backbone, items, total, own)
-    size = _mean_square([held_out[name].own_ND for name in taus])
+    # Never zero, for it divides.
+    size = max(1e-12, sum(_size(held_out[name].own_ND) for name in taus) / len(taus))
     rate = (
         config.learning_rate
         * params.norm(total)
@@ -105,19 +108,22 @@ def _fitted(
 ) -> RefreshedComposition:
     config, module = delta.config, delta.module
     module.load_tau({})
-    before = delta.measure(held_out)
-    best, best_delta, curve = before, module.tau_dict(), []
+    curve = []
     for step in range(config.steps):
         curve.append(delta.step(step, list(learn.values())))
         if on_step is not None:
             on_step(step, curve[-1])
-        if (step + 1) % max(1, config.steps // config.checks) == 0:
-            now = delta.measure(held_out)
-            if sum(now.values()) < sum(best.values()):
-                best, best_delta = now, module.tau_dict()
-    moved = {name: value + best_delta[name].to(value.device) for name, value in total.items()}
-    accepted, reason = judge_composition(before, best, config)
-    return RefreshedComposition(moved, accepted, reason, before, best, curve)
+
+    learnt, parts = module.tau_dict(), [rows.items for rows in held_out.values()]
+    deltas = tangents_by_part(module, delta.backbone, learnt, parts)
+    wrong = [rows.wrong_ND for rows in held_out.values()]
+    length = best_length(wrong, deltas, [1.0] * len(wrong))
+    left = [wrong_ND + length * delta_ND for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)]
+    before = {name: _size(rows) / delta.size for name, rows in zip(held_out, wrong, strict=True)}
+    after = {name: _size(rows) / delta.size for name, rows in zip(held_out, left, strict=True)}
+    moved = {n: value + length * learnt[n].to(value.device) for n, value in total.items()}
+    accepted, reason = judge_composition(before, after, config)
+    return RefreshedComposition(moved, accepted, reason, before, after, curve)
 
 
 def judge_composition(
@@ -143,10 +149,9 @@ def _rows(
     return _Rows(items, cached["total"] - cached["own"], cached["own"])
 
 
-def _mean_square(rows: Sequence[Tensor]) -> float:
-    """Over rows, then over tasks; never zero, for it divides."""
-    means = [float(rows_ND.square().sum(-1).mean()) for rows_ND in rows]
-    return max(sum(means) / len(means), 1e-12)
+def _size(rows_ND: Tensor) -> float:
+    """Mean square of the rows."""
+    return float(rows_ND.square().sum(-1).mean())
 
 
 class _Delta:
@@ -184,13 +189,3 @@ class _Delta:
         self.optimizer.step()
         self.optimizer.zero_grad()
         return float(loss.detach())
-
-    def measure(self, tasks: Mapping[str, _Rows]) -> dict[str, float]:
-        """What is wrong on held-out rows, by task."""
-        delta = self.module.tau_dict()
-        found = {}
-        for name, rows in tasks.items():
-            cached = cached_tangents(self.module, self.backbone, rows.items, {"delta": delta})
-            wrong_ND = rows.wrong_ND + cached.tangents["delta"]
-            found[name] = float(wrong_ND.square().sum(-1).mean()) / self.size
-        return found
