@@ -69,9 +69,9 @@ class RefreshConfig:
     `learning_rate` is relative to the root mean square of the vector's entries.
     Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
     `samples` rows of the other tasks together and own ones in the same proportion. Of both the
-    share `held_out` only decides: how far to go, and whether to accept. Interference must fall to
-    `most_left` of what it was, the own function change by at most `most_change` (mean squares,
-    relative to the vector's own tangents).
+    share `held_out` only decides: how far to go, and whether to accept. The own function changes
+    by at most `most_change`, and interference must fall to `most_left` of what it was (mean
+    squares, relative to the vector's own tangents).
     """
 
     seed: int

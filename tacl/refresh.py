@@ -86,6 +86,9 @@ def refresh(
     wrong = [torch.zeros_like(old[0]), *old[1:]]
     deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
     length = best_length(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
+    own_change = _change(wrong, deltas, size, length).own
+    if own_change > config.most_change:
+        length *= math.sqrt(config.most_change / own_change)
     before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
     accepted, reason = judge(before, after, config)
     delta = {name: learnt[name].to(value.device) - value for name, value in tau.items()}
@@ -121,13 +124,11 @@ def _change(
 
 
 def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
-    """Accept when held-out interference falls and the own function stays."""
+    """Accept when held-out interference falls enough to be worth a version."""
     left = after.interference / before.interference if before.interference > 0 else 1.0
     figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
     if left > config.most_left:
         return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
-    if after.own > config.most_change:
-        return False, f"{figures}: more than {config.most_change:.0%} would be lost"
     return True, figures
 
 

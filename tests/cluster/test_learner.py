@@ -295,16 +295,16 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     assert (vector.task, vector.digest) == ("task1", found.vector_digest)
 
 
-def test_a_refresh_that_costs_too_much_keeps_the_old_vector(
+def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0, most_left=1.0)
+    strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0)
     monkeypatch.setattr(refreshing, "RefreshConfig", strict)
     second = tiny.shard_of(scene.tasks[1], ordinal=2)
     found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert not found.accepted
-    assert "more than 0% would be lost" in found.reason
+    assert "less than 5% would be gained" in found.reason
     assert found.vector_digest is found.vector_blob is None
     assert found.pairs == ()
 
