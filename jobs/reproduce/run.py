@@ -55,11 +55,12 @@ def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str
 def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) -> Done:
     """Computes what is not finished yet, seed by seed; the files are whole at every moment.
 
-    Other processes may make other seeds or variants of the same table meanwhile.
+    Other processes may make other seeds or variants of the same table meanwhile. Raises BadConfig
+    before anything is computed when rows made otherwise are in the table's place.
     """
     cells = Cells(request.out / CELLS, say)
     base = Base.of(request.suite)
-    done = Done(_fresh(request, base), [], cells.made)
+    done = Done(_grown(request, _fresh(request, base)), [], cells.made)
     entries: list[Entry] = []
     for seed in request.seeds:
         bench = Bench(request.suite, seed, request.data, cells, base)
@@ -77,12 +78,16 @@ def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[s
     request.out.mkdir(parents=True, exist_ok=True)
     with (request.out / CELLS / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        table = tables.grown(fresh, request.out / f"{fresh.name}.json")
+        table = _grown(request, fresh)
         for entry in entries:
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
         return {"table": table, "files": tables.write(table, request.out, request.spec.picture)}
+
+
+def _grown(request: Request, fresh: Table) -> Table:
+    return tables.grown(fresh, request.out / f"{fresh.name}.json")
 
 
 def _fresh(request: Request, base: Base) -> Table:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jobs.reproduce.cells import beside
 from jobs.reproduce.cost import Cost
+from tacl.errors import BadConfig
 
+SHOWN = 3  # differences in a message
 Numbers = dict[str, float | None]
 
 
@@ -115,17 +118,39 @@ def spread(values: Sequence[float | None]) -> Spread | None:
 
 
 def grown(fresh: Table, path: Path) -> Table:
-    """`fresh` with what the file knows under the same settings, where it has the same columns."""
+    """`fresh` with what the file knows.
+
+    Raises BadConfig when the file's rows do not belong in it: they were made under other settings
+    or have other columns.
+    """
     if not path.is_file():
         return fresh
     known = json.loads(path.read_text())
     mine = json.loads(json.dumps(fresh.as_dict()))
-    if any(known[part] != mine[part] for part in ("settings", "columns")):
-        return fresh
+    different = [
+        f"{name} {reprlib.repr(was)}, now {reprlib.repr(now)}"
+        for part in ("settings", "columns")
+        for name, was, now in _differences(part, known[part], mine[part])
+    ]
+    if different:
+        shown = "; ".join(different[:SHOWN]) + (", ..." if len(different) > SHOWN else "")
+        raise BadConfig(
+            f"{path} has {len(known['entries'])} rows made otherwise: {shown}; "
+            "move it away, or choose another --out"
+        )
     fresh.entries = [_entry(one) for one in known["entries"]]
     fresh.commands = list(dict.fromkeys([*known["commands"], *fresh.commands]))
     fresh.data = known["data"] | fresh.data
     return fresh
+
+
+def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON values differ, by the dotted names of their fields."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted({*was, *now}):
+            yield from _differences(f"{name}.{key}", was.get(key), now.get(key))
+    elif was != now:
+        yield name, was, now
 
 
 def _entry(known: dict[str, Any]) -> Entry:

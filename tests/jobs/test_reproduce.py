@@ -333,11 +333,17 @@ def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -
     table = reproduce(both, meanwhile).table
     order = [("zero-shot", 0), ("individual", 0), ("individual", 1), ("linear", 0)]
     assert [(e.variant, e.seed) for e in table.entries] == order
-    other = replace(request, suite=replace(request.suite, steps=3))
-    assert reproduce(other).table.variants() == ["individual"]
+    stronger = replace(request.suite.refresh, strength=7.0)
+    other = replace(request, suite=replace(request.suite, steps=3, refresh=stronger))
+    told: list[str] = []
+    why = r"4 rows made otherwise: .*refresh.strength 3.0, now 7.0; .*steps 6, now 3; move it away"
+    with pytest.raises(BadConfig, match=why):
+        reproduce(other, told.append)
+    assert told == []
+    assert [(e.variant, e.seed) for e in reproduce(both).table.entries] == order
 
 
-def test_a_table_of_other_columns_is_made_anew(tmp_path: Path) -> None:
+def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
     def table(*keys: str) -> Table:
         return Table("t", "t", "", tuple(Column(key, key) for key in keys), {})
 
@@ -345,7 +351,8 @@ def test_a_table_of_other_columns_is_made_anew(tmp_path: Path) -> None:
     old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
     file.write_text(json.dumps(old.as_dict()))
     assert grown(table("a"), file).variants() == ["linear"]
-    assert grown(table("a", "b"), file).variants() == []
+    with pytest.raises(BadConfig, match=r"1 rows made otherwise: columns \[.*move it away"):
+        grown(table("a", "b"), file)
 
 
 def test_a_mean_and_its_deviation() -> None:
