@@ -257,7 +257,8 @@ class Client:
     ) -> dict[str, Any]:
         """A fine-tuned checkpoint of this home's base, or a PEFT LoRA adapter, as a task's vector.
 
-        `data` give classes, head, validation and test rows; `how` as for `submit`. Answers
+        `data` give classes, head, validation and test rows; `how` as for `submit`, but that the
+        vector stays as it was found unless refresh="on_arrival" is asked for. Answers
         {task, run_id, state, notes}. Raises BadCheckpoint, BaseMismatch, and what `submit` raises;
         nothing is stored then.
         """
@@ -267,7 +268,7 @@ class Client:
         from cluster.importing import converted
 
         with converted(name, Path(checkpoint).expanduser(), self.home) as (vector, notes):
-            submitted = self.submit(name, data, vector=vector, **how)
+            submitted = self.submit(name, data, vector=vector, **{"refresh": "never", **how})
         return {**submitted.model_dump(), "notes": list(notes)}
 
     def add_samples(

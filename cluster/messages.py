@@ -64,7 +64,7 @@ class Options(Message):
     workers: Positive = 1
     cpus_per_worker: Positive = 1
     gpus_per_worker: Annotated[int, Field(ge=0)] = 0
-    refresh: Literal["never", "on_arrival"] = "never"
+    refresh: Literal["never", "on_arrival"] = "on_arrival"
     share: Literal["samples", "statistics", "none"] = "samples"  # what other tasks' runs see
     seed: int = 0
 

@@ -265,19 +265,18 @@ def is_due(state: State, task: str) -> bool:
     """Whether the probes say that the task's champion is to be refreshed.
 
     It is when it moves the inputs of a task it has not met by more than REFRESH_FROM of what it
-    does to its own inputs, and that task or its own was submitted with refresh "on_arrival"; but
-    not before its row is measured, nor while a refresh of it is owed.
+    does to its own inputs, and its task was submitted with refresh "on_arrival"; but not before its
+    row is measured, nor while a refresh of it is owed.
     """
     vector, row = state.champions[task], state.rows[task]
     own = row.get(task, 0.0)
-    if own == 0 or _active(state, "refresh", task) or _is_incomplete(state, task):
+    if state.tasks[task].options.refresh == "never" or own == 0:
         return False
-    wanted = state.tasks[task].options.refresh == "on_arrival"
+    if _active(state, "refresh", task) or _is_incomplete(state, task):
+        return False
     sight = _sight(state, task)
     return any(
-        value > REFRESH_FROM * own
-        and (wanted or state.tasks[on].options.refresh == "on_arrival")
-        and state.tasks[on].shard not in vector.seen
+        value > REFRESH_FROM * own and state.tasks[on].shard not in vector.seen
         for on, value in row.items()
         if on not in (task, GENERIC) and sight.of(on)
     )

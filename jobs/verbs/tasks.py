@@ -53,8 +53,10 @@ def submit(
     ] = "cyclical",
     refresh: Annotated[
         Literal["never", "on_arrival"],
-        typer.Option(help="Refresh this task's vector when later tasks disturb it."),
-    ] = "never",
+        typer.Option(
+            help="Refresh this task's vector, without labels, when it disturbs later tasks."
+        ),
+    ] = "on_arrival",
     share: Annotated[
         Literal["samples", "statistics", "none"],
         typer.Option(help="What other tasks' trainings see of this task's inputs."),

@@ -50,7 +50,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_the_whole_way(client: Client, data: Path) -> None:
     understood, seen = [], []
-    submitted = client.submit("one", data, read=understood.append, workers=2, owner="ann")
+    how = {"workers": 2, "owner": "ann", "refresh": "never"}
+    submitted = client.submit("one", data, read=understood.append, **how)
     assert (submitted.task, submitted.state) == ("one", "queued")
     assert understood[0].classes == ("a", "b")
     client.submit("two", data, penalty="none")
@@ -60,7 +61,11 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     assert seen[-1] == status
     assert pending(status) == []
     assert client.task("one")["name"] == "one"
-    assert {(v["task"], v["version"]) for v in client.vectors()} == {("one", 1), ("two", 1)}
+    assert {(v["task"], v["version"]) for v in client.vectors()} == {
+        ("one", 1),
+        ("two", 1),
+        ("two", 2),  # trained without a penalty, it made way for the other
+    }
     assert client.interference()["missing"] == 0
     model = client.compose("alice", ["+one", "-0.5*two"])
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]

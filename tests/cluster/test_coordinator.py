@@ -340,8 +340,12 @@ def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene
 
 
 def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", "shapes")
-    scene.submit("signs", refresh="on_arrival")
+    scene = Scene(tmp_path, Node(4), tau=loud)
+    scene.submit("digits")
+    scene.submit("shapes")
+    scene.settle()
+    assert [scene.task(name)["version"] for name in ("digits", "shapes")] == [1, 1]  # both met
+    scene.submit("signs")
     scene.finish("measure")
     works = [work for work in scene.running() if isinstance(work, RefreshWork)]
     assert {work.vector.task for work in works} == {"digits", "shapes"}
@@ -360,8 +364,8 @@ def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
     assert scene.coordinator.interference()["missing"] == 0
 
 
-def test_nothing_is_refreshed_unasked(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", "signs")
+def test_what_is_to_stay_as_it_was_trained_is_not_refreshed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", "signs", refresh="never")
     assert all(scene.task(name)["version"] == 1 for name in ("digits", "shapes", "signs"))
 
 

@@ -50,7 +50,7 @@ def story(scene: Scene) -> None:
     if scene.running() and scene.running()[0].kind == "train":
         scene.die("train")
     scene.settle()
-    call.submit(submission(scene.home, "signs"))
+    call.submit(submission(scene.home, "signs", refresh="never"))
     scene.settle()
     call.add_samples("signs", shard_blob(scene.home, "more"), "grow")
     scene.settle()
@@ -59,7 +59,7 @@ def story(scene: Scene) -> None:
     call.move_alias("digits", CHAMPION, 1, ANY, "back")
     scene.settle()
     call.compose("alice", ["+digits", "-signs"], "compose")
-    call.submit(submission(scene.home, "faces"))
+    call.submit(submission(scene.home, "faces", refresh="never"))
     call.cancel("faces", "cancel")
     with suppress(UnknownTask):  # a retry has no id; by now the task may be gone
         call.retry("faces")

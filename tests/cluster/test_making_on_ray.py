@@ -33,6 +33,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         for task in ("digits", "shapes"):
             write_parquet(task, tmp_path / task, train_rows=80, test_rows=30, seed=1)
             options: dict[str, Any] = {"steps": 10, "engine": "plain", "penalty": "none"}
+            options["refresh"] = "never"
             found.submit(task, tmp_path / task, **options)
         found.wait(timeout=400)
         yield found

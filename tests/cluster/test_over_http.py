@@ -54,7 +54,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_whole_way(ann: Client, data: Path) -> None:
-    submitted = ann.submit("news", data, penalty="none")
+    submitted = ann.submit("news", data, penalty="none", refresh="never")
     assert (submitted.task, submitted.state) == ("news", "queued")
     ann.submit("ann.trec", data, private=True, request_id="once")
     assert ann.submit("ann.trec", data, private=True, request_id="once").task == "ann.trec"

@@ -156,7 +156,7 @@ def test_what_was_measured_before_there_was_a_head_counts_no_more() -> None:
     ("mine", "theirs", "tau", "refreshed"),
     [
         (NEVER, NEVER, 0.9, False),
-        (NEVER, ON_ARRIVAL, 0.9, True),
+        (NEVER, ON_ARRIVAL, 0.9, False),
         (ON_ARRIVAL, NEVER, 0.9, True),
         (ON_ARRIVAL, ON_ARRIVAL, REFRESH_FROM + 0.01, True),
         (ON_ARRIVAL, ON_ARRIVAL, REFRESH_FROM, False),

@@ -28,7 +28,7 @@ from cluster.state import (
     Vector,
 )
 
-NEVER, ON_ARRIVAL = Options(), Options(refresh="on_arrival")
+NEVER, ON_ARRIVAL = Options(refresh="never"), Options(refresh="on_arrival")
 
 
 class World:

@@ -63,11 +63,12 @@ def as_json(result: Result) -> Any:
 
 
 def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
-    told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann"))
+    told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
     assert "texts from column 'text'; 2 classes from 'label': a, b" in told
     assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
     assert "faces is queued" in told
-    ok(tacl("submit", "digits", "--data", "data.csv", "--watch", "--penalty", "none"))
+    alone = ("--penalty", "none", "--refresh", "never")
+    ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
     ok(tacl("wait"))
     table = ok(tacl("status"))
     assert "2 of 2 CPUs free on 1 node" in table
@@ -110,7 +111,7 @@ def test_json(tacl: Tacl) -> None:
 
 def test_terms_that_look_like_options(tacl: Tacl) -> None:
     for name in ("faces", "home", "json"):
-        ok(tacl("submit", name, "--data", "data.csv"))
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
     ok(tacl("wait"))
     terms = ["-faces", "-0.5*home", "-json@v1"]
     model = as_json(tacl("compose", "alice", *terms, "--json"))
@@ -123,7 +124,7 @@ def test_terms_that_look_like_options(tacl: Tacl) -> None:
 
 def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv"))
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
     ok(tacl("wait"))
     table = ok(tacl("interference", "--picture", "out/matrix.png"))
     rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
@@ -233,8 +234,8 @@ def test_without_a_cluster(tmp_path: Path) -> None:
 
 
 def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
-    ok(tacl("submit", "faces", "--data", "data.csv"))
-    ok(tacl("submit", "digits", "--data", "data.csv"))
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--refresh", "never"))
     ok(tacl("wait"))
     ok(tacl("compose", "alice", "+faces"))
     ok(tacl("refresh", "faces"))
@@ -267,7 +268,7 @@ def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
 
 def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     launcher.broken |= {"faces"}
-    ok(tacl("submit", "faces", "--data", "data.csv"))
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
     assert ok(tacl("cancel", "faces")) == "faces: 1 run cancelled\n"
     assert ok(tacl("cancel", "faces")) == "faces: nothing runs or waits\n"
     assert "cancelled" in ok(tacl("status"))
@@ -299,7 +300,7 @@ def test_a_private_task_is_submitted(tacl: Tacl) -> None:
 
 def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv"))
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
     ok(tacl("wait"))
     merged = ok(tacl("compose", "alice", "+faces", "-0.5*digits", "--method", "ties"))
     assert "alice's model" in merged
