@@ -34,7 +34,7 @@ def task(cluster: OnRay, name: str) -> dict[str, Any]:
 
 
 def test_a_run_that_keeps_dying_stops_and_is_retried(cluster: OnRay) -> None:
-    cluster.ask("submit", submission(cluster.home, "digits"))
+    cluster.ask("submit", submission(cluster.home, "digits", refresh="never"))
     for death in range(1, DEATHS + 2):
         until(lambda n=death: trains(cluster, "digits", attempt=n), f"attempt {death} trains")
         (learner,) = until(lambda: cluster.pids("learner"), "its process is there")
@@ -53,7 +53,7 @@ def trains(cluster: OnRay, name: str, attempt: int) -> bool:
 
 
 def test_a_training_is_cancelled_for_real(cluster: OnRay) -> None:
-    cluster.ask("submit", submission(cluster.home, "signs"))
+    cluster.ask("submit", submission(cluster.home, "signs", refresh="never"))
     until(lambda: trains(cluster, "signs", attempt=1), "it trains")
     cluster.ask("cancel", "signs", "cancel")
     until(lambda: not cluster.pids("learner"), "its process is gone")
