@@ -115,11 +115,6 @@ class DeepSpeedEngine:
                 for moment in MOMENTS if steps else ():
                     self._fill(parameter, file.get_tensor(f"{moment}/{name}"), moment)
 
-    def close(self) -> None:
-        """Ends DeepSpeed and the process group; the process cannot train again."""
-        self._engine.destroy()
-        dist.destroy_process_group()
-
     def _steps(self) -> int:
         states = list(self.optimizer.state.values())
         return int(states[0]["step"]) if states else 0
