@@ -174,6 +174,7 @@ class RefreshWork(Message):
     run_id: str
     base: Base
     vector: VectorRef
+    first: VectorRef | None = None  # what `vector` was refreshed from at first, if it was
     own: Shard
     others: tuple[Shard, ...]
     options: Options

@@ -23,7 +23,8 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     device = "cuda" if work.options.gpus_per_worker else "cpu"
     materials = Materials(home, work.base, device)
     module = materials.linearized(work.options.precision)
-    old = materials.vector(work.vector)
+    tau = materials.vector(work.vector).to_params()
+    first = materials.vector(work.first).to_params() if work.first else None
     config = RefreshConfig(seed=work.options.seed)
     # A refresh is relative to the vector's own size: nobody asks for the features' norms.
     # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
@@ -33,7 +34,7 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     def after(step: int, loss: float) -> None:
         tell(step + 1, config.steps, loss)
 
-    found = refreshed(module, materials.backbone, old.to_params(), own, others, config, after)
+    found = refreshed(module, materials.backbone, tau, own, others, config, after, first)
     facts = {
         "accepted": found.accepted,
         "reason": found.reason,

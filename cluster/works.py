@@ -47,10 +47,12 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
 def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
     shards = registry.shards_with({digest for _, digest in named})
+    vector = _vector(registry, refresh.task, refresh.vector)
     return RefreshWork(
         run_id=refresh.run_id,
         base=base,
-        vector=_vector(registry, refresh.task, refresh.vector),
+        vector=vector,
+        first=_before_refreshes(registry, vector),
         own=shards[refresh.task, refresh.own],
         others=tuple(shards[one] for one in refresh.others),
         options=registry.task(refresh.task).submission.options,
@@ -141,6 +143,14 @@ def _task_data(registry: Registry, name: str) -> TaskData:
 def _task_rows(registry: Registry, name: str) -> TaskRows:
     submission, first = registry.any_task(name).submission, registry.vector(name, 1)
     return TaskRows(name=name, head_blob=first.head_blob, validation=submission.validation)
+
+
+def _before_refreshes(registry: Registry, vector: VectorRef) -> VectorRef | None:
+    """None where there was none."""
+    first = vector
+    while first.parent is not None:
+        first = registry.vector(first.task, first.parent)
+    return first if first != vector else None
 
 
 def _vector(registry: Registry, task: str, digest: str) -> VectorRef:

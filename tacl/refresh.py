@@ -3,12 +3,13 @@
 tau_s was never penalised on a later task k. Without any label, move it to tau_s + delta, keeping
 its own function and removing its interference:
 
-    minimise  mean over own rows  |J(x) delta|^2
+    minimise  mean over own rows  |J(x) (tau_s + delta - first_s)|^2
             + strength * mean over other rows  |J(x) (tau_s + delta)|^2
 
-Both terms are relative to the size |J(x) tau_s| on own rows, so strength is dimensionless. It is
-least squares in delta with far more unknowns than rows: every row is new to the step that takes
-it, and rows held out decide how far along delta to go and whether to accept.
+first_s is the vector as it was trained: one that is refreshed many times is held to that, and does
+not drift. Both terms are relative to the size |J(x) first_s| on own rows, so strength is
+dimensionless. It is least squares in delta with far more unknowns than rows: every row is new to
+the step that takes it, and rows held out decide how far along delta to go and whether to accept.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tacl.train import Store
 class Change(NamedTuple):
     """Mean squares relative to the own size on some rows: what is lost and what is left."""
 
-    own: float  # |J delta|^2 on own rows
+    own: float  # |J (tau_s + delta - first_s)|^2 on own rows
     interference: float  # |J (tau_s + delta)|^2 on rows of other tasks
 
 
@@ -62,33 +63,39 @@ def refresh(
     others: Sequence[Store],
     config: RefreshConfig,
     on_step: Callable[[int, float], None] | None = None,
+    first: Params | None = None,
 ) -> Refresh:
     """Refreshes `tau` against the stores of all other tasks, in the module's tau.
 
+    `first` is the vector as it was trained, where `tau` has been refreshed before.
     Raises EmptySplit when there is no other store or a store is too small to hold rows out.
     """
     if not others:
         raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
     learn, held_out = _cut([own, *others], config)
-    old_own_ND, *old = tangents_by_part(module, backbone, tau, [learn[0], *held_out])
-    size = old[0].square().sum(-1).mean().clamp_min(1e-12)
+    parts = [learn[0], *held_out]
+    first_own_ND, *old = tangents_by_part(module, backbone, tau, parts)
+    first_ND = old[0]
+    if first is not None:
+        first_own_ND, first_ND = tangents_by_part(module, backbone, first, parts[:2])
+    size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
 
     module.load_tau(tau)
     fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
     curve = []
     for step in range(config.steps):
-        curve.append(fit.step(step, learn[0], old_own_ND, [x for part in learn[1:] for x in part]))
+        curve.append(
+            fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
+        )
         if on_step is not None:
             on_step(step, curve[-1])
 
     learnt = module.tau_dict()
     new = tangents_by_part(module, backbone, learnt, held_out)
-    wrong = [torch.zeros_like(old[0]), *old[1:]]
+    wrong = [old[0] - first_ND, *old[1:]]
     deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
     length = best_length(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
-    own_change = _change(wrong, deltas, size, length).own
-    if own_change > config.most_change:
-        length *= math.sqrt(config.most_change / own_change)
+    length = min(length, _reach(wrong[0], deltas[0], config.most_change * size))
     before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
     accepted, reason = judge(before, after, config)
     delta = {name: learnt[name].to(value.device) - value for name, value in tau.items()}
@@ -110,6 +117,16 @@ def best_length(
         slope += weight * float((wrong_ND * delta_ND).sum(-1).mean())
         bend += weight * float(delta_ND.square().sum(-1).mean())
     return max(0.0, -slope / bend) if bend > 0 else 0.0
+
+
+def _reach(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
+    """The greatest a >= 0 where the mean over rows |wrong + a delta|^2 is at most `most`; or 0."""
+    bend = delta_ND.square().sum(-1).mean()
+    slope = (wrong_ND * delta_ND).sum(-1).mean()
+    room = slope.square() + bend * (most - wrong_ND.square().sum(-1).mean())
+    if bend == 0:
+        return math.inf
+    return max(0.0, float((room.sqrt() - slope) / bend)) if room >= 0 else 0.0
 
 
 def _change(
@@ -182,7 +199,7 @@ class _Fit:
         self.optimizer = Adam(module.parameters(), lr=peak)
 
     def step(
-        self, step: int, own: Sequence[Item], old_own_ND: Tensor, others: Sequence[Item]
+        self, step: int, own: Sequence[Item], first_own_ND: Tensor, others: Sequence[Item]
     ) -> float:
         """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
         config = self.config
@@ -191,7 +208,7 @@ class _Fit:
         items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
         _, tangent = self.module(self.backbone.collate(items))
         new_own, new_other = tangent.tensor_split([len(own_rows)])
-        kept = (new_own - old_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
+        kept = (new_own - first_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
         removed = new_other.square().sum(-1).mean()
         loss = (kept + config.strength * removed) / self.size.to(kept.device)
         loss.backward()

@@ -46,12 +46,13 @@ class Kept:
 @dataclass(frozen=True)
 class Vector(Kept):
     """The vector of a task. `cost` is that of its training, `later` that of its refreshes;
-    `refresh` is the last of them, accepted or not."""
+    `refresh` is the last of them, accepted or not, `first` the vector before all of them."""
 
     task: str
     cost: Cost
     later: Cost
     refresh: Cell | None = None
+    first: Cell | None = None
 
     def task_vector(self, base: str) -> TaskVector:
         return TaskVector.of_params(self.task, base, self.regime, self.tau())

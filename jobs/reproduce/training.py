@@ -88,8 +88,13 @@ def joint(bench: Bench, regime: Regime) -> Kept:
 def refreshed(
     bench: Bench, vector: Vector, others: Sequence[str], config: RefreshConfig | None = None
 ) -> Vector:
-    """The vector made way for `others` without a label; itself where that was not accepted."""
+    """The vector made way for `others` without a label; itself where that was not accepted.
+
+    Refreshed again, it is held to what it was before the first time.
+    """
     config = replace(config or bench.suite.refresh, seed=bench.seed)
+    first = vector.first or vector.cell
+    again = first.key != vector.key
 
     def make() -> Made:
         module = bench.base.linearized(bench.suite.precision)
@@ -97,7 +102,8 @@ def refreshed(
         own, *rest = [
             Store(name, bench.store(name).items, math.nan) for name in (vector.task, *others)
         ]
-        found = refresh(module, bench.backbone, vector.tau(), own, rest, config)
+        places = (module, bench.backbone, vector.tau(), own, rest, config)
+        found = refresh(*places, first=first.tensors() if again else None)
         facts = {
             "accepted": found.accepted,
             "reason": found.reason,
@@ -112,11 +118,12 @@ def refreshed(
         precision=bench.suite.precision,
         own=bench.rows(vector.task).digest("shard"),
         others=[bench.rows(other).digest("shard") for other in others],
+        **({"first": first.key} if again else {}),
     )
     cell = bench.cells.get("refresh", decides, make, f"of {vector.task}, seed {bench.seed}")
     later = together([vector.later, cell.cost])
     kept = cell if cell.facts["accepted"] else vector.cell
-    return replace(vector, cell=kept, later=later, refresh=cell)
+    return replace(vector, cell=kept, later=later, refresh=cell, first=first)
 
 
 def _run(

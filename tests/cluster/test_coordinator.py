@@ -396,6 +396,7 @@ def test_a_refresh_can_be_forced(scene: Scene) -> None:
         scene.coordinator.refresh("digits", "too early")
     scene.settle()
     run = scene.coordinator.refresh("digits", "now")
+    assert work_of(scene).first is None
     assert scene.task("digits")["refresh"] == "running"
     assert scene.coordinator.refresh("digits", "also now") == run
     scene.settle()
@@ -403,6 +404,20 @@ def test_a_refresh_can_be_forced(scene: Scene) -> None:
     assert scene.task("digits")["version"] == 2
     assert not scene.running()
     assert scene.coordinator.refresh("digits", "once more") != run  # version 2 is another vector
+    second = work_of(scene)
+    assert second.first is not None
+    assert (second.vector.version, second.first.version) == (2, 1)
+    scene.settle()
+    scene.coordinator.refresh("digits", "a third time")
+    third = work_of(scene)
+    assert third.vector.version == 3
+    assert third.first == second.first  # as it was trained
+
+
+def work_of(scene: Scene) -> RefreshWork:
+    work = scene.process("refresh").work
+    assert isinstance(work, RefreshWork)
+    return work
 
 
 def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> None:

@@ -294,6 +294,16 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     vector = TaskVector.load(scene.home.blobs().local_path(found.vector_blob))
     assert (vector.task, vector.digest) == ("task1", found.vector_digest)
 
+    # Refreshed again, by nothing: what was lost is told against the vector as it was trained.
+    still = partial(RefreshConfig, samples=60, steps=1, learning_rate=0.0)
+    monkeypatch.setattr(refreshing, "RefreshConfig", still)
+    at = {"digest": found.vector_digest, "blob": found.vector_blob, "version": 2, "parent": 1}
+    changed = {"vector": scene.refs[0].model_copy(update=at), "first": scene.refs[0]}
+    work = refresh_work(scene, second).model_copy(update=changed)
+    again = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(again, Refreshed)
+    assert again.metrics["own_change"] == pytest.approx(found.metrics["own_change"], rel=1e-3)
+
 
 def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
     scene: Scene, monkeypatch: pytest.MonkeyPatch

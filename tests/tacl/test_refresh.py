@@ -123,6 +123,23 @@ def test_delta_is_as_long_as_is_best_for_the_rows_held_out(learning_rate: float)
     assert all(best < objective(length) for length in (0.9, 0.99, 1.01, 1.1))
 
 
+def test_where_it_begins_does_not_decide_where_it_ends() -> None:
+    """Held to the vector as it was trained, a second refresh has the optimum of the first."""
+    base = toy.backbone()
+    own, *others = (repeated(base, seed) for seed in range(13))
+    tau = biases(base)
+    half = refreshed(base, tau, own, others[:6], replace(MANY, strength=0.3)).tau
+    straight = refreshed(base, tau, own, others, MANY).after
+    found = refreshed(base, half, own, others, MANY, first=tau)
+    own_DP = block_jacobian(base, [own])[0]
+    size = (own_DP @ toy.flat(tau)).square().sum()
+    drift = (own_DP @ (toy.flat(half) - toy.flat(tau))).square().sum() / size
+    assert found.before.own == pytest.approx(drift.item(), rel=1e-4)
+    assert drift > 0.01
+    assert found.after.own == pytest.approx(straight.own, rel=0.1)
+    assert found.after.interference == pytest.approx(straight.interference, rel=0.05)
+
+
 # -- what it is for
 
 
@@ -213,6 +230,27 @@ def test_the_own_function_never_changes_by_more_than_is_allowed(most: float) -> 
     fresh = toy.inputs(80, 0)[40:]
     of_own = mean_square(scene, delta, fresh) / mean_square(scene, tau, fresh)
     assert 0.5 * most < of_own < 1.5 * most
+
+
+def test_no_number_of_refreshes_changes_it_by_more() -> None:
+    scene = toy.scene()
+    tau, own = learnt(scene)
+    same = [replace(own, name="same")]
+    held = let_go = tau
+    config = replace(CONFIG, steps=60)
+    for _ in range(3):
+        found = refreshed(scene.backbone, held, own, same, config, first=tau)
+        assert found.after.own <= CONFIG.most_change * (1 + 1e-6)
+        held = found.tau
+        let_go = refreshed(scene.backbone, let_go, own, same, config).tau
+
+    def change(now: Params) -> float:
+        delta = {name: now[name] - value for name, value in tau.items()}
+        fresh = toy.inputs(80, 0)[40:]
+        return mean_square(scene, delta, fresh) / mean_square(scene, tau, fresh)
+
+    assert change(held) < 1.5 * CONFIG.most_change
+    assert change(let_go) > 2 * CONFIG.most_change
 
 
 def test_nothing_to_gain_is_not_accepted() -> None:
