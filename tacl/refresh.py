@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
