@@ -16,6 +16,11 @@ Precision = Literal["float32", "bfloat16"]
 BATCH = 16
 LEAST_STEPS, MOST_STEPS = 100, 2000
 PENALTY_SHARE = 8  # penalty rows per optimizer step = batch / 8, for every modality
+STRENGTH = 3.0
+# Times the strength where statistics take the place of samples: training finds the directions that
+# they underrate. Chosen on validation rows (text8, MiniLM, one seed): the sum has 73.6 % at the
+# strength for samples and 77.3 at four times that; single vectors go from 87.5 to 86.7.
+CURVATURE = 4.0
 
 
 @dataclass(frozen=True)
@@ -108,10 +113,11 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     batch = chosen.get("batch", BATCH)
+    by_statistics = chosen.get("penalty") == "curvature"
     rule = TrainConfig(
         steps=min(MOST_STEPS, max(LEAST_STEPS, rows // (2 * batch))),
         learning_rate=1e-4,
-        strength=3.0,
+        strength=STRENGTH * (CURVATURE if by_statistics else 1.0),
         seed=seed,
         trainable=tuple(trainable),
         batch=batch,

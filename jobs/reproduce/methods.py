@@ -18,6 +18,7 @@ from jobs.reproduce.models import Model, Vectors, apart, on_grid, summed
 from jobs.reproduce.training import joint, refreshed, trained
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
+from tacl.config import CURVATURE
 from tacl.vectors import Regime
 
 Train = Callable[[Bench, str], Vector]
@@ -52,7 +53,8 @@ def strict(bench: Bench, task: str) -> Vector:
 
 def curvature(bench: Bench, task: str) -> Vector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
-    return trained(bench, task, others_of(bench, task), penalty="curvature")
+    strength = CURVATURE * bench.suite.strength
+    return trained(bench, task, others_of(bench, task), penalty="curvature", strength=strength)
 
 
 def others_of(bench: Bench, task: str) -> list[str]:

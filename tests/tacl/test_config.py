@@ -110,6 +110,13 @@ def test_what_is_given_wins_and_none_leaves_it_to_the_rule() -> None:
     assert (given.steps, given.norm, given.penalty, given.strength) == (7, "l2", "strict", 0.0)
 
 
+def test_the_rule_is_stronger_where_statistics_take_the_place_of_samples() -> None:
+    rule = default_config(1000, 0, ("*",))
+    assert default_config(1000, 0, ("*",), penalty="curvature").strength == 4 * rule.strength
+    given = default_config(1000, 0, ("*",), penalty="curvature", strength=2.0)
+    assert given.strength == 2.0
+
+
 @pytest.mark.parametrize(("batch", "penalty_batch"), [(4, 1), (64, 8)])
 def test_penalty_rows_are_an_eighth_of_the_batch(batch: int, penalty_batch: int) -> None:
     assert default_config(1000, 0, ("*",), batch=batch).penalty_batch == penalty_batch
