@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,12 +25,13 @@ from jobs.cli import app
 from jobs.reproduce import continual, negation, newcomers, pairs, unseen
 from jobs.reproduce.ahead import waves
 from jobs.reproduce.bench import Base, Bench
-from jobs.reproduce.cells import Cells
+from jobs.reproduce.cells import Cell, Cells
 from jobs.reproduce.directions import Sum, tangent
 from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
+from jobs.reproduce.training import refreshed
 from jobs.verbs.reproduce import _request
 from tacl.data import batch_rows
 from tacl.errors import BadConfig, DataNotFound
@@ -406,6 +408,32 @@ def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
     for vector in [v for method in methods for v in method.vectors(smaller).values()]:
         record = bench.cells.folder / "vector" / f"{vector.key}.json"
         assert not any(digest in record.read_text() for digest in left_out)
+
+
+def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
+    return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
+
+
+def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:
+    vector = METHODS["curvature"].vectors(bench)["one"]
+    decides = decided(bench, "vector", vector.cell)
+    assert decides["config"]["penalty"] == "curvature"
+    assert decides["config"]["strength"] == 4 * bench.suite.strength
+
+
+def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
+    first = linear(bench, "one")
+    once = refreshed(bench, first, ["two"])
+    assert once.key != first.key  # accepted
+    again = refreshed(bench, once, ["two", "three"])
+    assert (once.first, again.first) == (first.cell, first.cell)
+    assert once.refresh is not None
+    assert "first" not in decided(bench, "refresh", once.refresh)
+    assert again.refresh is not None
+    assert decided(bench, "refresh", again.refresh)["first"] == first.key
+    assert again.refresh.facts["before"]["own"] == pytest.approx(
+        once.refresh.facts["after"]["own"], rel=1e-3
+    )
 
 
 def test_pieces_that_run_side_by_side_leave_nothing_to_do(place: Path) -> None:
