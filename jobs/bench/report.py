@@ -47,6 +47,15 @@ def _evaluate(device: str, say: Say) -> Figures:
     return bench_evaluate("embedded", 64, 5, device, say)
 
 
+def _refresh(model: str) -> Callable[[str, Say], Figures]:
+    def run(device: str, say: Say) -> Figures:
+        from jobs.bench.refresh import bench_refresh
+
+        return bench_refresh(model, 3, device, say)
+
+    return run
+
+
 def _submit(device: str, say: Say) -> Figures:
     from jobs.bench.submit import bench_submit
 
@@ -64,6 +73,8 @@ BENCHES = (
     Bench("lite0", f"step --model '{LITE}' --batch 32 --rounds 3", _step(LITE, "float32", 32, 3)),
     Bench("compose", "compose --rounds 3", _compose),
     Bench("evaluate", "evaluate", _evaluate),
+    Bench("refresh", "refresh", _refresh("hf:minilm")),
+    Bench("refresh_lite0", f"refresh --model '{LITE}'", _refresh(LITE)),
     Bench("submit", "submit", _submit),
 )
 
@@ -113,6 +124,10 @@ def _atlas_bytes(found: Figures) -> float:
     return found["atlas"]["peak_bytes"] / found["theta_bytes"]
 
 
+def _to_training(found: Figures) -> float:
+    return found["ratio_to_training"]
+
+
 CYCLICAL, STRICT = _to_ordinary("ours_cyclical"), _to_ordinary("ours_strict")
 BEYOND = "submit to ready, beyond training and bare imports, seconds"
 GOALS = (
@@ -133,6 +148,8 @@ GOALS = (
     Goal("aTLAS step, T = 8 / (ordinary + two passes)", "1", "compose", _atlas_step, 1.15),
     Goal("aTLAS: bytes beside the vectors / theta", "", "compose", _atlas_bytes, 1.0),
     Goal("all pairs: dual passes / cached", "", "evaluate", lambda f: f["speedup"], 20.0, True),
+    Goal("refresh / training of 200 steps, MiniLM", "0.142", "refresh", _to_training, 0.2),
+    Goal("the same, EfficientNet-Lite0 96 px", "0.142", "refresh_lite0", _to_training, 0.2),
     Goal(BEYOND, "", "submit", lambda f: f["overhead_s"], 3.0),
 )
 

@@ -80,6 +80,19 @@ def evaluate(
 
 
 @verb("bench", of=bench)
+def refresh(
+    model: Model = "hf:minilm",
+    rounds: Rounds = 3,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """The label-free refresh of a vector, against the training of one."""
+    from jobs.bench.refresh import bench_refresh
+
+    _run(lambda say: bench_refresh(model, rounds, _device(), say), "refresh", as_json)
+
+
+@verb("bench", of=bench)
 def submit(
     runs: Annotated[int, typer.Option(min=1, help="Tasks, one after another.")] = 3,
     home: Home = None,

@@ -11,11 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from jobs.bench import compose, evaluate, report, step, submit, timing
+from jobs.bench import compose, evaluate, refresh, report, step, submit, timing
 from jobs.bench.encoders import Subject, subject
 from jobs.bench.memory import Made
 from jobs.cli import app
 from tacl.compose.arithmetic import composed
+from tacl.config import RefreshConfig
 from tacl.errors import BadConfig, BaseNotFound
 
 
@@ -148,6 +149,27 @@ def test_bench_compose_answers_with_the_promised_figures() -> None:
         assert one["peak_bytes"] <= 1.01 * found["theta_bytes"]
     assert found["atlas"]["peak_bytes"] <= found["theta_bytes"]
     assert found["atlas"]["ratio_to_ideal"] > 0
+
+
+def test_bench_refresh_compares_a_refresh_with_a_training() -> None:
+    found = answer("refresh", "--model", "hf:minilm?size=4", "--rounds", "1")
+    expected = found["refresh_s"] / (found["10_steps_s"] * 20)
+    assert found["ratio_to_training"] == pytest.approx(expected)
+    assert 0.02 < expected < 1
+
+
+def test_the_contestants_refresh_and_train(monkeypatch: Any) -> None:
+    steps = []
+    monkeypatch.setattr(refresh, "train", lambda *given: steps.append(given))
+    field = refresh.contestants(tiny_float(), "cpu")
+    found: Any = field["refresh"]()
+    assert len(found.curve) == RefreshConfig(seed=0).steps
+    assert found.after.interference < found.before.interference
+    field["steps"]()
+    ((_, _, _, data, known, config),) = steps
+    assert (config.steps, config.batch, config.penalty) == (refresh.SOME, 16, "cyclical")
+    assert len(known(0)) == 7
+    assert len(data) == refresh.ROWS
 
 
 def test_bench_evaluate_finds_additions_much_faster() -> None:
