@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tacl.config import Precision, RefreshConfig, TrainConfig
+from tacl.config import STRENGTH, Precision, RefreshConfig, TrainConfig
 from tacl.errors import BadConfig
 from tacl.penalties import Norm
 
@@ -54,7 +54,7 @@ class Suite:
     weight_decay: float = 0.1
     warmup_fraction: float = 0.1
     clip: float = 1.0
-    strength: float = 3.0
+    strength: float = STRENGTH
     strengths: tuple[float, ...] = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
     norm: Norm = "l2_squared"
     relative: bool = True

@@ -74,11 +74,13 @@ def refresh(
     if not others:
         raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
     learn, held_out = _cut([own, *others], config)
-    parts = [learn[0], *held_out]
-    first_own_ND, *old = tangents_by_part(module, backbone, tau, parts)
-    first_ND = old[0]
-    if first is not None:
-        first_own_ND, first_ND = tangents_by_part(module, backbone, first, parts[:2])
+    if first is None:
+        first_own_ND, *old = tangents_by_part(module, backbone, tau, [learn[0], *held_out])
+        first_ND = old[0]
+    else:
+        old = tangents_by_part(module, backbone, tau, held_out)
+        own_rows = [learn[0], held_out[0]]
+        first_own_ND, first_ND = tangents_by_part(module, backbone, first, own_rows)
     size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
 
     module.load_tau(tau)
