@@ -76,7 +76,7 @@ def require_additions(coefficients: Sequence[float], method: str) -> None:
     if given:
         raise BadRecipe(
             f"{method} finds the coefficients itself and cannot keep {given}; leave signs and "
-            "coefficients out, or use sum, grid, ties, tsv, iso or magmax, which keep them"
+            "coefficients out, or use sum, grid, ties, tsv or iso, which keep them"
         )
 
 
