@@ -13,12 +13,13 @@ from cluster.messages import RecipeTerm
 from cluster.telling import Tell
 from tacl.compose.adamerging import adamerging
 from tacl.compose.learning import Learned, learn, learning_config, selected
+from tacl.compose.negation import accuracies, unlearning
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import trusted, ufm
 from tacl.data import Labelled
 from tacl.heads import Head, union
 from tacl.joint import JointHead, joint_data
-from tacl.metrics import absolute, accuracy, best_coefficient
+from tacl.metrics import absolute, best_coefficient
 from tacl.tangents import cached_tangents
 from tacl.train import StepRecord
 
@@ -66,26 +67,31 @@ def _on_grid(found: Ingredients) -> Found:
 
 def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
-    from 1, since the sum of linearized vectors works already."""
+    from 1, since the sum of linearized vectors works already; of those to unlearn from 0."""
+    unlearned = [term.vector.task for term in found.work.terms if term.coefficient < 0]
     heads = [head for head, _ in found.lesson.values()]
     parts = [data for _, data in found.lesson.values()]
-    loss, data = JointHead.of(heads), joint_data(parts, heads)
+    signs = [-1.0 if task in unlearned else 1.0 for task in found.lesson]
+    loss, data = JointHead.of(heads, signs), joint_data(parts, heads)
     module = _scaled(found)
     if found.making.select:
         module.keep(selected(found.making.select, module, found.backbone, loss, data, SEED))
     if found.head is not None:
         config = learning_config("few-shot", len(data), SEED)
         return module, learn(module, found.backbone, loss, data, config, on_step=after)
-    config = learning_config("addition", len(data), SEED, ROWS_OF_A_TASK * len(heads))
-
-    def score(now: ScaledEncoder) -> float:
-        shares = {
-            name: accuracy(head.logits(now.features(found.backbone, rows.items)), rows.labels)
-            for name, (head, rows) in found.lesson.items()
-        }
-        return absolute(shares)
-
+    use = "negation" if unlearned else "addition"
+    config = learning_config(use, len(data), SEED, ROWS_OF_A_TASK * len(heads))
+    score = _score(found, module, unlearned)
     return module, learn(module, found.backbone, loss, data, config, score=score, on_step=after)
+
+
+def _score(
+    found: Ingredients, module: ScaledEncoder, unlearned: Sequence[str]
+) -> Callable[[ScaledEncoder], float]:
+    """On the rows that are learned from, which are validation rows of the recipe's tasks."""
+    if unlearned:
+        return unlearning(module, found.backbone, found.lesson, unlearned)
+    return lambda now: absolute(accuracies(now, found.backbone, found.lesson))
 
 
 def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
@@ -112,8 +118,9 @@ def _adamerged(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned
 
 
 def _scaled(found: Ingredients) -> ScaledEncoder:
-    start = 1.0 if found.head is None else 0.0
-    return ScaledEncoder(found.backbone, found.vectors, [start] * len(found.vectors))
+    written = [term.coefficient for term in found.work.terms]
+    start = [max(0.0, c) if found.head is None else 0.0 for c in written]
+    return ScaledEncoder(found.backbone, found.vectors, start)
 
 
 def _head(found: Ingredients) -> Head:

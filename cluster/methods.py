@@ -2,7 +2,8 @@
 
     sum         nothing                                  keeps signs and coefficients
     grid        labelled rows, for one common factor     keeps them
-    atlas       labelled rows, or unlabelled inputs      finds them, for each (vector, block)
+    atlas       labelled rows, or unlabelled inputs      finds them, for each (vector, block);
+                                                         -NAME is a task to unlearn
     adamerging  unlabelled inputs                        finds them, for each (vector, block)
     ties, tsv, iso   nothing                             keeps them; one tau comes out
 
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.messages import Composed, ComposeWork, Composition, RecipeTerm, VectorRef, identity
-from tacl.compose.terms import Term, parse_selection, require_additions
+from tacl.compose.terms import Term, parse_selection, require_additions, require_signs
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
 TARGET = "fitted"  # what the task is called that a composition was fitted to
@@ -54,7 +55,9 @@ def require_possible(
         raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
     if select is not None:
         parse_selection(select, len(recipe))
-    if not WAYS[method].keeps:
+    if method == "atlas" and not rows:
+        require_signs(recipe, method)
+    elif not WAYS[method].keeps:
         require_additions([term.coefficient for term in recipe], method)
     if rows and TARGET in {term.name for term in recipe}:
         raise BadRecipe(f"{TARGET} is what the new task will be called; leave that vector out")

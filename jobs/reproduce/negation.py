@@ -1,27 +1,50 @@
-"""Negation: theta0 - c tau of one target task, and what that does to a control set."""
+"""Negation: theta0 - c tau of one target task, and what that does to a control set.
+
+With aTLAS there is one coefficient for each block of the target's vector (`tacl.compose.negation`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
 
 from jobs.reproduce import pictures
 from jobs.reproduce.bench import Bench
+from jobs.reproduce.cells import Cell, Made
 from jobs.reproduce.cost import Cost, together
-from jobs.reproduce.directions import Vector, features
-from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, VALIDATION, Train, linear, tau_jp
+from jobs.reproduce.directions import Direction, Kept, Vector, features
+from jobs.reproduce.learned import ROWS
+from jobs.reproduce.methods import (
+    LABELS,
+    NOTHING,
+    PENALISED,
+    VALIDATION,
+    Train,
+    linear,
+    ordinary,
+    tau_jp,
+)
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers
-from tacl.metrics import COEFFICIENTS, absolute
+from tacl.compose.learning import learn, learning_config
+from tacl.compose.negation import KEPT, unlearning
+from tacl.compose.scaled import ScaledEncoder
+from tacl.joint import JointHead, joint_data
+from tacl.metrics import COEFFICIENTS
 
-KEPT = 0.95  # of the pre-trained accuracy on the control set
+PART = "validation:100"  # of target and control, to learn coefficients from
 CONTROL_ROWS = "test:300"
 ABOUT = (
     "Each task in turn is subtracted from the pre-trained encoder. *Target*: its test accuracy, "
     "mean over tasks, lower is better. *Control*: accuracy on the labels of the first generic set, "
     "at most 300 of its test rows; like every generic set its inputs were among the samples that a "
     "penalty sees. With a grid, the coefficient on [0, 1] is the one with the lowest target "
-    "accuracy on validation rows among those that keep 95 % of the pre-trained control accuracy."
+    "accuracy on validation rows among those that keep 95 % of the pre-trained control accuracy; "
+    "with atlas each block of the vector has a coefficient, learned from 0 on at most 100 labelled "
+    "validation rows of both, and the step is chosen in the same way (no coefficient is told)."
 )
 COLUMNS = (
     Column("target", "target"),
@@ -30,45 +53,102 @@ COLUMNS = (
     Column("control_zero_shot", "control, pre-trained"),
     Column("coefficient", "coefficient", percent=False),
 )
-TRAIN: dict[str, Train] = {"linear": linear, "taujp": tau_jp}
-VARIANTS = ("linear", "taujp", "linear-grid", "taujp-grid")
+KEYS = tuple(column.key for column in COLUMNS)
+TRAIN: dict[str, Train] = {"linear": linear, "taujp": tau_jp, "ordinary": ordinary}
+VARIANTS = (
+    "linear",
+    "taujp",
+    "linear-grid",
+    "taujp-grid",
+    "linear-atlas",
+    "taujp-atlas",
+    "ordinary",
+    "ordinary-atlas",
+)
+
+
+@dataclass(frozen=True)
+class Negated:
+    """The model at `coefficient` times the direction; None: whatever there is, lies in it."""
+
+    direction: Direction
+    coefficient: float | None = None
+    cost: Cost = field(default_factory=Cost)
 
 
 def entry(bench: Bench, variant: str) -> Entry:
     name, _, tuned = variant.partition("-")
     vectors = {task: TRAIN[name](bench, task) for task in bench.pool}
-    tasks = {task: _negated(bench, vector, bool(tuned)) for task, vector in vectors.items()}
-    means = {
-        column.key: absolute({t: numbers[column.key] or 0.0 for t, numbers in tasks.items()})
-        for column in COLUMNS
-    }
+    found = {task: _negated(bench, vector, tuned) for task, vector in vectors.items()}
+    tasks = {task: _numbers(bench, task, one) for task, one in found.items()}
+    means = {key: _mean([numbers[key] for numbers in tasks.values()]) for key in KEYS}
     return Entry(
         variant,
         bench.seed,
         PENALISED if name == "taujp" else LABELS,
         VALIDATION if tuned else NOTHING,
-        dict(means),
+        means,
         tasks,
         training=together([vector.cost for vector in vectors.values()]),
-        merging=Cost(),
+        merging=together([one.cost for one in found.values()]),
     )
 
 
-def _negated(bench: Bench, vector: Vector, tuned: bool) -> Numbers:
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _negated(bench: Bench, vector: Vector, tuned: str) -> Negated:
     control = bench.suite.generics[0]
-    coefficient = _coefficient(bench, vector, control) if tuned else 1.0
+    if tuned == "atlas":
+        cell = unlearned(bench, vector, control)
+        return Negated(Kept(cell, vector.regime), cost=cell.cost)
+    return Negated(vector, -_coefficient(bench, vector, control) if tuned else -1.0)
+
+
+def _numbers(bench: Bench, task: str, found: Negated) -> Numbers:
+    control, at = bench.suite.generics[0], found.coefficient
+    share = partial(_accuracy, bench, found.direction)
     return {
-        "target": _accuracy(bench, vector, vector.task, "test", coefficient),
-        "control": _accuracy(bench, vector, control, CONTROL_ROWS, coefficient),
-        "target_zero_shot": _accuracy(bench, vector, vector.task, "test", 0.0),
-        "control_zero_shot": _accuracy(bench, vector, control, CONTROL_ROWS, 0.0),
-        "coefficient": coefficient,
+        "target": share(task, "test", 1.0 if at is None else at),
+        "control": share(control, CONTROL_ROWS, 1.0 if at is None else at),
+        "target_zero_shot": share(task, "test", 0.0),
+        "control_zero_shot": share(control, CONTROL_ROWS, 0.0),
+        "coefficient": None if at is None else -at,
     }
+
+
+def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
+    """sum_b lambda_b tau_b of the target's vector, learned on labelled rows of it and of the
+    control."""
+    tasks = (vector.task, control)
+
+    def make() -> Made:
+        rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
+        heads, parts = [head for head, _ in rows.values()], [data for _, data in rows.values()]
+        module = ScaledEncoder(bench.backbone, [vector.task_vector(bench.backbone.digest)])
+        data = joint_data(parts, heads)
+        learned = learn(
+            module,
+            bench.backbone,
+            JointHead.of(heads, [-1.0, 1.0]),
+            data,
+            learning_config("negation", len(data), bench.seed, ROWS * len(heads)),
+            score=unlearning(module, bench.backbone, rows, [vector.task]),
+        )
+        return {"score": learned.score, "step": learned.step}, module.tau_dict()
+
+    decides = bench.decided_by(
+        negated=vector.key, rows=[bench.content(task, PART) for task in tasks], seed=bench.seed
+    )
+    what = f"-{vector.task} but not {control}, seed {bench.seed}"
+    return bench.cells.get("learned", decides, make, what)
 
 
 def _coefficient(bench: Bench, vector: Vector, control: str) -> float:
     def on(task: str) -> Callable[[float], float]:
-        return lambda c: _accuracy(bench, vector, task, "validation", c)
+        return lambda c: _accuracy(bench, vector, task, "validation", -c)
 
     return lowest(on(vector.task), on(control))
 
@@ -82,8 +162,13 @@ def lowest(target: Callable[[float], float], control: Callable[[float], float]) 
     return min((c for c in COEFFICIENTS if control(c) >= least), key=target)
 
 
-def _accuracy(bench: Bench, vector: Vector, task: str, part: str, coefficient: float) -> float:
-    found = features(bench, vector, task, part, -coefficient)
+def _accuracy(
+    bench: Bench, direction: Direction, task: str, part: str, coefficient: float
+) -> float:
+    plain = coefficient == 0.0  # no pass along the direction is needed
+    found = (
+        bench.features(task, part) if plain else features(bench, direction, task, part, coefficient)
+    )
     return right(bench, {task: found}, part)[task]
 
 

@@ -80,6 +80,25 @@ def require_additions(coefficients: Sequence[float], method: str) -> None:
         )
 
 
+def require_signs(terms: Sequence[Term], method: str) -> None:
+    """Raises BadRecipe where a method that learns tasks, or unlearns them while it keeps others,
+    was given coefficients other than 1 and -1, nothing to keep, or one task with both signs."""
+    other = [term.coefficient for term in terms if term.coefficient not in (1, -1)]
+    if other:
+        raise BadRecipe(
+            f"{method} finds the coefficients itself and cannot keep {other}; write +NAME for a "
+            "task to learn, -NAME for one to unlearn, or use sum, grid, ties, tsv or iso"
+        )
+    kept = {term.name for term in terms if term.coefficient > 0}
+    if not kept:
+        raise BadRecipe(
+            f"{method} unlearns a task while it keeps others, and this recipe adds none; add at "
+            "least one, or use sum"
+        )
+    if both := kept & {term.name for term in terms if term.coefficient < 0}:
+        raise BadRecipe(f"{method} can learn or unlearn {', '.join(sorted(both))}, not both")
+
+
 def parse_selection(how: str, vectors: int) -> tuple[str, int]:
     """(kind, B) of `blockwise:B`, `whole:B` or `random:B`: how many of the vectors are learned for
     each block. Raises BadRecipe."""

@@ -80,11 +80,12 @@ def work_of(
 
 
 def made(trees: Trees, *arguments: object, **making: object) -> tuple[Composed, Composition]:
-    """Whoever learns tells of every step."""
+    """Whoever learns tells of every step; unlearning may end before the last one."""
     work, told = work_of(trees, *arguments, **making), []  # type: ignore[arg-type]
     found = compose(work, trees[0], lambda step, steps, loss: told.append((step, steps)))
     count = int(found.report.figures.get("steps", 0))
-    assert told == [(step + 1, count) for step in range(count)]
+    assert [step for step, _ in told] == [*range(1, count + 1)]
+    assert all(steps >= count for _, steps in told)
     return found, model_of(work, found)
 
 
@@ -201,6 +202,18 @@ def test_atlas_deviates_from_a_sum_that_works(trees: Trees) -> None:
     rows = found.report.accuracies.values()
     assert found.report.judged_on == "validation rows"
     assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)  # the start may win
+
+
+def test_atlas_unlearns_what_is_subtracted(trees: Trees) -> None:
+    found, model = made(trees, "atlas", (1.0, -1.0))
+    kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
+    alone, _ = made(trees, "grid", (1.0, 0.0))  # what the kept task has by itself, before
+    assert kept["after"] >= 0.95 * alone.report.accuracies["task1"]["before"]
+    assert gone["after"] < alone.report.accuracies["task2"]["before"]
+    assert any((term.by_block or {}) for term in model.terms if term.vector.task == "task2")
+    learned, _ = made(trees, "atlas")
+    assert gone["after"] < learned.report.accuracies["task2"]["after"]
+    answers_are_those_of(trees, model, explicit(trees, model), "task1")
 
 
 @pytest.mark.parametrize("method", ["atlas", "adamerging"])

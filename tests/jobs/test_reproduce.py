@@ -26,7 +26,7 @@ from jobs.reproduce import continual, negation, newcomers, pairs, unseen
 from jobs.reproduce.ahead import waves
 from jobs.reproduce.bench import Base, Bench
 from jobs.reproduce.cells import Cell, Cells
-from jobs.reproduce.directions import Sum, tangent
+from jobs.reproduce.directions import Kept, Sum, features, tangent
 from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import Column, Entry, Table, grown, spread
@@ -176,7 +176,7 @@ def test_sums_have_the_key_of_their_terms(bench: Bench) -> None:
 
 
 OTHER_TABLES = {
-    "negation": ["linear", "taujp-grid"],
+    "negation": ["linear", "taujp-grid", "linear-atlas", "ordinary-atlas"],
     "continual": ["linear", "taujp+refresh", "sequential", "magmax", "opcm", "joint"],
     "interference": ["linear", "taujp+refresh"],
     "disentanglement": ["linear", "taujp"],
@@ -298,6 +298,31 @@ def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, 
         if control >= 0.95 * table[0.0][1] and target < table[best][0]:
             best = coefficient
     assert negation.lowest(lambda c: table[c][0], lambda c: table[c][1]) == best
+
+
+@pytest.mark.parametrize("variant", ["linear-atlas", "ordinary-atlas"])
+def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
+    bench: Bench, variant: str
+) -> None:
+    train = negation.TRAIN[variant.partition("-")[0]]
+    vector = train(bench, "one")
+    found = Kept(negation.unlearned(bench, vector, "generic"), vector.regime)
+    shares = {}
+    for task in ("one", "generic"):
+        labels = bench.rows(task).labels_N(negation.PART)
+        before = bench.features(task, negation.PART)
+        after = features(bench, found, task, negation.PART)
+        shares[task] = [
+            (bench.head(task).logits(f).argmax(-1) == labels).double().mean().item()
+            for f in (before, after)
+        ]
+    assert shares["one"][1] < shares["one"][0]
+    assert shares["generic"][1] >= 0.95 * shares["generic"][0]
+    assert found.cell.facts["score"] == pytest.approx(-shares["one"][1])
+    tau, moved = vector.tau(), found.tau()  # of each block a multiple
+    for name, block in moved.items():
+        scale = (block * tau[name]).sum() / tau[name].square().sum()
+        torch.testing.assert_close(block, scale * tau[name], rtol=1e-3, atol=1e-7)
 
 
 def test_one_process_needs_neither_ray_nor_deepspeed(place: Path) -> None:

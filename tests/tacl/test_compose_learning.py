@@ -27,6 +27,7 @@ from tacl.compose.learning import (
     selected,
     vectorwise,
 )
+from tacl.compose.negation import unlearning
 from tacl.compose.scaled import ScaledEncoder
 from tacl.config import TrainConfig
 from tacl.data import Labelled, batch_rows
@@ -329,11 +330,10 @@ def test_negation_unlearns_the_target_and_keeps_the_control(world: World) -> Non
     module = world.module()
     before = scores(module)
 
-    def score(module: ScaledEncoder) -> float:
-        target_now, control_now = scores(module)
-        return -target_now if control_now >= 0.95 * before[1] else INADMISSIBLE
-
-    learn(
+    rows = {"target": (world.head, target), "control": (other, control)}
+    score = unlearning(module, world.base, rows, ["target"])
+    assert score(module) == pytest.approx(-before[0])
+    learned = learn(
         module,
         world.base,
         JointHead.of(heads, [-1.0, 1.0]),
@@ -344,6 +344,21 @@ def test_negation_unlearns_the_target_and_keeps_the_control(world: World) -> Non
     after = scores(module)
     assert after[0] < before[0] - 0.05
     assert after[1] >= 0.95 * before[1]
+    assert learned.score == pytest.approx(-after[0])
+
+    shares = []  # against an explicit loop, at coefficients that get wilder
+    for size in range(0, 60, 5):
+        with torch.no_grad():
+            module.deviation.fill_(float(-size))
+        target_now, control_now = scores(module)
+        found = score(module)
+        shares.append(found)
+        if control_now >= 0.95 * before[1]:
+            assert found == pytest.approx(-target_now)
+        else:
+            assert found == INADMISSIBLE
+    assert INADMISSIBLE in shares
+    assert shares[0] != INADMISSIBLE
 
 
 def test_entropy_by_hand(world: World) -> None:
