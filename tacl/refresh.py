@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
@@ -46,7 +47,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Refresh:
-    """What came of it; `tau` is the refreshed vector also where it was not accepted."""
+    """What came of it; `tau` is the refreshed vector, also where it was not accepted, and has every
+    block that the module trains."""
 
     tau: Params
     accepted: bool
@@ -93,7 +95,8 @@ def refresh(
         if on_step is not None:
             on_step(step, curve[-1])
 
-    learnt = module.tau_dict()
+    device = next(iter(tau.values())).device
+    learnt = {name: block.to(device) for name, block in module.tau_dict().items()}
     new = tangents_by_part(module, backbone, learnt, held_out)
     wrong = [old[0] - first_ND, *old[1:]]
     deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
@@ -101,8 +104,10 @@ def refresh(
     length = min(length, _reach(wrong[0], deltas[0], config.most_change * size))
     before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
     accepted, reason = judge(before, after, config)
-    delta = {name: learnt[name].to(value.device) - value for name, value in tau.items()}
-    refreshed = params.add(tau, params.scale(length, delta))
+    # Blocks that the vector does not have, as of an adapter, have learnt too, and were judged.
+    whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | tau
+    delta = params.add(learnt, params.scale(-1.0, whole))
+    refreshed = params.add(whole, params.scale(length, delta))
     return Refresh(refreshed, accepted, reason, before, after, curve)
 
 

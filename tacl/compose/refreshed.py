@@ -121,7 +121,8 @@ def _fitted(
     left = [wrong_ND + length * delta_ND for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)]
     before = {name: _size(rows) / delta.size for name, rows in zip(held_out, wrong, strict=True)}
     after = {name: _size(rows) / delta.size for name, rows in zip(held_out, left, strict=True)}
-    moved = {n: value + length * learnt[n].to(value.device) for n, value in total.items()}
+    whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | dict(total)
+    moved = {n: value + length * learnt[n].to(value.device) for n, value in whole.items()}
     accepted, reason = judge_composition(before, after, config)
     return RefreshedComposition(moved, accepted, reason, before, after, curve)
 

@@ -30,9 +30,10 @@ def refreshed(
     own: Store,
     others: list[Store],
     config: RefreshConfig,
+    trained: tuple[str, ...] | None = None,
     **k: Any,
 ) -> Refresh:
-    module = LinearizedEncoder(base.encoder, tuple(tau))
+    module = LinearizedEncoder(base.encoder, trained or tuple(tau))
     return refresh(module, base, tau, own, others, config, **k)
 
 
@@ -85,11 +86,15 @@ def test_many_steps_reach_the_least_squares_solution(strength: float) -> None:
     assert found.after.own == pytest.approx(best.own, rel=0.1)
 
 
-def test_the_figures_are_those_of_the_vector() -> None:
+@pytest.mark.parametrize("has", [BIASES, BIASES[:1]])
+def test_the_figures_are_those_of_the_vector(has: tuple[str, ...]) -> None:
+    """Also of one that has some of the blocks only; those that it has not are refreshed too."""
     base = toy.backbone()
     own, *others = (repeated(base, seed) for seed in range(13))
-    tau = biases(base)
-    found = refreshed(base, tau, own, others, CONFIG)
+    some = {name: value for name, value in biases(base).items() if name in has}
+    found = refreshed(base, some, own, others, CONFIG, trained=BIASES)
+    assert found.tau.keys() == set(BIASES)
+    tau = {name: some.get(name, torch.zeros_like(block)) for name, block in found.tau.items()}
     own_TDP, others_TDP = block_jacobian(base, [own]), block_jacobian(base, others)
     size = (own_TDP[0] @ toy.flat(tau)).square().sum()
     delta = toy.flat(found.tau) - toy.flat(tau)
