@@ -49,7 +49,8 @@ def coefficients(found: Ingredients, tell: Tell) -> Found:
 
 
 def _on_grid(found: Ingredients) -> Found:
-    """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089)."""
+    """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089). Of the
+    recipe's own tasks those that are subtracted are to be unlearned."""
     lesson, taus = found.lesson, {"sum": found.tau(found.work.terms)}
     cached = {
         name: cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
@@ -57,7 +58,7 @@ def _on_grid(found: Ingredients) -> Found:
     }
     labels = {name: data.labels for name, (_, data) in lesson.items()}
     heads = {name: head for name, (head, _) in lesson.items()}
-    factor = best_coefficient(cached, labels, heads, ["sum"])
+    factor = best_coefficient(cached, labels, heads, ["sum"], _subtracted(found))
     terms = [
         term.model_copy(update={"coefficient": factor * term.coefficient})
         for term in found.work.terms
@@ -65,10 +66,16 @@ def _on_grid(found: Ingredients) -> Found:
     return tuple(terms), {"factor": factor}
 
 
+def _subtracted(found: Ingredients) -> list[str]:
+    """Tasks to learn from which are to be unlearned."""
+    terms = found.work.terms
+    return [t.vector.task for t in terms if t.coefficient < 0 and t.vector.task in found.lesson]
+
+
 def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
     from 1, since the sum of linearized vectors works already; of those to unlearn from 0."""
-    unlearned = [term.vector.task for term in found.work.terms if term.coefficient < 0]
+    unlearned = _subtracted(found)
     heads = [head for head, _ in found.lesson.values()]
     parts = [data for _, data in found.lesson.values()]
     signs = [-1.0 if task in unlearned else 1.0 for task in found.lesson]

@@ -1,7 +1,7 @@
 """Ways to make a composition: what each learns from and keeps, decided before anything is stored.
 
     sum         nothing                                  keeps signs and coefficients
-    grid        labelled rows, for one common factor     keeps them
+    grid        labelled rows, for one common factor     keeps them; -NAME is a task to unlearn
     atlas       labelled rows, or unlabelled inputs      finds them, for each (vector, block);
                                                          -NAME is a task to unlearn
     adamerging  unlabelled inputs                        finds them, for each (vector, block)
@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.messages import Composed, ComposeWork, Composition, RecipeTerm, VectorRef, identity
-from tacl.compose.terms import Term, parse_selection, require_additions, require_signs
+from tacl.compose.terms import Term, parse_selection, require_additions, require_kept, require_signs
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
 TARGET = "fitted"  # what the task is called that a composition was fitted to
@@ -36,6 +36,7 @@ WAYS = {
     "adamerging": Way(("adapt",), keeps=False),
     **dict.fromkeys(MERGES, Way((), keeps=True)),
 }
+UNLEARN = ("grid", "atlas")  # of the recipe's own tasks, those that are subtracted
 GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
 
 
@@ -55,6 +56,8 @@ def require_possible(
         raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
     if select is not None:
         parse_selection(select, len(recipe))
+    if method in UNLEARN and not rows:
+        require_kept(recipe, method)
     if method == "atlas" and not rows:
         require_signs(recipe, method)
     elif not WAYS[method].keeps:

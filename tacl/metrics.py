@@ -5,7 +5,7 @@ Accuracies are shares in [0, 1]. R[i, j] is the accuracy on task j after task i 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +15,7 @@ from tacl.heads import Head, union
 from tacl.tangents import Cached
 
 COEFFICIENTS = tuple(i / 20 for i in range(21))
+KEPT = 0.95  # of the accuracy of what is to be kept while something else is unlearned
 
 
 def accuracy(logits_NC: Tensor, labels_N: Tensor) -> float:
@@ -63,18 +64,25 @@ def best_coefficient(
     labels: Mapping[str, Tensor],
     heads: Mapping[str, Head],
     vectors: Sequence[str],
+    subtracted: Collection[str] = (),
 ) -> float:
     """The one coefficient for all vectors, of 21 points on [0, 1], best on these validation rows.
 
-    Of equal ones the smallest.
+    Where tasks are subtracted, the one at which they have least among those at which the other
+    tasks keep 95 % of the most that any gives them. Of equal ones the smallest. Means over tasks.
     """
 
-    def merged(coefficient: float) -> float:
-        coefficients = dict.fromkeys(vectors, coefficient)
-        logits = {t: heads[t].logits(c.linearized(coefficients)) for t, c in cached.items()}
-        return absolute({t: accuracy(logits[t], labels[t]) for t in cached})
+    def mean_of(tasks: Collection[str], coefficient: float) -> float:
+        features = {t: cached[t].linearized(dict.fromkeys(vectors, coefficient)) for t in tasks}
+        return absolute({t: accuracy(heads[t].logits(features[t]), labels[t]) for t in tasks})
 
-    return max(COEFFICIENTS, key=merged)  # max keeps the first of equals
+    added = [task for task in cached if task not in subtracted]
+    shares = {coefficient: mean_of(added, coefficient) for coefficient in COEFFICIENTS}
+    most = max(shares.values())
+    if not subtracted:
+        return max(shares, key=lambda c: shares[c])  # max keeps the first of equals
+    kept = [coefficient for coefficient, share in shares.items() if share >= KEPT * most]
+    return min(kept, key=lambda c: mean_of(subtracted, c))
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,10 @@ from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers
 from tacl.compose.learning import learn, learning_config
-from tacl.compose.negation import KEPT, unlearning
+from tacl.compose.negation import unlearning
 from tacl.compose.scaled import ScaledEncoder
 from tacl.joint import JointHead, joint_data
-from tacl.metrics import COEFFICIENTS
+from tacl.metrics import COEFFICIENTS, KEPT
 
 PART = "validation:100"  # of target and control, to learn coefficients from
 CONTROL_ROWS = "test:300"

@@ -13,10 +13,8 @@ from tacl.compose.learning import INADMISSIBLE
 from tacl.compose.scaled import ScaledEncoder
 from tacl.data import Labelled
 from tacl.heads import Head
-from tacl.metrics import absolute, accuracy
+from tacl.metrics import KEPT, absolute, accuracy
 from tacl.tangents import Collates
-
-KEPT = 0.95  # of the accuracy of what is to be kept
 
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task
 

@@ -81,14 +81,19 @@ def require_additions(coefficients: Sequence[float], method: str) -> None:
 
 
 def require_signs(terms: Sequence[Term], method: str) -> None:
-    """Raises BadRecipe where a method that learns tasks, or unlearns them while it keeps others,
-    was given coefficients other than 1 and -1, nothing to keep, or one task with both signs."""
+    """Raises BadRecipe where a method that learns and unlearns tasks was given coefficients other
+    than 1 and -1."""
     other = [term.coefficient for term in terms if term.coefficient not in (1, -1)]
     if other:
         raise BadRecipe(
             f"{method} finds the coefficients itself and cannot keep {other}; write +NAME for a "
             "task to learn, -NAME for one to unlearn, or use sum, grid, ties, tsv or iso"
         )
+
+
+def require_kept(terms: Sequence[Term], method: str) -> None:
+    """Raises BadRecipe where a method that unlearns what is subtracted has nothing to keep, or a
+    task that is both."""
     kept = {term.name for term in terms if term.coefficient > 0}
     if not kept:
         raise BadRecipe(

@@ -140,7 +140,12 @@ def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
     factor = found.report.figures["factor"]
     assert 0 <= factor <= 1
     assert [term.coefficient for term in model.terms] == [factor * c for c in COEFFICIENTS]
-    rows = found.report.accuracies.values()
+    kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
+    assert factor > 0  # theta0 knows more of task2 than any other point
+    assert gone["after"] < gone["zero_shot"]
+    assert kept["after"] > kept["zero_shot"]
+    added, _ = made(trees, "grid")
+    rows = added.report.accuracies.values()
     assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)
 
 

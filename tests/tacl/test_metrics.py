@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -132,6 +134,41 @@ def test_best_coefficient_over_the_grid_against_a_loop() -> None:
     assert best_coefficient(cached, labels, heads, ["x", "y"]) == expected
     only_x = best_coefficient(cached, labels, heads, ["x"])
     assert only_x == pytest.approx(0.6, abs=0.101)
+
+
+@pytest.mark.parametrize("away", [3.0, 0.2])
+def test_best_coefficient_to_unlearn_a_task_against_a_loop(away: float) -> None:
+    """`y` is right at 0 and is left further behind the longer the way; `x` is right at 0.5, and its
+    features move by as much as is said."""
+    heads = {"x": head(1, 3), "y": head(2, 4)}
+    cached = {
+        "x": Cached(noise(200, 4, seed=5), {"v": away * noise(200, 4, seed=7)}),
+        "y": Cached(noise(200, 4, seed=6), {"v": 3 * noise(200, 4, seed=8)}),
+    }
+    labels = {
+        t: heads[t].logits(c.features_ND + at * c.tangents["v"]).argmax(-1)
+        for (t, c), at in zip(cached.items(), (0.5, 0.0), strict=True)
+    }
+    shares = []
+    for i in range(21):
+        right = {
+            t: sum(
+                predicted(heads[t], c.features_ND[n] + i / 20 * c.tangents["v"][n]) == labels[t][n]
+                for n in range(200)
+            )
+            for t, c in cached.items()
+        }
+        shares.append((int(right["x"]), int(right["y"])))
+    most = max(x for x, _ in shares)
+    best = 0
+    least = math.inf
+    for i, (x, y) in enumerate(shares):
+        if x >= 0.95 * most and y < least:
+            best, least = i, y
+    found = best_coefficient(cached, labels, heads, ["v"], ["y"])
+    assert found == COEFFICIENTS[best]
+    assert found > 0  # unlike what is best for both
+    assert found < 1 or away < 1  # only as far as `x` bears it
 
 
 @given(st.integers(2, 6).flatmap(lambda n: arrays(float, (n + 1, n), elements=st.floats(0, 1))))
