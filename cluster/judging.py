@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from torch import Tensor
 
 from cluster.ingredients import Ingredients, Rows
 from cluster.materials import BATCH
-from cluster.messages import MeasuredAgain, RecipeTerm
-from cluster.methods import TARGET
+from cluster.messages import JudgedOn, MeasuredAgain, RecipeTerm
+from cluster.methods import TARGET, TAUGHT
 from tacl.data import Labelled
 from tacl.heads import Head
 from tacl.interference import MeanSize, logit_change, relative, tau_jp
@@ -18,14 +17,13 @@ from tacl.metrics import accuracy
 from tacl.params import Params
 from tacl.tangents import cached_tangents
 
-JudgedOn = Literal["validation rows", "rows held out", "the shots themselves", "nothing"]
-
 
 def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
     """The rows that judge; none for a new task whose inputs have no labels."""
     fit = found.making.fit
     if found.head is None:
-        return "validation rows", found.tasks
+        taught = found.making.method in TAUGHT and not found.making.adapt
+        return "the validation rows it learned from" if taught else "validation rows", found.tasks
     if fit is None:
         return "nothing", {}
     if fit.held_out is None:

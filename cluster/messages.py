@@ -370,12 +370,21 @@ class MeasuredAgain(Message):
     logits: float | None = None  # the change of the logits, relative to that by the own vector
 
 
+JudgedOn = Literal[
+    "validation rows",
+    "the validation rows it learned from",
+    "rows held out",
+    "the shots themselves",
+    "nothing",
+]
+
+
 class Report(Message):
     """What making a composition did. Accuracies in [0, 1]: zero_shot, before (the recipe as a plain
     sum), after, and rows; by task."""
 
     accuracies: dict[str, dict[str, float]]
-    judged_on: Literal["validation rows", "rows held out", "the shots themselves", "nothing"]
+    judged_on: JudgedOn
     tau_jp: tuple[MeasuredAgain, ...] = ()
     figures: dict[str, float] = {}  # steps, the loss at both ends, the coefficient of a grid ...
     seconds: float

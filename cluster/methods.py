@@ -36,7 +36,7 @@ WAYS = {
     "adamerging": Way(("adapt",), keeps=False),
     **dict.fromkeys(MERGES, Way((), keeps=True)),
 }
-UNLEARN = ("grid", "atlas")  # of the recipe's own tasks, those that are subtracted
+TAUGHT = ("grid", "atlas")  # by labels; of the recipe's tasks, to unlearn what is subtracted
 GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
 
 
@@ -56,7 +56,7 @@ def require_possible(
         raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
     if select is not None:
         parse_selection(select, len(recipe))
-    if method in UNLEARN and not rows:
+    if method in TAUGHT and not rows:
         require_kept(recipe, method)
     if method == "atlas" and not rows:
         require_signs(recipe, method)

@@ -205,7 +205,7 @@ def test_atlas_deviates_from_a_sum_that_works(trees: Trees) -> None:
     assert sum(values) / len(values) == pytest.approx(1, abs=0.5)
     assert len(set(values)) > 3
     rows = found.report.accuracies.values()
-    assert found.report.judged_on == "validation rows"
+    assert found.report.judged_on == "the validation rows it learned from"
     assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)  # the start may win
 
 
