@@ -105,7 +105,19 @@ class ScaledEncoder(FrozenEncoder):
     @torch.no_grad()
     def features(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
         """Of the composed model, [N, D] on the CPU, in the items' order; composed once for all."""
-        blocks, batches = self._blocks(), evaluation_batches(items, batch)
+        return self._passes(self._blocks(), backbone, items, batch)
+
+    @torch.no_grad()
+    def zero_shot(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
+        """Of theta0, whatever the coefficients are; [N, D] on the CPU, in the items' order."""
+        return self._passes(
+            {n: self._origin(self.theta0(n)) for n in self.blocks}, backbone, items, batch
+        )
+
+    def _passes(
+        self, blocks: Params, backbone: Collates, items: Sequence[Item], batch: int
+    ) -> Tensor:
+        batches = evaluation_batches(items, batch)
         pairs = [self._at(blocks, backbone.collate([items[r] for r in rows])) for rows in batches]
         place = torch.tensor([row for rows in batches for row in rows]).argsort()
         return torch.cat([(f + tangent).float().cpu() for f, tangent in pairs])[place]
@@ -118,7 +130,10 @@ class ScaledEncoder(FrozenEncoder):
 
     def _blocks(self) -> Params:
         """tau of the linearized model, theta of the ordinary one: the one composed copy."""
-        return self._composed(self._zero if self.regime == "linearized" else lambda theta0: theta0)
+        return self._composed(self._origin)
+
+    def _origin(self, theta0: Tensor) -> Tensor:
+        return self._zero(theta0) if self.regime == "linearized" else theta0
 
     def _zero(self, theta0: Tensor) -> Tensor:
         return torch.zeros_like(theta0, dtype=self.precision)

@@ -35,8 +35,8 @@ def ufm(
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> Learned:
     """Learns the module's coefficients in place from unlabelled inputs of the new task."""
+    rows_K, labels_K = trusted(head.to("cpu").logits(module.zero_shot(backbone, items)).softmax(-1))
     head, losses = head.to(module.deviation.device), []
-    rows_K, labels_K = trusted(_logits(module, backbone, head, items).softmax(-1))
     engine = Shrinking(module, config, l1=0.0)
     for step in range(config.steps):
         sure = [rows_K[i] for i in _batch(len(rows_K), _quarter(config), config, step)]
