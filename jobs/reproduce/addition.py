@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jobs.reproduce import pictures
 from jobs.reproduce.bench import Bench
-from jobs.reproduce.methods import METHODS, train_of
+from jobs.reproduce.methods import HEADS, METHODS, train_of
 from jobs.reproduce.models import Accuracies, accuracies
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers, Table
@@ -14,7 +14,8 @@ ABOUT = (
     "One model of all tasks, on their test rows. *Absolute*: mean over tasks of the accuracy, each "
     "task with its own head. *Normalised*: mean over tasks of merged / single-task model by the "
     "same method, as first trained, before any refresh. *Of linear*: the same, divided by plain "
-    "linear fine-tuning. *Class-incremental*: one head over the classes of all tasks."
+    "linear fine-tuning. *Class-incremental*: one head over the classes of all tasks. "
+    "*Coefficients*: what the vectors are multiplied by."
 )
 COLUMNS = (
     Column("absolute", "absolute"),
@@ -29,10 +30,11 @@ def entry(bench: Bench, variant: str) -> Entry:
     method = METHODS[variant]
     model = method.model(bench)
     found, trained = accuracies(model), method.train is not None
+    textual = trained or bench.backbone.head_kind == "text"
     return Entry(
         variant,
         bench.seed,
-        method.saw_training,
+        method.saw_training if textual else HEADS,
         method.saw_merging,
         numbers(found, trained),
         by_task(found, trained),
@@ -65,7 +67,9 @@ def by_task(found: Accuracies, trained: bool = True) -> dict[str, Numbers]:
 
 
 def finish(table: Table) -> None:
-    """merged / individual of plain linear fine-tuning, where the seed has both."""
+    """merged / individual of plain linear fine-tuning, where the seed has both; and the policy."""
+    for one in table.entries:
+        one.coefficients = METHODS[one.variant].coefficients
     plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
     for one in table.entries:
         if one.seed in plain:

@@ -21,7 +21,7 @@ from jobs.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.config import Precision
 from tacl.curvature import Statistics, measure
-from tacl.data import sample_rows
+from tacl.data import Labelled, sample_rows
 from tacl.heads import Head, prototype_head, text_head
 from tacl.linearize import LinearizedEncoder
 from tacl.ordinary import OrdinaryEncoder, ordinary_features
@@ -115,6 +115,14 @@ class Bench:
             classes=rows.classes, data=None if textual else rows.digest("train")
         )
         return Head.from_params(self.cells.get("head", decides, make, self._of(task)).tensors())
+
+    def head_from(self, task: str, data: Labelled) -> Head:
+        """The same of a new task, of which no label is known but those of `data`."""
+        if self.backbone.head_kind == "text":
+            return self.head(task)
+        features_ND = self.base.encoded(data.items)
+        classes, scale = self.rows(task).classes, self.backbone.logit_scale
+        return prototype_head(features_ND, data.labels, classes, scale)
 
     def store(self, task: str, most: int | None = None) -> Store:
         """The task's shared samples without the probe; at most `most` of them, chosen by seed."""

@@ -17,7 +17,17 @@ def markdown(table: Table) -> str:
 
 def _main(table: Table) -> str:
     heads = ["", *(column.heading for column in table.columns)]
-    heads += ["seeds", "saw in training", "saw in merging", "training", "merging", "peak", ""]
+    policy = ["coefficients"] if _has_policy(table) else []
+    heads += [
+        *policy,
+        "seeds",
+        "saw in training",
+        "saw in merging",
+        "training",
+        "merging",
+        "peak",
+        "",
+    ]
     return _rows(heads, [_variant(table, variant) for variant in table.variants()])
 
 
@@ -31,6 +41,7 @@ def _variant(table: Table, variant: str) -> list[str]:
     return [
         variant,
         *cells,
+        *([first.coefficients] if _has_policy(table) else []),
         ", ".join(str(entry.seed) for entry in entries),
         first.saw_training,
         first.saw_merging,
@@ -39,6 +50,10 @@ def _variant(table: Table, variant: str) -> list[str]:
         f"{peak:.0f} MiB" if peak else "",
         _facts(entries),
     ]
+
+
+def _has_policy(table: Table) -> bool:
+    return any(entry.coefficients for entry in table.entries)
 
 
 def _facts(entries: Sequence[Entry]) -> str:

@@ -1,7 +1,8 @@
 """The rows of the addition table: every way to make one model of all tasks of the pool.
 
 A method is how the vector of one task is trained, and what is then made of all of them;
-`saw_training` and `saw_merging` say what each step sees of the data.
+`saw_training` and `saw_merging` say what each step sees of the data, `coefficients` what vectors
+are multiplied by.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ Make = Callable[[Bench, Vectors], Model]
 
 NOTHING = "nothing"
 LABELS = "own labels"
+HEADS = "own labels, for the heads"
 PENALISED = "own labels, others' inputs"
 INPUTS = "inputs"
 VALIDATION = "validation labels"
 ALL_LABELS = "labels of all tasks"
+GRID = "one, by a grid"
+LEARNED = "learned, for each block"
 
 
 def linear(bench: Bench, task: str) -> Vector:
@@ -111,6 +115,7 @@ class Method:
     make: Make
     saw_training: str
     saw_merging: str
+    coefficients: str = "1"
 
     def vectors(self, bench: Bench) -> dict[str, Vector]:
         """As first trained."""
@@ -124,28 +129,32 @@ class Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("zero-shot", None, nothing, NOTHING, NOTHING),
+        Method("zero-shot", None, nothing, NOTHING, NOTHING, "none"),
         Method("individual", linear, apart, LABELS, "one model for each task"),
         Method("linear", linear, total, LABELS, NOTHING),
-        Method("linear-grid", linear, best_total, LABELS, VALIDATION),
+        Method("linear-grid", linear, best_total, LABELS, VALIDATION, GRID),
         Method("taujp", tau_jp, total, PENALISED, NOTHING),
-        Method("taujp-grid", tau_jp, best_total, PENALISED, VALIDATION),
+        Method("taujp-grid", tau_jp, best_total, PENALISED, VALIDATION, GRID),
         Method("linear+refresh", linear, refreshed_total, LABELS, INPUTS),
         Method("taujp+refresh", tau_jp, refreshed_total, PENALISED, INPUTS),
         Method("ordinary", ordinary, total, LABELS, NOTHING),
         Method("ties", ordinary, partial(merged, merge=ties), LABELS, NOTHING),
         Method("tsv-m", ordinary, partial(merged, merge=tsv_m), LABELS, NOTHING),
         Method("iso-c", ordinary, partial(merged, merge=iso_c), LABELS, NOTHING),
-        Method("ordinary-grid", ordinary, best_total, LABELS, VALIDATION),
-        Method("mtl", ordinary, together_ordinary, ALL_LABELS, "one training for all tasks"),
-        Method("mtl-linear", linear, together_linear, ALL_LABELS, "one training for all tasks"),
+        Method("ordinary-grid", ordinary, best_total, LABELS, VALIDATION, GRID),
+        Method(
+            "mtl", ordinary, together_ordinary, ALL_LABELS, "one training for all tasks", "none"
+        ),
+        Method(
+            "mtl-linear", linear, together_linear, ALL_LABELS, "one training for all tasks", "none"
+        ),
         Method("linear+delta", linear, one_delta, LABELS, INPUTS),
         Method("taujp+delta", tau_jp, one_delta, PENALISED, INPUTS),
         Method("strict", strict, total, PENALISED, NOTHING),
         Method("curvature", curvature, total, "own labels, others' statistics", NOTHING),
-        Method("adamerging", ordinary, adamerged, LABELS, "validation inputs"),
-        Method("atlas", ordinary, atlas, LABELS, VALIDATION),
-        Method("taujp+atlas", tau_jp, atlas, PENALISED, VALIDATION),
+        Method("adamerging", ordinary, adamerged, LABELS, "validation inputs", LEARNED),
+        Method("atlas", ordinary, atlas, LABELS, VALIDATION, LEARNED),
+        Method("taujp+atlas", tau_jp, atlas, PENALISED, VALIDATION, LEARNED),
     )
 }
 

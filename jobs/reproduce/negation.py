@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import fmean
 
 from jobs.reproduce import pictures
 from jobs.reproduce.bench import Bench
@@ -28,7 +27,7 @@ from jobs.reproduce.methods import (
 )
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
-from jobs.reproduce.table import Column, Entry, Numbers
+from jobs.reproduce.table import Column, Entry, Numbers, mean_of
 from tacl.compose.learning import learn, learning_config
 from tacl.compose.negation import unlearning
 from tacl.compose.scaled import ScaledEncoder
@@ -81,7 +80,7 @@ def entry(bench: Bench, variant: str) -> Entry:
     vectors = {task: TRAIN[name](bench, task) for task in bench.pool}
     found = {task: _negated(bench, vector, tuned) for task, vector in vectors.items()}
     tasks = {task: _numbers(bench, task, one) for task, one in found.items()}
-    means = {key: _mean([numbers[key] for numbers in tasks.values()]) for key in KEYS}
+    means = {key: mean_of([numbers[key] for numbers in tasks.values()]) for key in KEYS}
     return Entry(
         variant,
         bench.seed,
@@ -92,11 +91,6 @@ def entry(bench: Bench, variant: str) -> Entry:
         training=together([vector.cost for vector in vectors.values()]),
         merging=together([one.cost for one in found.values()]),
     )
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
 
 
 def _negated(bench: Bench, vector: Vector, tuned: str) -> Negated:
@@ -140,7 +134,10 @@ def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
         return {"score": learned.score, "step": learned.step}, module.tau_dict()
 
     decides = bench.decided_by(
-        negated=vector.key, rows=[bench.content(task, PART) for task in tasks], seed=bench.seed
+        negated=vector.key,
+        rows=[bench.content(task, PART) for task in tasks],
+        classes=[bench.rows(task).classes for task in tasks],
+        seed=bench.seed,
     )
     what = f"-{vector.task} but not {control}, seed {bench.seed}"
     return bench.cells.get("learned", decides, make, what)

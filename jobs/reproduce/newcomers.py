@@ -1,7 +1,11 @@
 """New tasks from old vectors: few-shot, test-time and parameter-efficient aTLAS (arXiv 2407.02880).
 
 The targets are tasks outside the pool: a vector that was trained against a task's samples is inert
-on them. Nothing but coefficients is learned; all start at 0.
+on them. Nothing but coefficients is learned; all start at 0, also of tauJp vectors: their sum works
+for their own tasks, and for a new one it is not known to be of any use.
+
+Where the base has no text tower, a head is made of the labelled rows that are learned from, there
+is no zero-shot accuracy, and without labels nothing can be adapted.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from jobs.reproduce.cost import together
 from jobs.reproduce.directions import Kept, Vector, features, features_of
 from jobs.reproduce.methods import LABELS, NOTHING, PENALISED, Train, linear, ordinary, tau_jp
 from jobs.reproduce.spec import Spec
-from jobs.reproduce.table import Column, Entry, Numbers
+from jobs.reproduce.table import Column, Entry, Numbers, mean_of
 from tacl.adapters import LpPlusPlus, TipAdapter
 from tacl.compose.learning import Use, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
@@ -29,7 +33,7 @@ from tacl.compose.ufm import ufm
 from tacl.config import TrainConfig
 from tacl.data import Labelled
 from tacl.errors import BadConfig
-from tacl.metrics import absolute, accuracy
+from tacl.metrics import accuracy
 
 SHOTS = (1, 2, 4, 8, 16)
 SHARES = (1, 10, 100)  # % of the training rows
@@ -96,25 +100,24 @@ def few_shot(bench: Bench, variant: str) -> Entry:
 def _with_shots(
     bench: Bench, vectors: Sequence[Vector], target: str, count: int, top: str
 ) -> Learned:
-    direction = shots(bench, vectors, target, count) if vectors else None
-    head = bench.head(target)
+    data = some_of_each(bench.rows(target).train, count, bench.seed)
+    direction = shots(bench, vectors, target, count, data) if vectors else None
+    head = bench.head_from(target, data)
     if not top:
         return Learned(direction, head)
-    data = some_of_each(bench.rows(target).train, count, bench.seed)
     regime = direction.regime if direction else "ordinary"
     tau = direction.tau() if direction else {}
     features_ND = features_of(bench, regime, tau, data.items)
     return Learned(direction, TOPS[top].of(head, features_ND, data.labels))
 
 
-def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> Kept:
-    """Coefficients learned from `count` rows of each class."""
+def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int, data: Labelled) -> Kept:
+    """Coefficients learned from `count` rows of each class, which are `data`."""
 
     def make() -> Made:
-        data = some_of_each(bench.rows(target).train, count, bench.seed)
         module = _scaled(bench, vectors)
         config = learning_config("few-shot", len(data), bench.seed)
-        learned = learn(module, bench.backbone, bench.head(target), data, config)
+        learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)
         return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
 
     return _cell(bench, vectors, target, {"shots": count}, make)
@@ -132,6 +135,11 @@ def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
 
 def test_time(bench: Bench, variant: str) -> Entry:
     parts = {"adapted": "validation", "transductive": "test"}
+    if bench.backbone.head_kind != "text":
+        raise BadConfig(
+            f"test-time adaptation sees no labels, and the heads of {bench.suite.base} are made "
+            "of labelled rows; choose a suite whose base has a text tower"
+        )
 
     def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
         head = bench.head(target)
@@ -157,26 +165,39 @@ def peft(bench: Bench, variant: str) -> Entry:
     name, _, parts = variant.rpartition(" x ")
 
     def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
-        head = bench.head(target)
-        tuned = {n: on_a_share(bench, vectors, target, n, int(parts)) for n in SHARES}
-        return {f"share_{n}": Learned(direction, head) for n, direction in tuned.items()}
+        found = {}
+        for share in SHARES:
+            data = share_of(bench, target, share)
+            direction = on_a_share(bench, vectors, target, share, int(parts), data)
+            found[f"share_{share}"] = Learned(direction, bench.head_from(target, data))
+        return found
 
     return _entry(bench, variant, TRAIN[name], "labels of the target", learned)
 
 
+def share_of(bench: Bench, target: str, share: int) -> Labelled:
+    """`share` % of the training rows by seed; one of each class at least, if the head needs it."""
+    whole, seed = bench.rows(target).train, bench.seed
+    count = max(2, len(whole) * share // 100)
+    rows = random.Random(f"share {seed}").sample(range(len(whole)), count)
+    if bench.backbone.head_kind != "text":
+        labels = whole.labels.tolist()
+        missing = set(labels) - {labels[row] for row in rows}
+        rows += [labels.index(label) for label in sorted(missing)]
+    return _some(whole, rows)
+
+
 def on_a_share(
-    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
+    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int, data: Labelled
 ) -> Kept:
-    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
+    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows,
+    which are `data`."""
 
     def make() -> Made:
-        whole, seed = bench.rows(target).train, bench.seed
-        count = max(2, len(whole) * share // 100)
-        data = _some(whole, random.Random(f"share {seed}").sample(range(len(whole)), count))
-        module = _scaled(bench, vectors, parts=parts, seed=seed)
-        config = _bounded("peft", count, seed)
-        learned = learn(module, bench.backbone, bench.head(target), data, config)
-        return {"rows": count, "loss": learned.losses}, module.tau_dict()
+        module = _scaled(bench, vectors, parts=parts, seed=bench.seed)
+        config = _bounded("peft", len(data), bench.seed)
+        learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)
+        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
 
     return _cell(bench, vectors, target, {"share": share, "parts": parts}, make)
 
@@ -202,6 +223,7 @@ def _cell(
         **how,
         vectors=[vector.key for vector in vectors],
         target=[bench.rows(target).digest(part) for part in parts],
+        classes=bench.rows(target).classes,
         seed=bench.seed,
     )
     what = f"{how} of {target}, seed {bench.seed}"
@@ -223,22 +245,28 @@ def _entry(bench: Bench, variant: str, train: Train | None, saw: str, learned: L
     cells = []
     for target in [source.name for source in bench.suite.targets]:
         found = learned(vectors, target)
-        plain = Learned(None, bench.head(target)).accuracy(bench, target)
+        plain = _zero_shot(bench, target)
         scores = {key: one.accuracy(bench, target) for key, one in found.items()}
         tasks[target] = {"zero_shot": plain, **scores}
         cells += [one.direction.cell for one in found.values() if one.direction]
     keys = list(next(iter(tasks.values())))
-    numbers: Numbers = {key: absolute({t: tasks[t][key] or 0.0 for t in tasks}) for key in keys}
     return Entry(
         variant,
         bench.seed,
         NOTHING if train is None else PENALISED if train is tau_jp else LABELS,
         saw,
-        numbers,
+        {key: mean_of([numbers[key] for numbers in tasks.values()]) for key in keys},
         tasks,
         training=together([vector.cost for vector in vectors]),
         merging=together([cell.cost for cell in cells]),
     )
+
+
+def _zero_shot(bench: Bench, target: str) -> float | None:
+    """None where class names alone make no head."""
+    if bench.backbone.head_kind != "text":
+        return None
+    return Learned(None, bench.head(target)).accuracy(bench, target)
 
 
 def _trainings(variant: str) -> list[Train]:
@@ -254,6 +282,7 @@ SPECS = (
         lambda suite: SHOT_VARIANTS,
         few_shot,
         pictures.across,
+        targets=True,
         trainings=_trainings,
     ),
     Spec(
@@ -263,6 +292,7 @@ SPECS = (
         lambda suite: tuple(TRAIN),
         test_time,
         pictures.bars,
+        targets=True,
         trainings=_trainings,
     ),
     Spec(
@@ -272,6 +302,7 @@ SPECS = (
         lambda suite: PEFT_VARIANTS,
         peft,
         pictures.across,
+        targets=True,
         trainings=_trainings,
     ),
 )

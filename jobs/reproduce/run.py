@@ -74,7 +74,8 @@ def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) 
 def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[str, Any]:
     """What the file knows by now, and the entries of this process."""
     fresh = _fresh(request, bench.base)
-    fresh.data = _sizes(bench)
+    targets = request.suite.targets if request.spec.targets else ()
+    fresh.data = _sizes(bench, [source.name for source in targets])
     request.out.mkdir(parents=True, exist_ok=True)
     with (request.out / CELLS / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -103,8 +104,8 @@ def _fresh(request: Request, base: Base) -> Table:
     )
 
 
-def _sizes(bench: Bench) -> dict[str, dict[str, int]]:
-    names = [*bench.pool, *bench.suite.generics]
+def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:
+    names = [*bench.pool, *bench.suite.generics, *targets]
     parts = {"train": "train", "validation": "validation", "test": "test", "shared": "shard"}
     return {
         name: {

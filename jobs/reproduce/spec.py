@@ -24,6 +24,7 @@ class Spec:
 
     `finish` fills what needs several entries, each time before the table is written. `trainings`
     are those that a variant needs of every task, so that they can be done side by side.
+    `targets`: it is about the suite's tasks outside the pool too.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Spec:
     picture: Callable[[Table, Path], None]
     finish: Callable[[Table], None] = nothing
     trainings: Callable[[str], Sequence[Training]] = lambda variant: ()
+    targets: bool = False

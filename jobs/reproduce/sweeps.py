@@ -25,16 +25,18 @@ from jobs.reproduce.methods import (
     tau_jp,
     total,
 )
-from jobs.reproduce.models import accuracies
+from jobs.reproduce.models import Model, accuracies
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry
 from jobs.reproduce.training import trained
 from jobs.suites import Suite
 from tacl.blocks import Storage
+from tacl.metrics import normalized
 
 COLUMNS = (
     Column("absolute", "absolute"),
     Column("normalised", "normalised"),
+    Column("of_linear", "of linear"),
     Column("individual", "individual"),
     Column("class_incremental", "class-incremental"),
 )
@@ -71,12 +73,14 @@ class Sweep:
         model = total(bench, {task: train(bench, task) for task in bench.pool})
         found = accuracies(model)
         saw = LABELS if train in (linear, _as_linear) else PENALISED
+        plain = Model(bench, {task: linear(bench, task) for task in bench.pool})
+        of_linear = normalized(found.merged, accuracies(plain).individual)
         return Entry(
             variant,
             bench.seed,
             saw,
             NOTHING,
-            numbers(found),
+            numbers(found) | {"of_linear": of_linear},
             by_task(found),
             training=model.training,
         )

@@ -26,7 +26,8 @@ Numbers = dict[str, float | None]
 @dataclass
 class Entry:
     """One variant with one seed. `numbers` are the columns, `tasks` the same for each task, `more`
-    what a picture needs. Costs: of all trainings, and of what came after them."""
+    what a picture needs. Costs: of all trainings, and of what came after them.
+    `coefficients`: by what policy they are chosen, where rows of the table differ in it."""
 
     variant: str
     seed: int
@@ -37,6 +38,13 @@ class Entry:
     more: dict[str, Any] = field(default_factory=dict)
     training: Cost = field(default_factory=Cost)
     merging: Cost = field(default_factory=Cost)
+    coefficients: str = ""
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Over tasks; None when it was measured on none of them."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 class Column(NamedTuple):
