@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from jobs import prompts
 from tacl.config import STRENGTH, Precision, RefreshConfig, TrainConfig
 from tacl.errors import BadConfig
 from tacl.penalties import Norm
@@ -22,11 +23,13 @@ class Source:
     """A labelled data set: the folder `name` in --data, or else `hub`.
 
     `epochs` over its training rows say how long it trains where the suite has no common `steps`.
+    `templates` are its prompts where the base has a text tower; without any, the base's own.
     """
 
     name: str
     hub: str | None = None
     epochs: int | None = None
+    templates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,16 @@ class Suite:
         return next(s for s in (*self.tasks, *self.generic, *self.targets) if s.name == name)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Sources without templates say nothing of them: as in tables that are older than these."""
+        return asdict(self, dict_factory=_without_no_templates)
 
     def digest(self) -> str:
         """sha256 of the whole configuration."""
         return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+
+def _without_no_templates(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if name != "templates" or value}
 
 
 def sources(*names: str) -> tuple[Source, ...]:
@@ -164,14 +172,14 @@ def vision8() -> Suite:
 
 # Epochs of the published runs: about 2,000 steps of 128 rows for every task.
 CLIP_TASKS = (
-    Source("cars", "tanganke/stanford_cars", 35),
-    Source("dtd", "tanganke/dtd", 76),
-    Source("eurosat", "tanganke/eurosat", 12),
-    Source("gtsrb", "tanganke/gtsrb", 11),
-    Source("mnist", "ylecun/mnist", 5),
-    Source("resisc45", "tanganke/resisc45", 15),
-    Source("sun397", "tanganke/sun397", 14),
-    Source("svhn", "ufldl-stanford/svhn", 4),
+    Source("cars", "tanganke/stanford_cars", 35, prompts.CARS),
+    Source("dtd", "tanganke/dtd", 76, prompts.DTD),
+    Source("eurosat", "tanganke/eurosat", 12, prompts.EUROSAT),
+    Source("gtsrb", "tanganke/gtsrb", 11, prompts.GTSRB),
+    Source("mnist", "ylecun/mnist", 5, prompts.NUMBER),
+    Source("resisc45", "tanganke/resisc45", 15, prompts.RESISC45),
+    Source("sun397", "tanganke/sun397", 14, prompts.SUN397),
+    Source("svhn", "ufldl-stanford/svhn", 4, prompts.NUMBER),
 )
 
 
@@ -179,7 +187,8 @@ def clip8(architecture: str = "ViT-B-32") -> Suite:
     """The published setting of tauJp (OpenReview 1VwWi6zbxs): un-squared norm, raw lambda.
 
     Every parameter of the visual tower is trained. lambda is to be chosen from `strengths` on one
-    task's validation rows; 0.01 is the middle of them.
+    task's validation rows; 0.01 is the middle of them. ImageNet, which only negation needs a head
+    of, has the base's own prompt instead of its 80.
     """
     large = architecture == "ViT-L-14"
     return Suite(

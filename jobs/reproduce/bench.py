@@ -86,8 +86,11 @@ class Bench:
     def backbone(self) -> Backbone:
         return self.base.backbone
 
-    def decided_by(self, **more: Any) -> dict[str, Any]:
-        """Of every key: the encoder, and which of its blocks are trained."""
+    def decided_by(self, *heads: str, **more: Any) -> dict[str, Any]:
+        """Of every key: the encoder, which of its blocks are trained, and the prompts of those of
+        the used `heads` that have some of their own."""
+        own = {task: list(found) for task in heads if (found := self.suite.source(task).templates)}
+        more |= {"templates": own} if own else {}
         return {"base": self.backbone.digest, "trainable": list(self.base.trainable), **more}
 
     def rows(self, task: str) -> Rows:
@@ -104,7 +107,8 @@ class Bench:
 
         def make() -> Made:
             if textual:
-                return {}, text_head(backbone, rows.classes).to_params()
+                templates = self.suite.source(task).templates
+                return {}, text_head(backbone, rows.classes, templates).to_params()
             features_ND = self.base.encoded(rows.train.items)
             made = prototype_head(
                 features_ND, rows.train.labels, rows.classes, backbone.logit_scale
@@ -112,7 +116,7 @@ class Bench:
             return {}, made.to_params()
 
         decides = self.decided_by(
-            classes=rows.classes, data=None if textual else rows.digest("train")
+            task, classes=rows.classes, data=None if textual else rows.digest("train")
         )
         return Head.from_params(self.cells.get("head", decides, make, self._of(task)).tensors())
 

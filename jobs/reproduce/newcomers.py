@@ -220,6 +220,7 @@ def _cell(
 ) -> Kept:
     parts = ("train", "validation", "test")
     decides = bench.decided_by(
+        target,
         **how,
         vectors=[vector.key for vector in vectors],
         target=[bench.rows(target).digest(part) for part in parts],

@@ -55,6 +55,7 @@ def trained(
     # Statistics are no cell of their own: what is measured decides here.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
     decides = bench.decided_by(
+        task,
         regime=regime,
         config=config.as_dict(),
         data=[rows.digest("train"), list(rows.classes)],
@@ -81,7 +82,7 @@ def joint(bench: Bench, regime: Regime) -> Kept:
         return _run(bench, regime, JointHead.of(heads), data, [], config, say, {})
 
     data = [[one.digest("train"), list(one.classes)] for one in rows]
-    decides = bench.decided_by(regime=regime, config=config.as_dict(), joint=data)
+    decides = bench.decided_by(*bench.pool, regime=regime, config=config.as_dict(), joint=data)
     return Kept(bench.cells.get("joint", decides, make, f"{regime}, seed {bench.seed}"), regime)
 
 

@@ -31,12 +31,15 @@ from jobs.reproduce.methods import METHODS, linear, total
 from jobs.reproduce.run import reproduce, require_known
 from jobs.reproduce.table import Column, Entry, Table, grown, spread
 from jobs.reproduce.tables import TABLES
-from jobs.reproduce.training import refreshed
+from jobs.reproduce.training import joint, refreshed
+from jobs.suites import Source
 from jobs.verbs.reproduce import _request
 from tacl.data import batch_rows
 from tacl.errors import BadConfig, DataNotFound
+from tacl.heads import text_head
 from tacl.metrics import COEFFICIENTS
 from tacl.tangents import cached_tangents
+from tests import bases
 from tests.jobs import small_suite
 
 METHOD_NAMES = ["zero-shot", "individual", "linear", "linear-grid", "taujp+refresh", "ties", "mtl"]
@@ -437,6 +440,27 @@ def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
 
 def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
     return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
+
+
+def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) -> None:
+    """And so is what is trained or learned with them; without prompts nothing is said of any."""
+    small_suite.request(place, "out", "addition", [])  # writes the data
+    plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
+    prompts = ("one {}.", "a sketch of {}")
+    told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
+    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), Base.of(plain))
+    bench = without.of(told)
+    for of, templates in ((without, None), (bench, prompts)):
+        expected = text_head(of.backbone, of.rows("one").classes, templates)
+        assert torch.equal(of.head("one").weight_CD, expected.weight_CD)
+    assert not torch.equal(without.head("one").weight_CD, bench.head("one").weight_CD)
+    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, bench)}
+    assert vectors[without][0].key != vectors[bench][0].key
+    assert vectors[without][1].key == vectors[bench][1].key
+    assert "templates" not in decided(without, "vector", vectors[without][0].cell)
+    both = [joint(of, "ordinary").key for of in (without, bench)]
+    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
+    assert len({*both, *fitted}) == 4
 
 
 def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from jobs.suites import SUITES, clip8, suite
 from tacl.config import schedule
 from tacl.errors import BadConfig
 
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 # OpenReview 1VwWi6zbxs: hyper-parameters of the vision runs.
 PUBLISHED = {
     "learning_rate": 1e-5,
@@ -32,6 +33,27 @@ EPOCHS = {
     "resisc45": 15,
     "sun397": 14,
     "svhn": 4,
+}
+# openai/CLIP, data/prompts.md; SVHN as the published code of task vectors has it.
+PROMPTS = {
+    "cars": "a photo of a {}.|a photo of the {}.|a photo of my {}.|i love my {}!|"
+    "a photo of my dirty {}.|a photo of my clean {}.|a photo of my new {}.|a photo of my old {}.",
+    "dtd": "a photo of a {} texture.|a photo of a {} pattern.|a photo of a {} thing.|"
+    "a photo of a {} object.|a photo of the {} texture.|a photo of the {} pattern.|"
+    "a photo of the {} thing.|a photo of the {} object.",
+    "eurosat": "a centered satellite photo of {}.|a centered satellite photo of a {}.|"
+    "a centered satellite photo of the {}.",
+    "gtsrb": 'a zoomed in photo of a "{}" traffic sign.|a centered photo of a "{}" traffic sign.|'
+    'a close up photo of a "{}" traffic sign.',
+    "mnist": 'a photo of the number: "{}".',
+    "resisc45": "satellite imagery of {}.|aerial imagery of {}.|satellite photo of {}.|"
+    "aerial photo of {}.|satellite view of {}.|aerial view of {}.|satellite imagery of a {}.|"
+    "aerial imagery of a {}.|satellite photo of a {}.|aerial photo of a {}.|"
+    "satellite view of a {}.|aerial view of a {}.|satellite imagery of the {}.|"
+    "aerial imagery of the {}.|satellite photo of the {}.|aerial photo of the {}.|"
+    "satellite view of the {}.|aerial view of the {}.",
+    "sun397": "a photo of a {}.|a photo of the {}.",
+    "svhn": 'a photo of the number: "{}".',
 }
 # Training rows as the papers on task vectors use them: a tenth less for validation.
 ROWS = {
@@ -55,6 +77,9 @@ def test_clip8_is_the_published_setting(architecture: str) -> None:
         assert dumped[name] == (list(value) if isinstance(value, tuple) else value), name
     assert dumped["base"] == f"open_clip:{architecture}@openai"
     assert {task["name"]: task["epochs"] for task in dumped["tasks"]} == EPOCHS
+    assert {task["name"]: task["templates"] for task in dumped["tasks"]} == {
+        task: prompts.split("|") for task, prompts in PROMPTS.items()
+    }
     assert [one["name"] for one in dumped["generic"]] == ["imagenet"]
     assert all(task["hub"] for task in dumped["tasks"])
 
@@ -71,6 +96,13 @@ def test_clip8_trains_for_about_2000_steps_with_500_of_warm_up_at_most(task: str
     warm_up = rates.index(max(rates))
     assert warm_up <= min(500, config.steps // 10 + 1)
     assert rates[-1] < 1e-4 * max(rates)
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.stem)
+def test_tables_that_are_kept_can_grow(file: Path) -> None:
+    kept = json.loads(file.read_text())["settings"]["suite"]
+    now = suite(kept["name"], kept["base"])
+    assert json.loads(json.dumps(now.as_dict())) == kept
 
 
 @pytest.mark.parametrize("name", SUITES)
