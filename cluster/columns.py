@@ -153,6 +153,19 @@ def _repeats(dataset: Dataset, column: str) -> bool:
     return len(_column(dataset, column).unique()) <= dataset.num_rows / 2
 
 
+def is_unlabelled(dataset: Dataset, train: Dataset, column: str) -> bool:
+    """Whether the labels are kept back: all are -1, by convention; and -1 is no class to train."""
+    given = [_distinct(data, column) for data in (dataset, train)]
+    return given[0] == [-1] and -1 not in given[1]
+
+
+def _distinct(dataset: Dataset, column: str) -> list[Any]:
+    """The different numbers of a column; none where it holds something else."""
+    if kind(dataset.features.get(column)) not in ("class", "number"):
+        return []
+    return _column(dataset, column).unique().to_pylist()
+
+
 def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None) -> Classes:
     """Class names and numbers of every split.
 

@@ -13,7 +13,7 @@ from datasets import Image as ImageColumn
 
 from cluster.blobs import Blobs
 from cluster.checked import checked_image, checked_text
-from cluster.columns import find_input, find_label, marked_label, read_classes
+from cluster.columns import find_input, find_label, is_unlabelled, marked_label, read_classes
 from cluster.messages import BlobRef, Fit, Modality
 from cluster.reading import Data, Splits, opened
 from cluster.samples import Raw, store_rows, store_shard
@@ -23,13 +23,15 @@ from tacl.splits import sample_rows, split_rows
 SAMPLES = 1024  # unlabelled rows a task shares
 PROBE = 64  # of them, on which no step ever trains
 BATCH = 256
+HELD_OUT = ("test", "validation", "valid", "val", "dev")  # to test on, the first there is
 
 Progress = Callable[[int, int], None]  # rows checked, rows to check
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What a task's data became: blobs, and how the columns were understood."""
+    """What a task's data became: blobs, and how the columns were understood. `left_out` are splits
+    whose labels are not given."""
 
     modality: Modality
     classes: tuple[str, ...]
@@ -39,6 +41,7 @@ class Ingested:
     shard: BlobRef
     input_column: str
     label_column: str
+    left_out: tuple[str, ...] = ()
 
 
 def ingest(
@@ -55,15 +58,16 @@ def ingest(
     """Check and store a labelled data set; nothing is stored unless every row is good.
 
     A split named `test` is the test; without one, a validation split is; without any, 10 % are cut
-    off. Validation is always cut from the training split (`tacl.splits`). The probe rows of the
-    shared samples leave the training rows.
+    off. One whose labels are all -1 is left out. Validation is always cut from the training split
+    (`tacl.splits`). The probe rows of the shared samples leave the training rows.
     Raises DataNotFound, BadColumns, BadSample, EmptySplit, TooFewClasses, LabelOutOfRange,
     ModalityMismatch.
     """
     with opened(data) as found:
-        splits = _train_and_test(found)
-        label = find_label(splits["train"], label_column, taken=input_column)
-        column = find_input(splits["train"], modality, input_column, label)
+        train = found[_training(found)]
+        label = find_label(train, label_column, taken=input_column)
+        column = find_input(train, modality, input_column, label)
+        splits, left_out = _train_and_test(found, label)
         task = read_classes(splits, label, classes)
         cut = split_rows(labels := task.labels["train"].tolist(), seed, has_test="test" in splits)
         probe = _probe(sampled := sample_rows(cut.train, SAMPLES, seed), labels, seed)
@@ -83,6 +87,7 @@ def ingest(
         shard=_shard(blobs, inputs["train"], sampled, probe),
         input_column=column,
         label_column=label,
+        left_out=left_out,
     )
 
 
@@ -97,7 +102,7 @@ def ingest_samples(
 ) -> BlobRef:
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
     with opened(data) as found:
-        split = _train_and_test(found)["train"]
+        split = found[_training(found)]
         column = find_input(split, modality, input_column, marked_label(split))
         sampled = sample_rows(range(split.num_rows), SAMPLES, seed)
         chosen = split.select(sampled)
@@ -127,9 +132,10 @@ def ingest_shots(
     if shots < 1:
         raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
     with opened(data) as found:
-        splits = _train_and_test(found)
-        label = find_label(splits["train"], label_column, taken=input_column)
-        column = find_input(splits["train"], modality, input_column, label)
+        train = found[_training(found)]
+        label = find_label(train, label_column, taken=input_column)
+        column = find_input(train, modality, input_column, label)
+        splits, _ = _train_and_test(found, label)
         task = read_classes(splits, label, classes)
         chosen = _of_each(task.labels["train"].tolist(), task.names, shots, seed)
         inputs = _checked(splits, column, modality, progress)
@@ -158,15 +164,20 @@ def _of_each(labels: Sequence[int], names: Sequence[str], shots: int, seed: int)
     return chosen
 
 
-def _train_and_test(found: Splits) -> Splits:
-    """The split to train on, and the one to test on where there is one."""
-    names = list(found)
-    train = "train" if "train" in names else names[0]
-    held_out = [
-        n for n in ("test", "validation", "valid", "val", "dev") if n in names and n != train
-    ]
-    test = {"test": found[held_out[0]]} if held_out else {}
-    return {"train": found[train], **test}
+def _training(found: Splits) -> str:
+    """The split to train on."""
+    return "train" if "train" in found else next(iter(found))
+
+
+def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...]]:
+    """The split to train on, and the one to test on where there is one with labels; and the names
+    of those without."""
+    train = _training(found)
+    held_out = [name for name in HELD_OUT if name in found and name != train]
+    left_out = [name for name in held_out if is_unlabelled(found[name], found[train], label)]
+    labelled = [name for name in held_out if name not in left_out]
+    test = {"test": found[labelled[0]]} if labelled else {}
+    return {"train": found[train], **test}, tuple(left_out)
 
 
 def _probe(rows: Sequence[int], labels: Sequence[int] | None, seed: int) -> set[int]:

@@ -1,4 +1,5 @@
-"""Open whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, hub id.
+"""Open whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, and hub ids,
+`ID` or `ID:CONFIGURATION`.
 
 Nothing of it stays: a local data set is converted in a temporary folder, so that an edited file is
 never answered from a cache. No code that comes with a data set is run.
@@ -23,7 +24,11 @@ Data = str | Path | Dataset | DatasetDict
 Splits = dict[str, Dataset]  # by name
 
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+))?")
+# What datasets says where several configurations are known and none of them was named.
+CONFIGURATIONS = re.compile(
+    r"[Aa]vailable(?: configs(?: in the cache)?)?: \[([^]]*)\]|configurations in the cache: (.*) Pl"
+)
 FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
@@ -59,7 +64,8 @@ def located(data: str) -> Path | None:
     path = Path(data).expanduser()
     if path.exists():
         return path.resolve()
-    if not HUB_ID.fullmatch(data) or path.suffix:
+    found = HUB_ID.fullmatch(data)
+    if found is None or Path(found[1]).suffix:
         raise DataNotFound(f"no data at {data}: there is no file or folder {path.absolute()}")
     return None
 
@@ -67,8 +73,9 @@ def located(data: str) -> Path | None:
 def _load(data: str, cache: str) -> Splits:
     path = located(data)
     if path is None:
-        _ask_hub(data)
-        return _converted(data, lambda: load_dataset(data))
+        name, _, configuration = data.partition(":")
+        _ask_hub(name)
+        return _converted(data, lambda: load_dataset(name, configuration or None))
     if path.is_dir():
         return _converted(data, lambda: load_dataset(str(path), cache_dir=cache))
     folder, name = str(path.parent), path.name
@@ -95,6 +102,11 @@ def _unreadable(data: str, error: Exception) -> TaclError:
     text = " ".join(str(cause).split())
     if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
         return EmptySplit(f"{data} has a part without rows ({text}); every part needs some")
+    if found := CONFIGURATIONS.search(text):
+        return DataNotFound(
+            f"{data} names none of its configurations: {found[1] or found[2]}. Give one, as "
+            "ID:CONFIGURATION of a data set on a hub, or as the folder of its files."
+        )
     if "infer" in text:
         return DataNotFound(f"{data} is of no format that can be read. Give {FORMATS}.")
     return BadSample(f"{data} cannot be read: {text}")

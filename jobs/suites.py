@@ -179,7 +179,7 @@ CLIP_TASKS = (
     Source("mnist", "ylecun/mnist", 5, prompts.NUMBER),
     Source("resisc45", "tanganke/resisc45", 15, prompts.RESISC45),
     Source("sun397", "tanganke/sun397", 14, prompts.SUN397),
-    Source("svhn", "ufldl-stanford/svhn", 4, prompts.NUMBER),
+    Source("svhn", "ufldl-stanford/svhn:cropped_digits", 4, prompts.NUMBER),
 )
 
 

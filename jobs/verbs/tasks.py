@@ -21,7 +21,7 @@ def submit(
         typer.Option(
             metavar="DATA",
             help="Labelled data: a Parquet, CSV or JSON-lines file or folder, a folder of pictures "
-            "(a sub-folder per class), or a hub id.",
+            "(a sub-folder per class), or a hub id, ID[:CONFIGURATION].",
         ),
     ] = None,
     add_samples: Annotated[
@@ -165,11 +165,12 @@ def submit(
 def _read(found: Ingested) -> str:
     from jobs.show import joined
 
+    left_out = f"\nleft out, having no labels: {joined(found.left_out)}" if found.left_out else ""
     return (
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
         f"{found.label_column!r}: {joined(found.classes)}\n"
         f"rows: {found.train.rows} to train, {found.validation.rows} to validate, "
-        f"{found.test.rows} to test, {found.shard.rows} shared unlabelled"
+        f"{found.test.rows} to test, {found.shard.rows} shared unlabelled{left_out}"
     )
 
 

@@ -66,6 +66,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
     assert "texts from column 'text'; 2 classes from 'label': a, b" in told
     assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
+    assert "left out" not in told
     assert "faces is queued" in told
     alone = ("--penalty", "none", "--refresh", "never")
     ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
@@ -90,6 +91,16 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "normalized" in report
     answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
     assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
+
+
+def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split, labels in (("train", "01" * 20), ("validation", "01" * 4), ("test", None)):
+        given = labels or ["-1"] * 9
+        lines = [f"{split} {row},{label}" for row, label in enumerate(given)]
+        (tmp_path / f"data/{split}.csv").write_text("\n".join(["text,label", *lines]))
+    told = ok(tacl("submit", "faces", "--data", "data"))
+    assert "8 to test, 36 shared unlabelled\nleft out, having no labels: test\n" in told
 
 
 def test_json(tacl: Tacl) -> None:

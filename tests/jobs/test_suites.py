@@ -82,6 +82,7 @@ def test_clip8_is_the_published_setting(architecture: str) -> None:
     }
     assert [one["name"] for one in dumped["generic"]] == ["imagenet"]
     assert all(task["hub"] for task in dumped["tasks"])
+    assert found.source("svhn").hub == "ufldl-stanford/svhn:cropped_digits"  # it has two
 
 
 @pytest.mark.parametrize("task", EPOCHS)
