@@ -134,6 +134,7 @@ def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
         return {"score": learned.score, "step": learned.step}, module.tau_dict()
 
     decides = bench.decided_by(
+        *tasks,
         negated=vector.key,
         rows=[bench.content(task, PART) for task in tasks],
         classes=[bench.rows(task).classes for task in tasks],

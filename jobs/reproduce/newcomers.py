@@ -101,7 +101,7 @@ def _with_shots(
     bench: Bench, vectors: Sequence[Vector], target: str, count: int, top: str
 ) -> Learned:
     data = some_of_each(bench.rows(target).train, count, bench.seed)
-    direction = shots(bench, vectors, target, count, data) if vectors else None
+    direction = shots(bench, vectors, target, count) if vectors else None
     head = bench.head_from(target, data)
     if not top:
         return Learned(direction, head)
@@ -111,10 +111,11 @@ def _with_shots(
     return Learned(direction, TOPS[top].of(head, features_ND, data.labels))
 
 
-def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int, data: Labelled) -> Kept:
-    """Coefficients learned from `count` rows of each class, which are `data`."""
+def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> Kept:
+    """Coefficients learned from `count` rows of each class."""
 
     def make() -> Made:
+        data = some_of_each(bench.rows(target).train, count, bench.seed)
         module = _scaled(bench, vectors)
         config = learning_config("few-shot", len(data), bench.seed)
         learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)
@@ -168,7 +169,7 @@ def peft(bench: Bench, variant: str) -> Entry:
         found = {}
         for share in SHARES:
             data = share_of(bench, target, share)
-            direction = on_a_share(bench, vectors, target, share, int(parts), data)
+            direction = on_a_share(bench, vectors, target, share, int(parts))
             found[f"share_{share}"] = Learned(direction, bench.head_from(target, data))
         return found
 
@@ -188,12 +189,12 @@ def share_of(bench: Bench, target: str, share: int) -> Labelled:
 
 
 def on_a_share(
-    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int, data: Labelled
+    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
 ) -> Kept:
-    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows,
-    which are `data`."""
+    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
 
     def make() -> Made:
+        data = share_of(bench, target, share)
         module = _scaled(bench, vectors, parts=parts, seed=bench.seed)
         config = _bounded("peft", len(data), bench.seed)
         learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)

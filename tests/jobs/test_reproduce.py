@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.func import functional_call, jvp
+from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
 from typer.testing import CliRunner
 
@@ -36,7 +37,7 @@ from jobs.suites import Source
 from jobs.verbs.reproduce import _request
 from tacl.data import batch_rows
 from tacl.errors import BadConfig, DataNotFound
-from tacl.heads import text_head
+from tacl.heads import Head, text_head
 from tacl.metrics import COEFFICIENTS
 from tacl.tangents import cached_tangents
 from tests import bases
@@ -190,7 +191,6 @@ OTHER_TABLES = {
     "public": ["as it is", "10 penalised steps"],
     "unseen": ["linear", "taujp"],
     "few-shot": ["ordinary", "theta0+tip", "ordinary+lp"],
-    "test-time": ["linear"],
     "peft": ["ordinary x 4"],
 }
 
@@ -210,6 +210,39 @@ def test_every_table_is_made_and_written(
     assert all(column.heading in text for column in done.table.columns)
     assert f"tacl reproduce {name}" in text
     assert done.files[2].stat().st_size > 1000
+
+
+def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody makes a head of all its labels; there is no zero-shot accuracy, and no test-time."""
+    whole = Bench.head
+
+    def head(self: Bench, task: str) -> Head:
+        assert task != "target"
+        return whole(self, task)
+
+    monkeypatch.setattr(Bench, "head", head)
+    monkeypatch.setattr(newcomers, "SHOTS", (2,))
+    monkeypatch.setattr(newcomers, "SHARES", (1,))
+    for make, variant in (
+        (newcomers.few_shot, "linear"),
+        (newcomers.few_shot, "theta0+lp"),
+        (newcomers.peft, "ordinary x 1"),
+    ):
+        found = make(bench, variant)
+        (score,) = (value for key, value in found.numbers.items() if key != "zero_shot")
+        assert found.numbers["zero_shot"] is None
+        assert found.tasks["target"]["zero_shot"] is None
+        assert score is not None
+        assert 0.25 < score <= 1
+    few = newcomers.some_of_each(bench.rows("target").train, 2, bench.seed)
+    encoded_ND, test_ND = bench.base.encoded(few.items), bench.features("target", "test")
+    means_CD = torch.stack([encoded_ND[few.labels == label].mean(0) for label in range(4)])
+    nearest_N = (test_ND @ normalize(means_CD).T).argmax(-1)
+    assert torch.equal(bench.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
+    with pytest.raises(BadConfig, match="text tower"):
+        newcomers.test_time(bench, "linear")
 
 
 def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
@@ -458,6 +491,9 @@ def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) ->
     assert vectors[without][0].key != vectors[bench][0].key
     assert vectors[without][1].key == vectors[bench][1].key
     assert "templates" not in decided(without, "vector", vectors[without][0].cell)
+    adapted = newcomers.test_time(without, "linear")
+    assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
+    assert all(value is not None for value in adapted.numbers.values())
     both = [joint(of, "ordinary").key for of in (without, bench)]
     fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
     assert len({*both, *fitted}) == 4

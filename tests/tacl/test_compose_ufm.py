@@ -18,7 +18,7 @@ from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import trusted, ufm
 from tacl.heads import prototype_head
 from tacl.metrics import accuracy
-from tacl.vectors import TaskVector
+from tacl.vectors import Regime, TaskVector
 from tests import toy
 from tests.tacl.test_compose_learning import World
 
@@ -99,6 +99,24 @@ def test_the_threshold_rises_and_the_rest_has_no_label(
     config = learning_config("test-time", 100, seed=0, steps=12)
     ufm(world.module(), world.base, world.head, world.items[:100], config)
     assert 0.9 <= min(surest) < 0.95
+
+
+@pytest.mark.parametrize("regime", ["linearized", "ordinary"])
+def test_rows_are_trusted_by_zero_shot_score_wherever_coefficients_start(
+    regime: Regime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, seen = World(regime), []
+    real = ufm_module.trusted
+    monkeypatch.setattr(ufm_module, "trusted", lambda p: seen.append(p) or real(p))
+    monkeypatch.setattr(ufm_module, "augmented", lambda item, strength, random: item)
+    config = learning_config("test-time", 40, seed=0, steps=1)
+    module = world.module(start=[1.0] * len(world.vectors))
+    ufm(module, world.base, world.head, world.items[:40], config)
+    x_ND = torch.stack(world.items[:40])
+    with torch.no_grad():
+        expected = world.head.logits(world.base.encoder(x_ND)).softmax(-1)
+    assert not torch.allclose(world.logits(module, x_ND).softmax(-1), expected, atol=0.01)
+    torch.testing.assert_close(seen, [expected])
 
 
 def jittered(item: Tensor, strength: str, random: torch.Generator) -> Tensor:
