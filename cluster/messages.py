@@ -51,7 +51,7 @@ class BlobRef(Message):
 class Options(Message):
     """What a submitter may choose for a run; None means the rule of `tacl.config` decides."""
 
-    penalty: Literal["cyclical", "strict", "none"] = "cyclical"
+    penalty: Literal["cyclical", "mixed", "strict", "none"] = "cyclical"
     norm: Literal["l2", "l2_squared"] | None = None
     strength: Annotated[float, Field(ge=0, lt=math.inf)] | None = None  # lambda, dimensionless
     steps: Positive | None = None

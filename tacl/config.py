@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tacl.errors import BadConfig
 from tacl.penalties import Norm
 
-Penalty = Literal["cyclical", "strict", "curvature", "none"]
+Penalty = Literal["cyclical", "mixed", "strict", "curvature", "none"]
 Precision = Literal["float32", "bfloat16"]
 BATCH = 16
 LEAST_STEPS, MOST_STEPS = 100, 2000

@@ -17,17 +17,20 @@ Norm = Literal["l2", "l2_squared"]
 Task = TypeVar("Task")
 
 
-def other_tasks(penalty: str, step: int, known: Sequence[Task]) -> Sequence[Task]:
+def other_tasks(penalty: str, step: int, known: Sequence[Task], rows: int = 1) -> Sequence[Task]:
     """The tasks whose samples penalise this step: the one place that says which come next.
 
     Cyclical takes one, step mod number of other tasks, so that a step costs the same however
-    many tasks there are; strict takes all; none, an empty store, and curvature, which has
+    many tasks there are; mixed deals `rows` in that turn, from where the step before ended, and
+    names the task of each; strict takes all; none, an empty store, and curvature, which has
     statistics instead of samples (tacl.curvature), take nothing.
     """
     if penalty in ("none", "curvature") or not known:
         return ()
     if penalty == "strict":
         return known
+    if penalty == "mixed":
+        return [known[place % len(known)] for place in range(step * rows, (step + 1) * rows)]
     return (known[step % len(known)],)
 
 

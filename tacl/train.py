@@ -168,7 +168,7 @@ def train(
     curvatures = Merged(engine.device)
     for step in range(start_step, config.steps):
         everyone = known(step)
-        stores = other_tasks(config.penalty, step, everyone)
+        stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
         curvature = curvatures(everyone) if config.penalty == "curvature" else None
         loss_sum, penalty_sum = 0.0, 0.0
         for micro in range(config.accumulation):
@@ -258,9 +258,14 @@ def losses(
 def other_rows(
     stores: Sequence[Store], config: TrainConfig, step: int
 ) -> list[tuple[Store, int, float]]:
-    """The rows that penalise a step, each with its weight in the mean over tasks of row means."""
+    """The rows that penalise a step, each with its weight in the mean over tasks of row means.
+
+    A mixed step has one row of each of its stores, chosen by its place among those of all steps.
+    """
     weighted = []
-    for store in (store for store in stores if store.items or store.statistics is None):
-        rows = batch_rows(len(store.items), config.penalty_batch, config.seed, step)
-        weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
+    for place, store in enumerate(stores, step * config.penalty_batch):
+        if store.items or store.statistics is None:
+            many, turn = (1, place) if config.penalty == "mixed" else (config.penalty_batch, step)
+            rows = batch_rows(len(store.items), many, config.seed, turn)
+            weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
     return weighted

@@ -55,6 +55,11 @@ def strict(bench: Bench, task: str) -> Vector:
     return trained(bench, task, others_of(bench, task), penalty="strict")
 
 
+def mixed(bench: Bench, task: str) -> Vector:
+    """With as many rows a step as cyclical, dealt over all other tasks one at a time."""
+    return trained(bench, task, others_of(bench, task), penalty="mixed")
+
+
 def curvature(bench: Bench, task: str) -> Vector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
     strength = CURVATURE * bench.suite.strength
@@ -151,6 +156,7 @@ METHODS: dict[str, Method] = {
         Method("linear+delta", linear, one_delta, LABELS, INPUTS),
         Method("taujp+delta", tau_jp, one_delta, PENALISED, INPUTS),
         Method("strict", strict, total, PENALISED, NOTHING),
+        Method("mixed", mixed, total, PENALISED, NOTHING),
         Method("curvature", curvature, total, "own labels, others' statistics", NOTHING),
         Method("adamerging", ordinary, adamerged, LABELS, "validation inputs", LEARNED),
         Method("atlas", ordinary, atlas, LABELS, VALIDATION, LEARNED),

@@ -48,8 +48,11 @@ def submit(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the training to its end.")] = False,
     penalty: Annotated[
-        Literal["cyclical", "strict", "none"],
-        typer.Option(help="Against the samples of the others: one per step, all, or none."),
+        Literal["cyclical", "mixed", "strict", "none"],
+        typer.Option(
+            help="Against the samples of the others: one per step, the same few rows dealt over "
+            "them, all, or none."
+        ),
     ] = "cyclical",
     refresh: Annotated[
         Literal["never", "on_arrival"],

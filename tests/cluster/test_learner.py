@@ -203,6 +203,22 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(
     assert resumed.curves == scene.trained[1].curves
 
 
+def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    task = new_task(scene.home, 3, penalty="mixed", steps=6)
+    others = tiny.generic(scene.home), *(tiny.shard_of(one) for one in scene.tasks)
+    whole = train(scene.home, task, tiny.Teller(*others))
+    assert whole.config["penalty"] == "mixed"
+    checkpoints(scene.home.checkpoints, tiny.train_work(scene.home, task).run_id).clear()
+    with pytest.raises(ConnectionError):
+        train(scene.home, task, tiny.Teller(*others, dies_at=4))
+    resumed = train(scene.home, task, tiny.Teller(*others), attempt=2)
+    assert resumed.vector_digest == whole.vector_digest
+    assert resumed.curves == whole.curves
+
+
 def test_several_workers_need_deepspeed(scene: Scene) -> None:
     options = scene.tasks[0].options
     config = training.configuration(options, 96, ("*",))

@@ -68,6 +68,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
     assert "left out" not in told
     assert "faces is queued" in told
+    ok(tacl("submit", "signs", "--data", "data.csv", "--penalty", "mixed", "--refresh", "never"))
     alone = ("--penalty", "none", "--refresh", "never")
     ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
     ok(tacl("wait"))

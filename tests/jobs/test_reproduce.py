@@ -506,6 +506,12 @@ def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> Non
     assert decides["config"]["strength"] == 4 * bench.suite.strength
 
 
+def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: Bench) -> None:
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "mixed"))
+    cyclical, mixed = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
+
+
 def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
     first = linear(bench, "one")
     once = refreshed(bench, first, ["two"])

@@ -17,10 +17,11 @@ from torch.nn.functional import unfold
 
 from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
+from tacl.data import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
 from tacl.params import Params
-from tacl.penalties import Norm
-from tacl.train import Store
+from tacl.penalties import Norm, other_tasks
+from tacl.train import Share, Store, losses
 from tests import toy
 
 
@@ -359,6 +360,23 @@ def test_a_task_may_share_statistics_where_others_share_samples(norm: Norm) -> N
     strict = replace(config, penalty="strict", steps=2)
     records = scene.run(scene.engine(strict), strict, known=lambda step: stores)
     assert records[1].penalty
+
+
+def test_rows_dealt_to_a_task_that_shares_statistics_are_met_by_those() -> None:
+    """Of four rows two are of samples, those at the places 20 and 22 of the deal."""
+    scene, config = toy.scene(), replace(CONFIG, penalty="mixed")
+    samples, stated = scene.stores[0], with_statistics(scene)[1]
+    tau, engine = toy.random_tau(scene.backbone.encoder), scene.engine(config)
+    engine.module.load_tau(tau)
+    dealt = other_tasks("mixed", 5, [samples, stated], config.penalty_batch)
+    places = (scene.backbone, scene.head, scene.data, dealt, config, 5, Share(0, 1))
+    _, penalty = losses(engine, *places)
+    rows = [batch_rows(len(samples.items), 1, config.seed, place)[0] for place in (20, 22)]
+    jacobian_NDP = toy.jacobian(scene.backbone.encoder, [samples.items[row] for row in rows])
+    sizes = (jacobian_NDP @ toy.flat(tau)).square().sum(-1) / samples.feature_norm**2
+    assert stated.statistics is not None
+    expected = (sizes.mean() + stated.statistics.penalty(tau)) / 2
+    assert penalty.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 def test_micro_batches_add_up_to_the_same_step() -> None:

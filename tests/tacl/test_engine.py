@@ -39,6 +39,7 @@ CONFIG = TrainConfig(
     accumulation=2,
     clip=0.5,
 )
+MIXED = {"penalty": "mixed"}  # rows of a step from both stores, on either rank
 HALF = 3  # where a run is interrupted
 
 
@@ -60,11 +61,11 @@ class Numbers:
 
 @dataclass
 class Scene:
-    """A tiny encoder, a task and one other store; the same in every process."""
+    """A tiny encoder, a task and two other stores; the same in every process."""
 
     backbone: Backbone
     data: Labelled
-    store: Store
+    stores: list[Store]
 
     @staticmethod
     def make() -> Scene:
@@ -75,7 +76,8 @@ class Scene:
         x_ND, other_ND = torch.randn(40, 6), torch.randn(30, 6)
         labels_N = (x_ND[:, 0] + x_ND[:, 1] > 0).long()
         norm = encoder(other_ND).norm(dim=-1).mean().item()
-        return Scene(backbone, Labelled(list(x_ND), labels_N), Store("other", list(other_ND), norm))
+        stores = [Store(f"other{half}", list(other_ND[half::2]), norm) for half in (0, 1)]
+        return Scene(backbone, Labelled(list(x_ND), labels_N), stores)
 
     def module(self, config: TrainConfig) -> LinearizedEncoder:
         dtype = torch.bfloat16 if config.precision == "bfloat16" else None
@@ -92,7 +94,7 @@ class Scene:
         def known(step: int) -> list[Store]:
             if step == HALF and save is not None:
                 engine.save(save)
-            return [self.store]
+            return self.stores
 
         places = (engine, self.backbone, head, self.data, known, config)
         train(*places, start_step=start, on_step=records.append)
@@ -174,10 +176,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
 
     bf16 = {"precision": "bfloat16"}
     finish(stage0=start(stage=0, save=f"{folder}/0"), bfloat16=start(stage=2, config=bf16))
-    first, second = start_two(stage=2, save=f"{folder}/2")
+    first, second = start_two(stage=2, save=f"{folder}/2", config=MIXED)
     finish(rank0=first, rank1=second)
-    resumed = start(stage=0, load=f"{folder}/0"), start(stage=1, load=f"{folder}/2")
-    finish(resumed=resumed[0], narrowed=resumed[1])
+    narrowed = start(stage=1, load=f"{folder}/2", config=MIXED)
+    finish(resumed=start(stage=0, load=f"{folder}/0"), narrowed=narrowed)
     return found
 
 
@@ -188,7 +190,7 @@ def test_one_rank_gives_the_numbers_of_the_plain_engine(runs: Any) -> None:
 
 
 def test_two_ranks_give_the_numbers_of_one(runs: Any) -> None:
-    one, first, second = plain(CONFIG), runs["rank0"], runs["rank1"]
+    one, first, second = plain(replace(CONFIG, **MIXED)), runs["rank0"], runs["rank1"]
     assert first["ranks"] == second["ranks"] == 2
     assert first["tau"] == second["tau"]
     mean = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
@@ -209,7 +211,7 @@ def test_a_resumed_run_gives_the_same_numbers(runs: Any) -> None:
 
 
 def test_a_checkpoint_of_two_ranks_resumes_on_one_with_another_stage(runs: Any) -> None:
-    same(runs["narrowed"], plain(CONFIG), slice(HALF, None))
+    same(runs["narrowed"], plain(replace(CONFIG, **MIXED)), slice(HALF, None))
 
 
 def test_bfloat16_trains_as_with_the_plain_engine(runs: Any) -> None:

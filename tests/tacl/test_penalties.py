@@ -15,7 +15,7 @@ from tacl.backbone import Item
 from tacl.data import batch_rows
 from tacl.params import Params
 from tacl.penalties import Norm, other_tasks, relative_tau_jp
-from tacl.train import Share, losses
+from tacl.train import Share, losses, other_rows
 from tests import toy
 
 NORMS: tuple[Norm, ...] = ("l2", "l2_squared")
@@ -41,13 +41,37 @@ def test_a_newcomer_is_met_within_one_cycle(known: list[str], new: str, joined: 
     assert new in seen
 
 
+def mixed(step: int, known: list[str], rows: int) -> list[str]:
+    return list(other_tasks("mixed", step, known, rows))
+
+
+@given(tasks, st.integers(1, 12), st.integers(0, 10**6))
+def test_mixed_deals_every_task_the_same_number_of_rows(
+    known: list[str], rows: int, start: int
+) -> None:
+    """Over as many steps as there are tasks, from any step on; and within a step but for one."""
+    steps = [mixed(start + step, known, rows) for step in range(len(known))]
+    assert all(len(step) == rows for step in steps)
+    dealt = [task for step in steps for task in step]
+    assert all(dealt.count(task) == rows for task in known)
+    for step in steps:
+        counts = [step.count(task) for task in known]
+        assert max(counts) - min(counts) <= 1
+    assert mixed(start, known, rows) == steps[0]  # whatever was asked between
+
+
+@given(tasks, st.integers(0, 1000))
+def test_one_mixed_row_is_the_cycle(known: list[str], step: int) -> None:
+    assert mixed(step, known, 1) == list(other_tasks("cyclical", step, known))
+
+
 @given(tasks, st.integers(0, 1000))
 def test_strict_takes_all_and_none_takes_nothing(known: list[str], step: int) -> None:
     assert list(other_tasks("strict", step, known)) == known
     assert list(other_tasks("none", step, known)) == []
 
 
-@pytest.mark.parametrize("penalty", ["cyclical", "strict", "none"])
+@pytest.mark.parametrize("penalty", ["cyclical", "mixed", "strict", "none"])
 def test_an_empty_store_penalises_nothing(penalty: str) -> None:
     assert list(other_tasks(penalty, 5, [])) == []
 
@@ -57,7 +81,7 @@ def step_losses(scene: toy.Scene, tau: Params, **changed: object) -> tuple[Tenso
     config = replace(toy.CONFIG, **changed)
     engine = scene.engine(config)
     engine.module.load_tau(tau)
-    stores = other_tasks(config.penalty, 3, scene.stores)
+    stores = other_tasks(config.penalty, 3, scene.stores, config.penalty_batch)
     places = (scene.backbone, scene.head, scene.data, stores, config, 3, Share(0, 1))
     task, penalty = losses(engine, *places)
     penalty.backward()
@@ -97,6 +121,30 @@ def test_cyclical_is_one_of_the_means(norm: Norm) -> None:
     _, penalty, _ = step_losses(scene, tau, penalty="cyclical", norm=norm)
     expected = explicit(scene, tau, norm, [scene.stores[3 % 2].name])
     assert float(penalty) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("others", [1, 3, 6])
+def test_mixed_is_the_mean_over_its_rows(others: int, norm: Norm) -> None:
+    """Of step 3, of 4 rows: the places 12 to 15 of the round of tasks, each with its row."""
+    scene = toy.scene(others=others)
+    tau = toy.random_tau(scene.backbone.encoder)
+    _, penalty, _ = step_losses(scene, tau, penalty="mixed", norm=norm)
+    sizes = []
+    for place in (12, 13, 14, 15):
+        store = scene.stores[place % others]
+        (row,) = batch_rows(len(store.items), 1, toy.CONFIG.seed, place)
+        jacobian_DP = toy.jacobian(scene.backbone.encoder, [store.items[row]])[0]
+        sizes.append(float((jacobian_DP @ toy.flat(tau)).norm()) / store.feature_norm)
+    expected = sum(size if norm == "l2" else size**2 for size in sizes) / 4
+    assert float(penalty) == pytest.approx(expected, rel=1e-6)
+
+
+def test_mixed_rows_of_a_task_are_new_until_the_store_is_through() -> None:
+    store, config = toy.scene(others=1).stores[0], replace(toy.CONFIG, penalty="mixed")
+    steps = [other_rows([store] * 4, config, step) for step in range(7)]  # 28 of 30 rows
+    assert all(len(step) == 4 for step in steps)
+    assert len({row for step in steps for _, row, _ in step}) == 28
 
 
 def test_strict_counts_a_small_store_as_much_as_a_big_one() -> None:

@@ -25,6 +25,7 @@ from tacl.data import batch_rows
 from tacl.errors import BadConfig, EmptySplit
 from tacl.linearize import LinearizedEncoder
 from tacl.params import Params, digest
+from tacl.penalties import other_tasks
 from tacl.train import PlainEngine, Share, StepRecord, Store, losses
 from tests import toy
 
@@ -112,25 +113,28 @@ def test_the_same_seed_gives_the_same_vector() -> None:
     assert digest(toy.scene().trained(seed=4)) != digest(toy.scene().trained())
 
 
-def checkpointed(scene: toy.Scene, folder: Path) -> tuple[list[StepRecord], str]:
+def checkpointed(
+    scene: toy.Scene, folder: Path, config: TrainConfig
+) -> tuple[list[StepRecord], str]:
     """An undisturbed run that writes a checkpoint before every step, as the cluster does."""
-    engine = scene.engine(CONFIG)
+    engine = scene.engine(config)
 
     def known(step: int) -> list[Store]:
         engine.save(folder / str(step))
         return scene.stores
 
-    records = scene.run(engine, CONFIG, known=known)
+    records = scene.run(engine, config, known=known)
     return records, digest(engine.module.tau_dict())
 
 
-def test_resumed_at_any_step_is_the_undisturbed_run(tmp_path: Path) -> None:
-    scene = toy.scene(torch.float32)
-    records, vector = checkpointed(scene, tmp_path)
-    for step in range(CONFIG.steps):
-        engine = scene.engine(CONFIG)
+@pytest.mark.parametrize("penalty", ["cyclical", "mixed"])
+def test_resumed_at_any_step_is_the_undisturbed_run(penalty: str, tmp_path: Path) -> None:
+    scene, config = toy.scene(torch.float32, others=3), replace(CONFIG, penalty=penalty)
+    records, vector = checkpointed(scene, tmp_path, config)
+    for step in range(config.steps):
+        engine = scene.engine(config)
         engine.load(tmp_path / str(step))
-        assert scene.run(engine, CONFIG, start_step=step) == records[step:]
+        assert scene.run(engine, config, start_step=step) == records[step:]
         assert digest(engine.module.tau_dict()) == vector
 
 
@@ -172,7 +176,7 @@ def test_the_store_is_asked_once_before_every_step() -> None:
 # -- one step in parts
 
 
-@pytest.mark.parametrize("penalty", ["cyclical", "strict", "none"])
+@pytest.mark.parametrize("penalty", ["cyclical", "mixed", "strict", "none"])
 @pytest.mark.parametrize("parts", [2, 3, 8])
 def test_shares_add_up_to_the_step(penalty: str, parts: int) -> None:
     """Three does not divide the batch, and of eight shares some have no penalty rows."""
@@ -180,7 +184,7 @@ def test_shares_add_up_to_the_step(penalty: str, parts: int) -> None:
     config = replace(CONFIG, penalty=penalty)
     engine = scene.engine(config)
     engine.module.load_tau(toy.random_tau(scene.backbone.encoder))
-    stores = scene.stores[: {"cyclical": 1, "strict": 2, "none": 0}[penalty]]
+    stores = other_tasks(penalty, 5, scene.stores, config.penalty_batch)
 
     def sums(parts: int) -> tuple[Tensor, Tensor, Tensor]:
         engine.optimizer.zero_grad()
@@ -286,7 +290,7 @@ def task_loss(scene: toy.Scene, tau: Params) -> float:
     return cross_entropy(scene.head.logits(features_ND + tangent_ND), scene.data.labels).item()
 
 
-@pytest.mark.parametrize("penalty", ["cyclical", "strict"])
+@pytest.mark.parametrize("penalty", ["cyclical", "mixed", "strict"])
 @pytest.mark.parametrize(("norm", "strength"), [("l2", 0.3), ("l2_squared", 1.0)])
 def test_the_penalty_keeps_out_of_the_way_and_the_task_is_learnt(
     penalty: str, norm: str, strength: float
