@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -54,6 +55,8 @@ class Options(Message):
     penalty: Literal["cyclical", "mixed", "strict", "none"] = "cyclical"
     norm: Literal["l2", "l2_squared"] | None = None
     strength: Annotated[float, Field(ge=0, lt=math.inf)] | None = None  # lambda, dimensionless
+    # Left out where it is not set: runs are found under a hash of their options.
+    grow_strength: bool = Field(default=False, exclude_if=operator.not_)
     steps: Positive | None = None
     learning_rate: Annotated[float, Field(gt=0, lt=math.inf)] | None = None
     batch: Positive | None = None

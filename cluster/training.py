@@ -117,6 +117,7 @@ def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> Tr
         penalty=options.penalty,
         norm=options.norm,
         strength=options.strength,
+        grow_strength=options.grow_strength,
         steps=options.steps,
         learning_rate=options.learning_rate,
         batch=options.batch,

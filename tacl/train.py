@@ -169,6 +169,7 @@ def train(
     for step in range(start_step, config.steps):
         everyone = known(step)
         stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
+        strength = config.strength_against(len(everyone))
         curvature = curvatures(everyone) if config.penalty == "curvature" else None
         loss_sum, penalty_sum = 0.0, 0.0
         for micro in range(config.accumulation):
@@ -176,7 +177,7 @@ def train(
             task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
             if curvature is not None:
                 penalty = curvature.penalty(engine.module.tau_by_block()) / parts
-            loss = task + config.strength * penalty
+            loss = task + strength * penalty
             # Shares add up to the loss of the step, and engines average over ranks.
             engine.backward(loss * engine.world_size)
             loss_sum += float(task.detach()) * engine.world_size

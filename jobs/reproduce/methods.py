@@ -19,7 +19,7 @@ from jobs.reproduce.models import Model, Vectors, apart, on_grid, summed
 from jobs.reproduce.training import joint, refreshed, trained
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
-from tacl.config import CURVATURE
+from tacl.config import CURVATURE, Penalty
 from tacl.vectors import Regime
 
 Train = Callable[[Bench, str], Vector]
@@ -58,6 +58,16 @@ def strict(bench: Bench, task: str) -> Vector:
 def mixed(bench: Bench, task: str) -> Vector:
     """With as many rows a step as cyclical, dealt over all other tasks one at a time."""
     return trained(bench, task, others_of(bench, task), penalty="mixed")
+
+
+def grown(bench: Bench, task: str, penalty: Penalty = "cyclical") -> Vector:
+    """With a strength that grows with the number of other tasks."""
+    others = others_of(bench, task)
+    return trained(bench, task, others, penalty=penalty, grow_strength=True)
+
+
+def mixed_grown(bench: Bench, task: str) -> Vector:
+    return grown(bench, task, "mixed")
 
 
 def curvature(bench: Bench, task: str) -> Vector:
@@ -157,6 +167,8 @@ METHODS: dict[str, Method] = {
         Method("taujp+delta", tau_jp, one_delta, PENALISED, INPUTS),
         Method("strict", strict, total, PENALISED, NOTHING),
         Method("mixed", mixed, total, PENALISED, NOTHING),
+        Method("taujp-grown", grown, total, PENALISED, NOTHING),
+        Method("mixed-grown", mixed_grown, total, PENALISED, NOTHING),
         Method("curvature", curvature, total, "own labels, others' statistics", NOTHING),
         Method("adamerging", ordinary, adamerged, LABELS, "validation inputs", LEARNED),
         Method("atlas", ordinary, atlas, LABELS, VALIDATION, LEARNED),

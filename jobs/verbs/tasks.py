@@ -67,6 +67,13 @@ def submit(
     strength: Annotated[
         float | None, typer.Option(help="Of the penalty.", show_default="by rule")
     ] = None,
+    grow_strength: Annotated[
+        bool,
+        typer.Option(
+            "--grow-strength",
+            help="With the number of other tasks; the strength is that for eight.",
+        ),
+    ] = False,
     steps: Annotated[
         int | None, typer.Option(help="Optimizer steps.", show_default="by rule")
     ] = None,
@@ -145,6 +152,7 @@ def submit(
             refresh=refresh,
             share=share,
             strength=strength,
+            grow_strength=grow_strength,
             steps=steps,
             learning_rate=learning_rate,
             batch=batch,

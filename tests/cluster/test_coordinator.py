@@ -14,10 +14,12 @@ from cluster.messages import (
     EvaluateWork,
     Measured,
     MeasureWork,
+    Options,
     Progress,
     Refreshed,
     Trained,
     TrainWork,
+    identity,
 )
 from cluster.samples import store_shard
 from cluster.state import Needs, Node
@@ -53,6 +55,14 @@ def scene(tmp_path: Path) -> Scene:
 
 
 # -- submitting
+
+
+def test_an_option_younger_than_a_run_does_not_change_its_identity() -> None:
+    known = "02964fec0c1a1af76adfcdf310a478860c2ddc7ad6272b48cfc8885a9ea406eb"
+    assert identity("options", Options().model_dump(mode="json")) == known
+    grows = Options(grow_strength=True)
+    assert identity("options", grows.model_dump(mode="json")) != known
+    assert Options.model_validate_json(grows.model_dump_json()) == grows
 
 
 def test_a_task_is_trained_and_published(scene: Scene) -> None:

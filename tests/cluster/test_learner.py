@@ -219,6 +219,16 @@ def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(
     assert resumed.curves == whole.curves
 
 
+def test_a_strength_may_grow_with_the_other_tasks(scene: Scene) -> None:
+    """With two others, a quarter of what is given for eight."""
+    others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    grown = train(
+        scene.home, new_task(scene.home, 2, strength=0.4, grow_strength=True), tiny.Teller(*others)
+    )
+    assert grown.vector_digest == scene.trained[1].vector_digest  # trained with 0.1
+    assert (grown.config["strength"], grown.config["grow_strength"]) == (0.4, True)
+
+
 def test_several_workers_need_deepspeed(scene: Scene) -> None:
     options = scene.tasks[0].options
     config = training.configuration(options, 96, ("*",))

@@ -68,7 +68,6 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
     assert "left out" not in told
     assert "faces is queued" in told
-    ok(tacl("submit", "signs", "--data", "data.csv", "--penalty", "mixed", "--refresh", "never"))
     alone = ("--penalty", "none", "--refresh", "never")
     ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
     ok(tacl("wait"))
@@ -119,6 +118,16 @@ def test_json(tacl: Tacl) -> None:
     asked = as_json(tacl("query", "alice", "x", "--json"))
     assert asked["digest"] == composed["digest"]
     assert asked["answers"][0]["faces"][0] == ["a", 0.75]
+
+
+def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:
+    chosen = ("--penalty", "mixed", "--strength", "2", "--grow-strength")
+    ok(tacl("submit", "faces", "--data", "data.csv", *chosen))
+    ok(tacl("submit", "digits", "--data", "data.csv"))
+    options = {t["name"]: t["options"] for t in as_json(tacl("status", "--json"))["tasks"]}
+    names = ("penalty", "strength", "grow_strength")
+    assert [options["faces"][name] for name in names] == ["mixed", 2.0, True]
+    assert "grow_strength" not in options["digits"]
 
 
 def test_terms_that_look_like_options(tacl: Tacl) -> None:

@@ -512,6 +512,14 @@ def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: B
     assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
 
 
+def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
+    """And that of the others is decided by what it always was: their cells stay."""
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "taujp-grown"))
+    given, grown = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert grown == {**given, "config": {**given["config"], "grow_strength": True}}
+    assert "grow_strength" not in given["config"]
+
+
 def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
     first = linear(bench, "one")
     once = refreshed(bench, first, ["two"])

@@ -23,6 +23,7 @@ OTHER: dict[str, Any] = {
     "penalty": "strict",
     "norm": "l2",
     "warmup_fraction": 0.2,
+    "grow_strength": True,
 }
 
 
@@ -63,6 +64,21 @@ def test_equal_configurations_have_one_digest_that_is_written_down() -> None:
     again = json.loads(json.dumps(CONFIG.as_dict()))
     assert TrainConfig(**{**again, "trainable": tuple(again["trainable"])}) == CONFIG
     assert RefreshConfig(**json.loads(json.dumps(RefreshConfig(seed=3).as_dict()))).seed == 3
+
+
+def test_what_is_younger_than_a_run_does_not_change_its_identity() -> None:
+    """Finished runs and cells of tables are found under it."""
+    assert CONFIG.digest() == "0f1aeee54e4a15310c0f794f63380cae9fdcc1e49827287d764619874ba54302"
+    rule = "f64df210af91a28ff9f26b480b8264b44991de28504c78b467b8e067eabd28d0"
+    assert default_config(1000, 0, ("*",)).digest() == rule
+
+
+@given(st.integers(1, 100))
+def test_a_strength_that_grows_is_the_given_one_for_eight_others(others: int) -> None:
+    config = replace(CONFIG, strength=3.0, grow_strength=True)
+    assert config.strength_against(others) == pytest.approx(3.0 * others / 8)
+    assert config.strength_against(8) == 3.0
+    assert CONFIG.strength_against(others) == CONFIG.strength
 
 
 steps = st.integers(1, 20000)

@@ -161,6 +161,28 @@ def test_a_store_that_arrives_changes_nothing_before() -> None:
     assert joined[joins + 1] != alone[joins + 1]  # step 5 of the cycle is the newcomer's
 
 
+def test_a_strength_that_grows_does_so_when_a_task_arrives(tmp_path: Path) -> None:
+    """Two others, and three from step 4 on: as trained with 2/8, then with 3/8 of the strength."""
+    scene, joins = toy.scene(torch.float32, others=3), 4
+
+    def known(step: int) -> Sequence[Store]:
+        return scene.stores if step >= joins else scene.stores[:2]
+
+    def few(step: int) -> Sequence[Store]:
+        if step == joins:
+            before.save(tmp_path)
+        return scene.stores[:2]
+
+    before = scene.engine(CONFIG)
+    scene.run(before, replace(CONFIG, strength=1.0), known=few)
+    after = scene.engine(CONFIG)
+    after.load(tmp_path)
+    scene.run(after, replace(CONFIG, strength=1.5), start_step=joins)
+    grown = scene.engine(CONFIG)
+    scene.run(grown, replace(CONFIG, strength=4.0, grow_strength=True), known=known)
+    assert digest(grown.module.tau_dict()) == digest(after.module.tau_dict())
+
+
 def test_the_store_is_asked_once_before_every_step() -> None:
     scene, asked = toy.scene(), []
 
