@@ -342,7 +342,7 @@ class Coordinator(Accounts, Compositions):
             if answer is not None:
                 return Composition.model_validate_json(answer)
             old = self.composition(user)
-            require_sum(old)
+            require_sum(old, self._registry.asked([old]).get(user))
             terms = [Term(t.coefficient, t.vector.task) for t in old.terms]
             model = self._pins.composed(user, terms, self._sight(viewer))
             request = Request(request_id, asked, model.model_dump_json())
@@ -361,8 +361,9 @@ class Coordinator(Accounts, Compositions):
         return [current(user, found.get(user), purged) for user in users]
 
     def users(self, viewer: str | None = None) -> list[dict[str, object]]:
-        """Every user's model: {user, digest, terms: [str], outdated: [task names], removed: [task
-        names]}; not those that hold what the viewer does not see."""
+        """Every user's model: {user, digest, method, terms: [str], outdated: [task names], again:
+        the command that makes it of newer versions where there are, removed: [task names]}; not
+        those that hold what the viewer does not see."""
         with self._lock:
             return report.users(self._registry, self._sight(viewer))
 

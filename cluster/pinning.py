@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from cluster.blobs import Blobs
-from cluster.messages import CHAMPION, Composition, RecipeTerm, VectorRef, identity
+from cluster.messages import (
+    CHAMPION,
+    ComposeWork,
+    Composition,
+    Making,
+    RecipeTerm,
+    VectorRef,
+    identity,
+)
 from cluster.registry import Registry, Task
 from cluster.sight import ALL, Sight
 from tacl.compose.terms import Term
@@ -73,14 +83,47 @@ def current(user: str, model: Composition | None, purged: set[str]) -> Compositi
     )
 
 
-def require_sum(model: Composition) -> None:
-    """Raises BadRecipe for a model that was made of just these versions."""
+def require_sum(model: Composition, asked: ComposeWork | None) -> None:
+    """Raises BadRecipe for a model that was made of just these versions; `asked` as for `again`."""
     if model.method != "sum":
-        names = " ".join(dict.fromkeys(term.vector.task for term in model.terms))
         raise BadRecipe(
             f"{model.user}'s model was made by {model.method} of the versions it has; make it "
-            f"again: tacl compose {model.user} {names} --method {model.method}"
+            f"again: {again(model, asked)}"
         )
+
+
+def again(model: Composition, asked: ComposeWork | None) -> str:
+    """The command that makes a model of the champions of now. `asked` is what its user asked for,
+    none for a sum: what was made has other coefficients, and the data are not in it."""
+    if model.method == "sum":
+        return f"tacl compose {model.user} --update"
+    if asked is None:
+        return f"tacl compose {model.user} TERM ... --method {model.method}"
+    return f"tacl compose {model.user} {_written(asked.terms)} {_how(asked.making)}"
+
+
+def _written(terms: Sequence[RecipeTerm]) -> str:
+    """With the champions of now; a task that comes twice keeps its versions."""
+    count = Counter(term.vector.task for term in terms)
+    pinned = [t.vector.version if count[t.vector.task] > 1 else None for t in terms]
+    found = [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
+    return " ".join(map(str, found))
+
+
+def _how(making: Making) -> str:
+    """The options. Where the data were is not known, and their rows may be gone."""
+    how = f"--method {making.method}"
+    if making.select:
+        how += f" --select {making.select}"
+    if making.fit:
+        how += f" --fit DATA --shots {making.fit.shots.rows // len(making.fit.classes)}"
+    if making.adapt:
+        how += " --adapt DATA"
+    if making.adapt and making.adapt.classes:
+        how += f" --classes {shlex.quote(','.join(making.adapt.classes))}"
+    if making.fit or making.adapt:
+        how += " (DATA: the same rows again, with the columns and --classes that you named)"
+    return how
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

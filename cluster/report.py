@@ -22,6 +22,7 @@ from cluster.messages import (
     Work,
 )
 from cluster.methods import model_of
+from cluster.pinning import again
 from cluster.registry import OWED, STOPPED, Registry, Run, Task
 from cluster.room import free, reason
 from cluster.sight import Sight
@@ -339,19 +340,25 @@ def making(registry: Registry, record: Run, state: State, sight: Sight) -> Facts
 
 def users(registry: Registry, sight: Sight) -> list[Facts]:
     """Every user's model, and which of its tasks have a newer champion, or were removed."""
+    seen = [m for m in registry.compositions() if sight.of_all(t.vector.task for t in m.terms)]
     newest = {entry.reference.task: entry.reference.version for entry in registry.champions()}
-    found = []
+    outdated = {model.user: _outdated(model, newest) for model in seen}
+    asked = registry.asked([model for model in seen if outdated[model.user]])
     gone = {one.name for one in registry.tasks(with_removed=True) if one.removed}
-    for model in registry.compositions():
-        pinned = [term.vector for term in model.terms]
-        if not sight.of_all(ref.task for ref in pinned):
-            continue
-        outdated = {ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}
-        removed = {ref.task for ref in pinned} & gone
+    found = []
+    for model in seen:
         facts: Facts = {"user": model.user, "digest": model.digest, "method": model.method}
-        found.append(facts | {"terms": terms_of(model), "outdated": sorted(outdated)})
-        found[-1]["removed"] = sorted(removed)
+        facts |= {"terms": terms_of(model), "outdated": (newer := outdated[model.user])}
+        facts["again"] = again(model, asked.get(model.user)) if newer else None
+        facts["removed"] = sorted({term.vector.task for term in model.terms} & gone)
+        found.append(facts)
     return found
+
+
+def _outdated(model: Composition, newest: Mapping[str, int]) -> list[str]:
+    """Tasks whose champion is newer than the version in the model."""
+    pinned = [term.vector for term in model.terms]
+    return sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version})
 
 
 def evaluations(registry: Registry, user: str, sight: Sight) -> Facts:

@@ -79,8 +79,7 @@ def status(found: dict[str, Any]) -> RenderableType:
     outdated = [user for user in found.get("users", ()) if user["outdated"]]
     for user in outdated:
         newer = joined(user["outdated"])
-        again = f"tacl compose {user['user']} " + _again(user)
-        lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}: {again}"))
+        lines.append(Text(f"\nuser {user['user']}: newer versions of {newer}: {user['again']}"))
     removed = [user for user in found.get("users", ()) if user["removed"]]
     for user in removed:
         gone = joined(user["removed"])
@@ -88,13 +87,6 @@ def status(found: dict[str, Any]) -> RenderableType:
     if found.get("trouble"):
         lines.append(Text(f"\n{found['trouble']}", style="red"))
     return Group(*lines)
-
-
-def _again(user: dict[str, Any]) -> str:
-    if user["method"] == "sum":
-        return "--update"
-    names = (term.rpartition("@")[0] for term in user["terms"])
-    return f"{' '.join(names)} --method {user['method']}"
 
 
 def resources(room: dict[str, Any]) -> str:

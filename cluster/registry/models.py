@@ -7,6 +7,8 @@ meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
@@ -78,6 +80,22 @@ class Models(Database):
             rows = db.execute(query.where(USER.c.name.in_(users)) if users else query)
             return [_composition(row) for row in rows]
 
+    def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
+        """What users asked for that made these models of theirs, the latest of several. None for a
+        sum, nor where the result is gone."""
+        wanted = {model.user: model.digest for model in models if model.method != "sum"}
+        if not wanted:
+            return {}
+        done = sa.and_(RUN.c.kind == "compose", RUN.c.state == "done")
+        found: dict[str, ComposeWork] = {}
+        with self._read() as db:
+            for row in db.execute(sa.select(RUN).where(done).order_by(RUN.c.number)):
+                work = ComposeWork.model_validate_json(row.work)
+                result = row.result if work.user in wanted else None
+                if result and _digest(work, result) == wanted[work.user]:
+                    found[work.user] = work
+        return found
+
     def users_of(self, task: str) -> list[str]:
         """Whose current model holds a vector of this task."""
         return [
@@ -106,6 +124,10 @@ def _take(db: sa.Connection, model: Composition) -> None:
 def _forget(db: sa.Connection, user: str) -> None:
     """What this user awaited."""
     db.execute(AWAITED.delete().where(AWAITED.c.user == user))
+
+
+def _digest(work: ComposeWork, result: str) -> str:
+    return model_of(work, Composed.model_validate_json(result)).digest
 
 
 def _composition(row: sa.Row) -> Composition:

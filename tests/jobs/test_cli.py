@@ -349,8 +349,9 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     assert found["model"]["target"]["classes"] == ["x", "y"]
     assert found["report"]["tau_jp"]
     ok(tacl("refresh", "faces"))
-    hint = next(line for line in ok(tacl("status")).splitlines() if "newer versions" in line)
-    assert "tacl compose alice +digits +faces --method atlas" in hint
+    hint = " ".join(ok(tacl("status")).split())
+    how = "--method atlas --adapt DATA --classes x,y (DATA: the same rows again"
+    assert f"newer versions of faces: tacl compose alice +digits +faces {how}" in hint
 
 
 NOT_MADE: dict[str, tuple[str, int, str]] = {
