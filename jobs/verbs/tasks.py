@@ -288,9 +288,18 @@ def refresh(name: TaskName, home: Home = None, as_json: Json = False) -> None:
     run_id = asked.refresh(name)
     with saying(f"refreshing {name}") as say:
         found = asked.result(run_id, telling(say))
-    tell(found, as_json, lambda f: _refreshed(name, f))
+    tell(found, as_json, lambda f: _refreshed(name, f, run_id, asked.vectors(name)))
 
 
-def _refreshed(name: str, found: dict[str, Any]) -> str:
-    verdict = "a new version is the champion" if found["accepted"] else "the old version stays"
-    return f"{name}: {verdict}: {found['reason']}"
+def _refreshed(name: str, found: dict[str, Any], run_id: str, vectors: list[dict[str, Any]]) -> str:
+    """A refresh of this version may have been made before, and the champion moved since."""
+    if not found["accepted"]:
+        return f"{name}: the old version stays: {found['reason']}"
+    made = next(one["version"] for one in vectors if one["run_id"] == run_id)
+    champion = next(one["version"] for one in vectors if one["champion"])
+    if made == champion:
+        return f"{name}: a new version is the champion: {found['reason']}"
+    return (
+        f"{name}: version {made} was made: {found['reason']}; the champion is v{champion}. "
+        f"To make v{made} the champion: tacl alias {name}@champion v{made}"
+    )

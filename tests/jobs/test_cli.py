@@ -287,6 +287,23 @@ def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
     assert tacl("alias", "faces@v3", "v1").exit_code == exit_code(BadName(""))
 
 
+def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    first = ok(tacl("refresh", "faces"))
+    assert first == "faces: a new version is the champion: less interference\n"
+    ok(tacl("alias", "faces", "--back"))
+    again = ok(tacl("refresh", "faces"))
+    made, _, command = again.strip().partition(" To make v2 the champion: ")
+    assert made == "faces: version 2 was made: less interference; the champion is v1."
+    assert ok(tacl(*command.split()[1:])) == "faces@champion means v2 now\n"
+    tasks.client(None).refresh("faces")  # one of v2 is owed
+    ok(tacl("alias", "faces", "v1"))
+    meanwhile = ok(tacl("refresh", "faces"))
+    assert "version 3 was made: less interference; the champion is v1. To make v3" in meanwhile
+
+
 def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     launcher.broken |= {"faces"}
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
