@@ -177,7 +177,10 @@ def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None
         if column not in split.column_names:
             raise BadColumns(f"split {name} has no column {column!r}: found {described(split)}")
     if named is not None and (len(set(named)) < len(named) or "" in named):
-        raise BadColumns(f"--classes must be different names: {', '.join(named)}")
+        raise BadColumns(
+            f"classes {','.join(named)!r}: write each name once and none empty, such as "
+            "--classes ham,spam"
+        )
     names = {split: _names(data, column, split, named) for split, data in splits.items()}
     present = {name for values in names.values() for name in values}
     classes = _ordered(splits, column, present, named)

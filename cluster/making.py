@@ -48,8 +48,8 @@ def prepared(
     require_possible(method, parse_recipe(terms), rows, select)
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
-    if classes and (not rows or len(set(classes)) < len(classes)):
-        raise BadConfig(f"classes {', '.join(classes)}: different names, of the rows given")
+    if classes:
+        _require_names(classes, rows)
     making = Making(method=method, select=select)
     if fit is not None and shots is not None:
         found = ingest_shots(
@@ -70,3 +70,12 @@ def prepared(
         given = Adapt(inputs=inputs, classes=tuple(classes or ()))
         return making.model_copy(update={"adapt": given})
     return making
+
+
+def _require_names(classes: Sequence[str], rows: Sequence[str]) -> None:
+    """Raises BadConfig where these are not names of the classes of the rows given."""
+    given = f"classes {','.join(classes)!r}"
+    if not rows:
+        raise BadConfig(f"{given} of no rows; give the rows too (--fit, --adapt), or no classes")
+    if len(set(classes)) < len(classes) or not all(name.strip() for name in classes):
+        raise BadConfig(f"{given}: write each name once and none empty, such as --classes ham,spam")

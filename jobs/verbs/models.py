@@ -161,7 +161,7 @@ def compose(
     from tacl.errors import BadRecipe
 
     given = {"fit": fit, "shots": shots, "adapt": adapt, "select": select}
-    given["classes"] = classes and [name.strip() for name in classes.split(",")]
+    given["classes"] = None if classes is None else [one.strip() for one in classes.split(",")]
     how = {name: value for name, value in given.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (how or method != "sum")):
         raise BadRecipe("give the terms of a recipe, or --update the one there is, or --cancel")

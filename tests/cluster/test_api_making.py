@@ -113,6 +113,8 @@ REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
     ("adapt", {"terms": ["news"], "select": "blockwise:2"}, 422, "BadRecipe"),
     ("adapt", {"terms": ["news"], "classes": "a,a"}, 422, "BadConfig"),
     ("adapt", {"terms": ["news"], "classes": "a,,b"}, 422, "BadConfig"),
+    ("adapt", {"terms": ["news"], "classes": "ham,"}, 422, "BadConfig"),
+    ("adapt", {"terms": ["news"], "classes": " "}, 422, "BadConfig"),
 ]
 
 

@@ -174,6 +174,16 @@ ERRORS = {
     "taken": (["submit", "old", "--data", "data.csv"], 31, "old"),
     "bad column": (["submit", "x", "--data", "data.csv", "--label-column", "z"], 21, "text"),
     "not listed": (["submit", "x", "--data", "data.csv", "--classes", "a,c"], 25, "'b'"),
+    "no name": (
+        ["submit", "x", "--data", "data.csv", "--classes", "a,b,"],
+        21,
+        "'a,b,': write each",
+    ),
+    "a name twice": (
+        ["submit", "x", "--data", "data.csv", "--classes", "a,b,a"],
+        21,
+        "'a,b,a': write",
+    ),
     "no workers": (["submit", "x", "--data", "data.csv", "--workers", "0"], 43, "workers"),
     "no room": (["submit", "x", "--data", "data.csv", "--workers", "9"], 41, "CPU"),
     "no task": (["logs", "none"], 32, "none"),
@@ -384,6 +394,16 @@ NOT_MADE: dict[str, tuple[str, int, str]] = {
     "selection": ("old --method ties --select blockwise:1", 43, "atlas"),
     "both": ("old --method atlas --fit data.csv --shots 2 --adapt data.csv", 43, "not both"),
     "no vector": ("old@v9 --method ties", 33, "v9"),
+    "no name": (
+        "old --method atlas --adapt bare.csv --classes ham,",
+        43,
+        "'ham,': write each name",
+    ),
+    "only commas": ("old --method atlas --adapt bare.csv --classes ,", 43, "',': write each name"),
+    "empty": ("old --method atlas --adapt bare.csv --classes=", 43, "'': write each name once"),
+    "a name twice": ("old --method atlas --adapt bare.csv --classes a,b,a", 43, "'a,b,a': write"),
+    "labelled": ("old --method atlas --fit data.csv --shots 2 --classes a,b,", 43, "'a,b,': write"),
+    "of no rows": ("old --method atlas --classes a,b", 43, "'a,b' of no rows; give the rows"),
     "update": ("--update --method ties", 34, "--update"),
     "method": ("old --method magic", 2, "magic"),
 }
