@@ -202,7 +202,7 @@ BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
     ({"user": "a b"}, BadName, "user"),
     ({"terms": "+nobody"}, UnknownTask, "there is digits, shapes"),
     ({"terms": "*"}, BadRecipe, "term"),
-    ({"terms": "-digits", "making": ATLAS}, BadRecipe, "cannot keep"),
+    ({"terms": "-digits", "making": ATLAS}, BadRecipe, "this recipe adds none"),
     ({"making": Making(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
     ({"making": Making(method="sum")}, BadConfig, "at once"),
 ]

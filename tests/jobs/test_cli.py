@@ -390,7 +390,7 @@ NOT_MADE: dict[str, tuple[str, int, str]] = {
     "nowhere": ("old --method atlas --fit none.csv --shots 2", 20, "none.csv"),
     "a sum": ("old --fit data.csv --shots 2", 43, "sum learns nothing from labelled rows"),
     "labels": ("old --method adamerging --fit data.csv --shots 2", 43, "atlas can"),
-    "signs": ("-old --method atlas", 34, "cannot keep [-1.0]"),
+    "signs": ("-old --method atlas", 34, "this recipe adds none"),
     "selection": ("old --method ties --select blockwise:1", 43, "atlas"),
     "both": ("old --method atlas --fit data.csv --shots 2 --adapt data.csv", 43, "not both"),
     "no vector": ("old@v9 --method ties", 33, "v9"),
