@@ -27,6 +27,7 @@ class Accounts:
 
     _registry: Registry
     _lock: threading.RLock
+    _answer: Callable[[str, str], str | None]
     _write: Callable[..., None]
 
     def issue_token(
@@ -38,7 +39,7 @@ class Accounts:
             raise BadConfig(f"role {role!r} was asked for; there is {', '.join(get_args(Role))}")
         asked = identity("issue", {"user": user, "role": role, "hash": token_hash})
         with self._lock:
-            if self._registry.answer(request_id, asked) is None:
+            if self._answer(request_id, asked) is None:
                 request = Request(request_id, asked, user)
                 self._write(request, self._registry.issue, token_hash, user, role)
         return {"user": user, "role": role}

@@ -39,6 +39,7 @@ class Compositions:
     _pins: Pins
     _lock: threading.RLock
     _sight: Callable[[str | None], Sight]
+    _answer: Callable[[str, str], str | None]
     _write: Callable[..., None]
     _cancel: Callable[[list[str], Request], None]
 
@@ -65,9 +66,9 @@ class Compositions:
         parts = {"user": user, "terms": list(terms), "making": making.model_dump()}
         asked = identity("make", parts)
         with self._lock:
-            sight = self._sight(viewer)
-            run_id = self._registry.answer(request_id, asked)
+            run_id = self._answer(request_id, asked)
             if run_id is None:
+                sight = self._sight(viewer)
                 model = self._pins.composed(user, recipe, sight)
                 require_linearized(making.method, [term.vector for term in model.terms])
                 require_given(making, self._base, self._blobs)
@@ -96,7 +97,7 @@ class Compositions:
         checked_name(user, "user")
         asked = identity("cancel_making", {"user": user})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return json.loads(answer)
             sight = self._sight(viewer)

@@ -81,7 +81,7 @@ class Coordinator(Accounts, Compositions):
         """
         asked = identity("submit", submission.model_dump(mode="json"))
         with self._lock:
-            answer = self._registry.answer(submission.request_id, asked)
+            answer = self._answer(submission.request_id, asked)
             if answer is not None:
                 return Submitted.model_validate_json(answer)
             nodes = self._state.nodes
@@ -106,7 +106,7 @@ class Coordinator(Accounts, Compositions):
         """
         asked = identity("add_samples", {"task": task, "blob": blob.digest})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return json.loads(answer)
             submission = self._registry.task(task, self._sight(viewer)).submission
@@ -131,6 +131,7 @@ class Coordinator(Accounts, Compositions):
         Raises RunFailed when `attempt` is no longer the current one (stop then, publish nothing).
         """
         with self._lock:
+            self._make_sure()
             told = self._execution.told(run_id, attempt)
             shards, sight = self._behind_heads().values(), self._sight(told.owner)
             current = known(shards, told.own, sight, self._withheld())
@@ -150,6 +151,7 @@ class Coordinator(Accounts, Compositions):
         """What others see of the samples of a run's task, from their next step on: the blob of its
         statistics. Raises RunFailed as `known` does, CorruptBlob."""
         with self._lock:
+            self._make_sure()
             shard = self._shards[self._execution.told(run_id, attempt).own]
             if shard.statistics != statistics:
                 self._blobs.verify(statistics)
@@ -162,6 +164,7 @@ class Coordinator(Accounts, Compositions):
         retried: [run ids]}. A refresh that newer samples or vectors made pointless is left. Raises
         UnknownTask."""
         with self._lock:
+            self._make_sure()
             self._registry.task(task, self._sight(viewer))
             failed = self._registry.runs(states=STOPPED)
             chosen = [
@@ -180,7 +183,7 @@ class Coordinator(Accounts, Compositions):
         free its room; checkpoints stay for `retry`. {task, cancelled: [run ids]}. UnknownTask."""
         asked = identity("cancel", {"task": task})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return json.loads(answer)
             self._registry.task(task, self._sight(viewer))
@@ -198,7 +201,7 @@ class Coordinator(Accounts, Compositions):
         A task that was removed may still be purged. Raises UnknownTask."""
         asked = identity("remove", {"task": task, "purge": purge})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return json.loads(answer)
             self._require_removable(task, purge, self._sight(viewer))
@@ -227,7 +230,7 @@ class Coordinator(Accounts, Compositions):
         """
         asked = identity("refresh", {"task": task})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return answer
             self._pins.pin(Term(1.0, task), self._sight(viewer))
@@ -258,7 +261,7 @@ class Coordinator(Accounts, Compositions):
         parts = {"task": task, "name": name, "version": version, "expected": expected}
         asked = identity("move_alias", parts)
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return json.loads(answer)
             self._registry.task(task, self._sight(viewer))
@@ -323,7 +326,7 @@ class Coordinator(Accounts, Compositions):
         recipe = parse_recipe(terms)
         asked = identity("compose", {"user": user, "terms": list(terms)})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return Composition.model_validate_json(answer)
             model = self._pins.composed(user, recipe, self._sight(viewer))
@@ -338,7 +341,7 @@ class Coordinator(Accounts, Compositions):
         NoComposition, and what `compose` raises."""
         asked = identity("update", {"user": user})
         with self._lock:
-            answer = self._registry.answer(request_id, asked)
+            answer = self._answer(request_id, asked)
             if answer is not None:
                 return Composition.model_validate_json(answer)
             old = self.composition(user)
@@ -372,6 +375,7 @@ class Coordinator(Accounts, Compositions):
         when `materialized`; the run id. Kept: the same model on the same data is evaluated once.
         Raises NoComposition."""
         with self._lock:
+            self._make_sure()
             model = self.composition(user)
             work = works.evaluation(self._registry, self._base, model, materialized)
             self._registry.add_run(work, None)
@@ -461,8 +465,7 @@ class Coordinator(Accounts, Compositions):
         """
         try:
             with self._lock:
-                if self._unsure:
-                    self._reread()
+                self._make_sure()
                 if self._owes_erasure:
                     self._erase()
         except Exception as error:
@@ -519,10 +522,19 @@ class Coordinator(Accounts, Compositions):
             if not landed:
                 raise
 
-    def _reread(self) -> None:
-        self._shards = {shard.task: shard for shard in self._registry.shards()}
-        self._execution.reread()
-        self._unsure = False
+    def _answer(self, request_id: str, asked: str) -> str | None:
+        """What a request was answered when it was carried out; None when it was not."""
+        self._make_sure()
+        return self._registry.answer(request_id, asked)
+
+    def _make_sure(self) -> None:
+        """After a commit whose outcome is not known, what the registry says is what holds: what
+        runs, what there is of samples, and which files are to be erased."""
+        if self._unsure:
+            self._shards = {shard.task: shard for shard in self._registry.shards()}
+            self._execution.reread()
+            self._owes_erasure = True
+            self._unsure = False
 
     def _require_removable(self, task: str, purge: bool, sight: Sight) -> None:
         removed = {one.name for one in self._registry.tasks(with_removed=True) if one.removed}

@@ -46,6 +46,7 @@ from cluster.state import (
     Requested,
     Requeue,
     Start,
+    State,
     Stop,
     Vector,
 )
@@ -133,11 +134,16 @@ class Execution:
             self.say(error)
 
     def reread(self) -> None:
-        """After a commit whose outcome nobody knows: what the registry says now is what holds."""
-        self.state = restored(self._registry, self._base.digest)
-        for run_id in self._handles.keys() & self.state.runs.keys():
-            self.state.runs[run_id].state = "running"
-        self._due = deque(Stop(run_id) for run_id in self._handles.keys() - self.state.runs.keys())
+        """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
+        that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
+        state = restored(self._registry, self._base.digest)
+        wanted = {run.run_id for run in self._registry.runs(states=("running",))}
+        running = wanted & self._handles.keys()
+        others = {*self._handles, *runs(self._home.checkpoints)} - running
+        for run_id in running:
+            state.runs[run_id].state = "running"
+        self._due = deque(Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others)
+        self.state = state
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def close(self) -> None:
@@ -244,6 +250,9 @@ class Execution:
     def _forget_checkpoints(self) -> None:
         """Of runs that ended, or begin anew, while nobody was there to delete them."""
         for run_id in runs(self._home.checkpoints):
-            owed = run_id in self.state.runs
-            if not owed or self._registry.run(run_id).reached < 0:
+            if self._is_forgotten(run_id, self.state):
                 checkpoints(self._home.checkpoints, run_id).clear()
+
+    def _is_forgotten(self, run_id: str, state: State) -> bool:
+        """Whether its checkpoints are of no use: it ended, or begins anew."""
+        return run_id not in state.runs or self._registry.run(run_id).reached < 0

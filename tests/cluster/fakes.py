@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cluster.blobs import Blobs
 from cluster.coordinator import Coordinator
@@ -47,6 +48,7 @@ from cluster.messages import (
 from cluster.methods import MERGES, TARGET
 from cluster.samples import store_rows, store_shard
 from cluster.state import Needs, Node
+from tacl.errors import StorageUnavailable
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 
@@ -203,6 +205,33 @@ class Scene:
             self.submit(name, **options)
             self.settle()
         return self
+
+
+@contextmanager
+def lost_answer(
+    scene: Scene, write: str, landed: bool = True, asked_at_once: bool = False
+) -> Iterator[None]:
+    """The connection is lost with the answer to the commit of a method of the registry, which
+    `landed` or not; until the end nobody can ask whether it did, unless that is `asked_at_once`."""
+    registry = scene.coordinator._registry
+    real = getattr(registry, write)
+
+    def lost(*arguments: object) -> NoReturn:
+        if landed:
+            real(*arguments)
+        if not asked_at_once:
+            registry.answer = away  # type: ignore[method-assign]
+        raise StorageUnavailable("the connection was lost")
+
+    def away(*_: object) -> NoReturn:
+        raise StorageUnavailable("nobody there")
+
+    setattr(registry, write, lost)
+    try:
+        yield
+    finally:
+        for name in {write, "answer"} & vars(registry).keys():
+            delattr(registry, name)
 
 
 def task_of(work: Work) -> str | None:

@@ -15,9 +15,9 @@ from cluster.client import Client
 from cluster.coordinator import Coordinator
 from cluster.inspection import damage
 from cluster.launcher import Finished
-from cluster.messages import Progress
-from tacl.errors import CorruptBlob, StorageUnavailable
-from tests.cluster.fakes import FakeLauncher, Scene, calm, result_of, submission
+from cluster.messages import Making, Progress
+from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
+from tests.cluster.fakes import FakeLauncher, Scene, calm, lost_answer, result_of, submission
 
 
 @pytest.fixture
@@ -142,37 +142,117 @@ def test_a_result_waits_until_it_can_be_recorded(scene: Scene) -> None:
 @pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("asked_at_once", [True, False])
 def test_a_commit_of_unknown_outcome_is_looked_up(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, landed: bool, asked_at_once: bool
+    scene: Scene, landed: bool, asked_at_once: bool
 ) -> None:
     """The connection is lost with the answer: the request's id says whether it was recorded."""
-    registry = scene.coordinator._registry
-    accept, answer = registry.accept, registry.answer
-
-    def lost(*arguments: object) -> int:
-        if landed:
-            accept(*arguments)  # type: ignore[arg-type]
-        if not asked_at_once:
-            monkeypatch.setattr(registry, "answer", away)
-        raise StorageUnavailable("the connection was lost")
-
-    def away(*_: object) -> None:
-        raise StorageUnavailable("nobody there")
-
     sent = submission(scene.home, "digits")
-    monkeypatch.setattr(registry, "accept", lost)
-    if landed and asked_at_once:
-        scene.coordinator.submit(sent)
-    else:
-        with pytest.raises(StorageUnavailable):
+    with lost_answer(scene, "accept", landed, asked_at_once):
+        if landed and asked_at_once:
             scene.coordinator.submit(sent)
-    monkeypatch.setattr(registry, "accept", accept)
-    monkeypatch.setattr(registry, "answer", answer)
+        else:
+            with pytest.raises(StorageUnavailable):
+                scene.coordinator.submit(sent)
     scene.coordinator.tick()
     assert len(scene.running()) == landed  # trained once, also when nobody repeats the request
     accepted = scene.coordinator.submit(sent)
     assert [work.run_id for work in scene.running()] == [accepted.run_id]
     scene.settle()
     assert scene.ready() == ["digits"]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("repeated", ["before", "after"])
+def test_a_cancel_of_unknown_outcome_stops_what_it_cancelled(
+    scene: Scene, landed: bool, repeated: str
+) -> None:
+    scene.submit("digits")
+    process = scene.process("train")
+    process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm))
+    with lost_answer(scene, "cancel", landed), pytest.raises(StorageUnavailable):
+        scene.coordinator.cancel("digits", "stop")
+    if repeated == "before":  # anybody looked after what runs
+        scene.coordinator.cancel("digits", "stop")
+    scene.coordinator.tick()
+    assert scene.coordinator.status()["trouble"] is None
+    if landed or repeated == "before":
+        assert process.cancelled
+        assert (scene.task("digits")["state"], scene.ready()) == ("cancelled", [])
+        scene.coordinator.retry("digits")
+        scene.settle()
+    assert scene.ready() == ["digits"]
+
+
+def test_a_making_that_may_have_been_cancelled_gives_no_model(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    ties = Making(method="ties")
+    run_id = scene.coordinator.make("alice", ["+digits", "+shapes"], ties, "make")["run_id"]
+    process = scene.process("compose")
+    with lost_answer(scene, "cancel"), pytest.raises(StorageUnavailable):
+        scene.coordinator.cancel_making("alice", "stop")
+    scene.coordinator.tick()
+    assert scene.coordinator.cancel_making("alice", "stop")["cancelled"] == [run_id]
+    assert process.cancelled
+    assert not scene.running()
+    assert scene.coordinator.composition("alice") == before
+
+
+@pytest.mark.parametrize("first", ["tick", "known"])
+def test_a_purge_of_unknown_outcome_is_carried_out(scene: Scene, first: str) -> None:
+    """Whoever comes first afterwards: the process that met what is purged, too."""
+    scene.trained("digits", "shapes")
+    mine = scene.coordinator._registry.references_of("digits")
+    scene.submit("signs")
+    process = scene.process("train", "signs")
+    run_id = process.work.run_id
+    assert "digits" in {shard.task for shard in scene.coordinator.known(run_id, 0)}
+    old = scene.home.path / "checkpoints" / run_id / "1"
+    old.mkdir(parents=True)
+    with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
+        scene.coordinator.remove("digits", True, "purge")
+    if first == "known":
+        with pytest.raises(RunFailed):
+            scene.coordinator.known(run_id, 1, attempt=1)
+    scene.coordinator.tick()
+    assert process.cancelled
+    assert not old.exists()
+    assert not any(scene.home.blobs().exists(digest) for digest in mine)
+    assert scene.coordinator._registry.erasures() == []
+    scene.settle()
+    assert scene.ready() == ["shapes", "signs"]
+    (vector,) = scene.coordinator.vectors("signs")
+    assert "digits" not in {met["task"] for met in vector["arrivals"]}  # type: ignore[union-attr]
+
+
+def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -> None:
+    """A run without a process, too, has checkpoints that met the samples."""
+    scene.trained("digits")
+    scene.submit("signs")
+    run_id = scene.process("train", "signs").work.run_id
+    scene.coordinator.known(run_id, 0)
+    old = scene.home.path / "checkpoints" / run_id / "1"
+    old.mkdir(parents=True)
+    scene.coordinator.cancel("signs", "stop")
+    with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
+        scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.tick()
+    assert not old.exists()
+    assert not scene.running()
+
+
+def test_what_runs_rightly_runs_on_after_a_commit_of_unknown_outcome(scene: Scene) -> None:
+    scene.submit("digits")
+    process = scene.process("train")
+    told = scene.coordinator.known(process.work.run_id, 0, attempt=1)
+    kept = scene.home.path / "checkpoints" / process.work.run_id / "1"
+    kept.mkdir(parents=True)
+    with lost_answer(scene, "accept"), pytest.raises(StorageUnavailable):
+        scene.submit("shapes")
+    scene.coordinator.tick()
+    assert not process.cancelled
+    assert kept.exists()
+    assert scene.coordinator.known(process.work.run_id, 0, attempt=1) == told
+    assert [work.attempt for work in scene.running()] == [1, 1]
 
 
 # -- checkpoints

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from cluster.recovery import restored
 from cluster.registry import Registry
 from cluster.samples import store_rows
 from cluster.state import Cell, Node, State
-from tacl.errors import AliasMoved
-from tests.cluster.fakes import FakeProcess, Scene, calm, refreshed, shard_blob
+from tacl.errors import AliasMoved, StorageUnavailable
+from tests.cluster.fakes import FakeProcess, Scene, calm, lost_answer, refreshed, shard_blob
 
 
 def loud(task: str, on: str) -> float:
@@ -80,6 +81,10 @@ class Life(RuleBasedStateMachine):
 
     def pick(self, data: st.DataObject) -> FakeProcess:
         return data.draw(st.sampled_from(self.scene.launcher.running()))
+
+    def heard(self, write: str, heard: bool) -> AbstractContextManager[None]:
+        """Whether the coordinator hears the answer to a commit; the client never does."""
+        return nullcontext() if heard else lost_answer(self.scene, write)
 
     def present(self, data: st.DataObject) -> str | None:
         """A task that was not removed."""
@@ -148,21 +153,24 @@ class Life(RuleBasedStateMachine):
         assert call.aliases(name)["aliases"] == {**there, alias: version}
 
     @precondition(lambda self: self.names)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), heard=st.booleans())
+    def cancel(self, data: st.DataObject, heard: bool) -> None:
         name, number = self.present(data), next(self.counter)
         if name is not None:
+            with suppress(StorageUnavailable), self.heard("cancel", heard):
+                self.scene.coordinator.cancel(name, f"cancel {number}")
             self.scene.coordinator.cancel(name, f"cancel {number}")
 
     @precondition(lambda self: self.names)
-    @rule(data=st.data(), purge=st.booleans())
-    def remove(self, data: st.DataObject, purge: bool) -> None:
+    @rule(data=st.data(), purge=st.booleans(), heard=st.booleans())
+    def remove(self, data: st.DataObject, purge: bool, heard: bool) -> None:
         name, number = self.present(data), next(self.counter)
         if name is not None:
             self.gone.add(name)
             self.purged |= {name} if purge else set()
-            for _ in range(2):  # a client that did not hear the answer
+            with suppress(StorageUnavailable), self.heard("remove", heard):
                 self.scene.coordinator.remove(name, purge, f"remove {number}")
+            self.scene.coordinator.remove(name, purge, f"remove {number}")
 
     @rule()
     def collect_garbage(self) -> None:
@@ -234,6 +242,7 @@ class Life(RuleBasedStateMachine):
         assert {task.name for task in registry.tasks()} == set(self.names) - self.gone
         working = [process.work.run_id for process in self.scene.launcher.running()]
         assert len(working) == len(set(working))
+        assert set(working) <= {run.run_id for run in registry.runs(states=("running",))}
         for name in self.names:
             refs = [entry.reference for entry in registry.vectors(name)]
             assert [ref.version for ref in refs] == list(range(1, len(refs) + 1))
