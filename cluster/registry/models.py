@@ -23,7 +23,7 @@ from cluster.messages import (
 from cluster.methods import model_of
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
-from cluster.registry.runs import add_run, end, is_done, queue_again, run_of
+from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
 from cluster.registry.schema import AWAITED, COMPOSITION, MADE, RUN, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
@@ -40,10 +40,11 @@ class Models(Database):
             remember(db, request)
 
     def make(self, work: ComposeWork, anew: bool, request: Request) -> None:
-        """Queue the run, which its user awaits from now on. One that is done gives the model at
-        once, unless its files are gone: `anew`."""
+        """Queue the run, also one that failed or was cancelled; its user awaits it from now on. One
+        that is done gives the model at once, unless its files are gone: `anew`."""
         with self._write() as db:
             add_run(db, work, None)
+            retry(db, work.run_id)
             if anew:
                 queue_again(db, work.run_id)
             _forget(db, work.user)

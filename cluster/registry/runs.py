@@ -47,10 +47,12 @@ class Runs(Database):
     """What is owed, what runs, and what became of it."""
 
     def add_run(self, work: Work, task: str | None, request: Request | None = None) -> None:
-        """Queue a piece of work; one of that id that is there already stays as it is."""
+        """Queue a piece of work; one of that id that is there already stays as it is, unless
+        it failed or was cancelled and a request asks for it."""
         with self._write() as db:
             add_run(db, work, task)
             if request is not None:
+                retry(db, work.run_id)
                 remember(db, request)
 
     def start(self, run_id: str) -> Work:
@@ -84,8 +86,7 @@ class Runs(Database):
         """Queue what failed or was cancelled again, with a fresh budget."""
         with self._write() as db:
             for run_id in run_ids:
-                row = _update(db, run_id, state="queued", deaths=0, cause=None, ended=None)
-                log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
+                retry(db, run_id)
 
     def told(
         self,
@@ -200,6 +201,13 @@ def stop(db: sa.Connection, run_id: str, state: str, cause: str) -> None:
     """Without its result, by a person's wish: cancelled | withdrawn."""
     row = _update(db, run_id, state=state, cause=cause, ended=time.time())
     log(db, state, cause, row.task, run_id)
+
+
+def retry(db: sa.Connection, run_id: str) -> None:
+    """Queue it again, with a fresh budget, if it failed or was cancelled."""
+    if exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state.in_(STOPPED))):
+        row = _update(db, run_id, state="queued", deaths=0, cause=None, ended=None)
+        log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
 
 def queue_again(db: sa.Connection, run_id: str) -> None:

@@ -7,9 +7,10 @@ clients repeat their calls under the same ids, and all must be as if nothing had
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def story(scene: Scene) -> None:
     call.evaluate("alice")
     call.make("dave", ["+digits@v1"], Making(method="iso"), "iso")
     call.cancel_making("dave", "stop")
+    call.make("dave", ["+digits@v1"], Making(method="iso"), "iso again")
     call.make("carol", ["+digits@v1", "-signs@v1"], Making(method="ties"), "make")
     scene.settle()
     call.tick()
@@ -95,7 +97,7 @@ def outcome(scene: Scene) -> dict[str, Any]:
         "missing": call.interference()["missing"],
         "shards": [len(call.task(name)["shards"]) for name in names],  # type: ignore[arg-type]
         "model": [t.vector.version for t in call.composition("alice").terms],
-        "made": call.composition("carol"),
+        "made": call.compositions(["carol", "dave"]),
         "result": call.result(call.evaluate("alice")) is not None,
         "checkpoints": sorted(folder.name for folder in checkpoint_folders(scene)),
         "erased": len(call._registry.erasures()),
@@ -166,7 +168,9 @@ def moments(reached: list[str], each: int) -> list[int]:
     return found
 
 
-def die_at(scene: Scene, moment: int, patch: pytest.MonkeyPatch) -> bool:
+def die_at(
+    scene: Scene, moment: int, patch: pytest.MonkeyPatch, live: Callable[[Scene], object] = story
+) -> bool:
     """Live the story up to one moment; False when it ended before."""
     left = moment
 
@@ -178,7 +182,7 @@ def die_at(scene: Scene, moment: int, patch: pytest.MonkeyPatch) -> bool:
 
     patch.setattr(steps, "watch", count)
     try:
-        story(scene)
+        live(scene)
     except Killed:
         return True
     finally:
@@ -197,3 +201,41 @@ def test_a_death_at_any_step_loses_and_doubles_nothing(
         require_sound(scene)
         story(scene)  # the clients repeat their calls
         assert outcome(scene) == expected, f"killed at moment {moment}: {reached[moment]}"
+
+
+def compose_again(scene: Scene) -> str:
+    terms = ["+digits", "+signs"]
+    return str(scene.coordinator.make("alice", terms, Making(method="ties"), "again")["run_id"])
+
+
+def refresh_again(scene: Scene) -> str:
+    return scene.coordinator.refresh("digits", "again")
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("again", [compose_again, refresh_again])
+def test_what_was_stopped_and_is_asked_for_again_is_done_whenever_the_process_dies(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    again: Callable[[Scene], str],
+    cancelled: bool,
+) -> None:
+    for moment in itertools.count():
+        scene = Scene(tmp_path / f"{moment}").trained("digits", "signs")
+        call = scene.coordinator
+        call.make("alice", ["+digits", "+signs"], Making(method="ties"), "make")
+        call.refresh("digits", "refresh")
+        if cancelled:
+            call.cancel_making("alice", "stop")
+            call.cancel("digits", "stop digits")
+        else:
+            scene.fail("compose")
+            scene.fail("refresh")
+        died = die_at(scene, moment, monkeypatch, again)
+        scene.restart()
+        run_id = again(scene)
+        scene.settle()
+        assert scene.coordinator.run(run_id)["state"] == "done", f"killed at moment {moment}"
+        if not died:
+            break
+    assert moment > 3
