@@ -446,7 +446,7 @@ class Client:
 
     def cancel_making(self, user: str, request_id: str | None = None) -> dict[str, Any]:
         """Stop all that is being made for the user: {user, cancelled: [run ids]}. They keep the
-        model they have."""
+        model they have, and what failed is listed no more."""
         return self._ask("cancel_making", user, request_id or _new_id(), self.user)
 
     def composed(

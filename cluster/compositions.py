@@ -22,7 +22,7 @@ from cluster.messages import (
 from cluster.methods import MERGES, require_linearized, require_possible
 from cluster.names import checked_name
 from cluster.pinning import Pins
-from cluster.registry import OWED, Registry, Request, Run
+from cluster.registry import OWED, STOPPED, Registry, Request, Run
 from cluster.sight import Sight
 from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
@@ -41,7 +41,7 @@ class Compositions:
     _sight: Callable[[str | None], Sight]
     _answer: Callable[[str, str], str | None]
     _write: Callable[..., None]
-    _cancel: Callable[[list[str], Request], None]
+    _cancel: Callable[..., None]
 
     def make(
         self,
@@ -93,7 +93,8 @@ class Compositions:
         self, user: str, request_id: str, viewer: str | None = None
     ) -> dict[str, object]:
         """Stop all that is being made for the user, at whatever stage it is, and free its room;
-        they keep the model they have. {user, cancelled: [run ids]}. BadName."""
+        they keep the model they have. What failed is dismissed: `status` lists it no more, and its
+        rows may be collected. {user, cancelled: [run ids]}. BadName."""
         checked_name(user, "user")
         asked = identity("cancel_making", {"user": user})
         with self._lock:
@@ -101,10 +102,12 @@ class Compositions:
             if answer is not None:
                 return json.loads(answer)
             sight = self._sight(viewer)
-            owed = self._registry.runs(OWED, kinds=("compose",))
-            chosen = [run.run_id for run in owed if self._is_of(run, user, sight)]
+            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",))
+            own = [run for run in left if self._is_of(run, user, sight)]
+            chosen = [run.run_id for run in own if run.state in OWED]
             facts: dict[str, object] = {"user": user, "cancelled": chosen}
-            self._cancel(chosen, Request(request_id, asked, json.dumps(facts)))
+            request = Request(request_id, asked, json.dumps(facts))
+            self._cancel(chosen, request, [run.run_id for run in own])
         return facts
 
     def _told(self, user: str, run_id: str, viewer: str | None) -> dict[str, object]:

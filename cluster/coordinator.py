@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -421,8 +421,9 @@ class Coordinator(Accounts, Compositions):
         cancelled, run_id, step,
         steps, loss, penalty, attempt, version, accuracy_before, accuracy_after, metrics, refresh
         (state of one that is owed or failed), rows, samples, classes, options, reason, created,
-        started, ended ...}], work: [what is owed or failed and is no training, as `run`], room (as
-        `cluster`), trouble: str or None}."""
+        started, ended ...}], work: [what is owed or failed and is no training, as `run`; of
+        compositions that failed those that are awaited], room (as `cluster`), trouble: str or
+        None}."""
         with self._lock:
             sight = self._sight(viewer)
             found = report.status(self._registry, self._state, self._damaged, sight)
@@ -504,8 +505,10 @@ class Coordinator(Accounts, Compositions):
         row = self._registry.tau_jp(reference.task, reference.version)
         self._execution.happened(Championed(reference.task, vector, row))
 
-    def _cancel(self, run_ids: list[str], request: Request) -> None:
-        self._write(request, self._registry.cancel, run_ids)
+    def _cancel(
+        self, run_ids: list[str], request: Request, dismissed: Collection[str] = ()
+    ) -> None:
+        self._write(request, self._registry.cancel, run_ids, dismissed)
         self._execution.happened(*(Cancelled(run_id) for run_id in run_ids))
 
     def _write(self, request: Request, write: Callable[..., object], *arguments: Any) -> None:

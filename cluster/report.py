@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from cluster.messages import (
@@ -71,23 +71,25 @@ def status(registry: Registry, state: State, damaged: Mapping[str, str], sight: 
         if name in damaged:
             facts["reason"] = damaged[name]
         tasks.append(facts)
+    awaited = registry.awaited()
     others = registry.runs(LEFT, kinds=("refresh", "measure", "evaluate", "compose"))
     work = [
         run(record, state, sight)
         for record in others
-        if not _is_past(record, champions) and (record.task is None or sight.of(record.task))
+        if not _is_past(record, champions, awaited)
+        and (record.task is None or sight.of(record.task))
         if not isinstance(record.work, ComposeWork) or sight.of_all(tasks_of(record.work))
     ]
     return {"tasks": tasks, "work": work, "room": room(state)}
 
 
-def _is_past(record: Run, champions: Mapping[str, VectorRef]) -> bool:
-    """A refresh that failed, of a vector that is no champion any more; a composition that somebody
-    cancelled."""
-    if isinstance(record.work, ComposeWork):
-        return record.state == "cancelled"
-    if record.state not in STOPPED or not isinstance(record.work, RefreshWork):
+def _is_past(record: Run, champions: Mapping[str, VectorRef], awaited: Collection[str]) -> bool:
+    """A refresh that failed, of a vector that is no champion any more; a composition that failed
+    or was cancelled, and that its user awaits no more."""
+    if record.state not in STOPPED or not isinstance(record.work, RefreshWork | ComposeWork):
         return False
+    if isinstance(record.work, ComposeWork):
+        return record.run_id not in awaited
     return champions[record.work.vector.task].version != record.work.vector.version
 
 

@@ -91,7 +91,8 @@ async def making(user: UserName, run_id: RunId, caller: Asking, service: Cluster
 
 @ROUTER.post("/compositions/{user}/cancel")
 async def cancel(user: UserName, caller: Asking, service: Cluster, key: Key = None) -> Facts:
-    """Stop all that is being made for a user, who keeps the model they have."""
+    """Stop all that is being made for a user, who keeps the model they have; what failed is listed
+    no more."""
     asked = request_id(caller, key)
     return Facts(**await tell(service, "cancel_making", caller.user(user), asked, caller.viewer))
 

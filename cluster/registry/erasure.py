@@ -11,7 +11,17 @@ import sqlalchemy as sa
 from cluster.messages import BlobRef, ComposeWork, Merged, Submission, Target, VectorRef
 from cluster.registry.database import Database, exists
 from cluster.registry.runs import OWED, STOPPED
-from cluster.registry.schema import COMPOSITION, ERASURE, MADE, RUN, SHARD, TASK, USER, VECTOR
+from cluster.registry.schema import (
+    AWAITED,
+    COMPOSITION,
+    ERASURE,
+    MADE,
+    RUN,
+    SHARD,
+    TASK,
+    USER,
+    VECTOR,
+)
 
 PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
 
@@ -100,9 +110,11 @@ def _vectors(
 
 
 def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:
-    """What models that are still to be made learn from; afterwards nobody needs it."""
-    left = sa.and_(RUN.c.kind == "compose", RUN.c.state.in_((*OWED, *STOPPED)))
-    for text in db.scalars(sa.select(RUN.c.work).where(left)):
+    """What models that are still to be made learn from; afterwards, and when one failed and its
+    user awaits it no more, nobody needs it."""
+    awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
+    left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
+    for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
         making = ComposeWork.model_validate_json(text).making
         given = [making.fit.shots, making.fit.held_out] if making.fit else []
         for blob in [*given, making.adapt and making.adapt.inputs]:

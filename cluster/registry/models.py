@@ -71,6 +71,11 @@ class Models(Database):
             if exists(db, sa.and_(AWAITED.c.user == work.user, AWAITED.c.run_id == run_id)):
                 _take(db, model)
 
+    def awaited(self) -> set[str]:
+        """Runs whose model becomes their user's, when it is made."""
+        with self._read() as db:
+            return set(db.scalars(sa.select(AWAITED.c.run_id)))
+
     def compositions(self, *users: str) -> list[Composition]:
         """The current model of every user (of these), by name."""
         query = sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target)

@@ -15,7 +15,7 @@ from cluster.messages import Arrival, Progress, Result, Shard, Work
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of, with_head
-from cluster.registry.schema import ARRIVAL, RUN, SHARD
+from cluster.registry.schema import ARRIVAL, AWAITED, RUN, SHARD
 from tacl.errors import RunFailed
 
 OWED = ("queued", "running")
@@ -75,11 +75,15 @@ class Runs(Database):
             row = _update(db, run_id, state="failed", cause=cause, ended=time.time())
             log(db, "failed", cause, row.task, run_id)
 
-    def cancel(self, run_ids: Collection[str], request: Request) -> None:
-        """Nobody wants these any more; they can be queued again."""
+    def cancel(
+        self, run_ids: Collection[str], dismissed: Collection[str], request: Request
+    ) -> None:
+        """Nobody wants these runs any more; they can be queued again. Compositions that are
+        dismissed are awaited no more."""
         with self._write() as db:
             for run_id in run_ids:
                 stop(db, run_id, "cancelled", "somebody cancelled it")
+            db.execute(AWAITED.delete().where(AWAITED.c.run_id.in_(dismissed)))
             remember(db, request)
 
     def retry(self, run_ids: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.launcher import Finished
+from cluster.launcher import Finished, Raised
 from cluster.messages import (
     Adapt,
     BlobRef,
@@ -400,6 +400,62 @@ def test_files_are_kept_as_long_as_somebody_needs_them(
     assert target is not None
     assert blobs.exists(target.head_blob)
     assert scene.coordinator.references()[target.head_blob] == "the head of a model's own task"
+
+
+@pytest.mark.parametrize("how", ["a sum", "another method", "cancelled"])
+@pytest.mark.parametrize("was", ["failed", "cancelled"])
+def test_what_failed_is_listed_and_kept_until_its_user_awaits_it_no_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, was: str, how: str
+) -> None:
+    call, blobs, making = scene.coordinator, scene.home.blobs(), fitted(scene)
+    assert making.fit is not None
+    shots = making.fit.shots.digest
+    asked = make(scene, making=making)
+    if was == "cancelled":
+        call.cancel_making("alice", "stop")
+        assert shots not in call.references()
+        make(scene, making=making, request_id="again")
+    bobs = make(scene, user="bob", making=ATLAS, request_id="bobs")
+    for process in scene.launcher.running():
+        process.outcome = Raised("no")
+        call.tick()
+    both = {(asked["run_id"], "failed"), (bobs["run_id"], "failed")}
+    assert listed(scene) == both
+    collected(scene, monkeypatch)
+    assert shots in call.references()
+    assert blobs.exists(shots)
+    if how == "a sum":
+        call.compose("alice", ["+digits"], "a sum")
+    elif how == "another method":
+        make(scene, request_id="other")
+        scene.settle()
+    else:
+        assert call.cancel_making("alice", "dismiss")["cancelled"] == []
+    for _ in "ab":
+        assert listed(scene) == {(bobs["run_id"], "failed")}
+        assert shots not in scene.coordinator.references()
+        scene.restart()
+    collected(scene, monkeypatch)
+    assert not blobs.exists(shots)
+    assert scene.coordinator.making("alice", asked["run_id"])["reason"] == "no"
+    make(scene, making=fitted(scene), request_id="once more")
+    assert shots in scene.coordinator.references()
+    assert listed(scene) == {(asked["run_id"], "running"), (bobs["run_id"], "failed")}
+
+
+def listed(scene: Scene) -> set[tuple[str, str]]:
+    work: Any = scene.coordinator.status()["work"]
+    return {(run["run_id"], run["state"]) for run in work}
+
+
+def test_nobody_dismisses_what_they_do_not_see(scene: Scene) -> None:
+    scene.submit("mine", owner="ann", private=True)
+    scene.settle()
+    asked = make(scene, "+mine +digits", user="ann", viewer="ann")
+    scene.coordinator.cancel_making("ann", "bobs", viewer="bob")
+    scene.settle()
+    assert scene.coordinator.making("ann", asked["run_id"], "ann")["state"] == "ready"
+    assert scene.coordinator.composition("ann").method == "ties"  # she awaited it
 
 
 def test_a_merged_vector_goes_with_its_last_user_and_comes_back(
