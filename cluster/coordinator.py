@@ -217,7 +217,7 @@ class Coordinator(Accounts, Compositions):
             self._write(request, self._registry.remove, task, how, uses, anew, gone)
             self._shards.pop(task, None)
             self._execution.happened(Removed(task, tuple(uses), tuple(anew)))
-            self._owes_erasure = purge
+            self._owes_erasure |= purge
         return facts
 
     # -- vectors

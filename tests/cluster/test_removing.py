@@ -193,6 +193,16 @@ def test_a_purge_erases_the_bytes_and_says_so(scene: Scene) -> None:
         scene.coordinator.remove("digits", True, "once more")
 
 
+def test_a_removal_does_not_put_off_the_purge_before_it(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    mine = set(scene.coordinator._registry.references_of("digits"))
+    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.remove("shapes", False, "remove")
+    scene.coordinator.tick()
+    assert not mine & on_disk(scene)
+    assert scene.coordinator._registry.erasures() == []
+
+
 def test_a_purge_spares_the_same_bytes_of_another_task(scene: Scene) -> None:
     scene.trained("digits")
     parts = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
