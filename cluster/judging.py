@@ -54,7 +54,7 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
     """Of every vector with its coefficients, on the probe of every task of the recipe.
 
     Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
-    measured when a vector was published does not hold of it here (`tacl.compose.remeasured`).
+    measured when a vector was published does not hold of it here.
     """
     names = {term.vector.digest: f"{term.vector.task}@v{term.vector.version}" for term in terms}
     taus = {names[term.vector.digest]: found.tau([term]) for term in terms}

@@ -12,6 +12,7 @@ from cluster.materials import BATCH
 from cluster.messages import RecipeTerm
 from cluster.telling import Tell
 from tacl.compose.adamerging import adamerging
+from tacl.compose.grid import best_coefficient
 from tacl.compose.learning import Learned, learn, learning_config, selected
 from tacl.compose.negation import accuracies, unlearning
 from tacl.compose.scaled import ScaledEncoder
@@ -19,7 +20,7 @@ from tacl.compose.ufm import trusted, ufm
 from tacl.data import Labelled
 from tacl.heads import Head, union
 from tacl.joint import JointHead, joint_data
-from tacl.metrics import absolute, best_coefficient
+from tacl.metrics import absolute
 from tacl.tangents import cached_tangents
 from tacl.train import StepRecord
 
@@ -58,7 +59,7 @@ def _on_grid(found: Ingredients) -> Found:
     }
     labels = {name: data.labels for name, (_, data) in lesson.items()}
     heads = {name: head for name, (head, _) in lesson.items()}
-    factor = best_coefficient(cached, labels, heads, ["sum"], _subtracted(found))
+    factor = best_coefficient(cached, labels, heads, {"sum": 1.0}, _subtracted(found))
     terms = [
         term.model_copy(update={"coefficient": factor * term.coefficient})
         for term in found.work.terms

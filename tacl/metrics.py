@@ -5,7 +5,7 @@ Accuracies are shares in [0, 1]. R[i, j] is the accuracy on task j after task i 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,9 +13,6 @@ from torch import Tensor
 
 from tacl.heads import Head, union
 from tacl.tangents import Cached
-
-COEFFICIENTS = tuple(i / 20 for i in range(21))
-KEPT = 0.95  # of the accuracy of what is to be kept while something else is unlearned
 
 
 def accuracy(logits_NC: Tensor, labels_N: Tensor) -> float:
@@ -57,32 +54,6 @@ def class_incremental(
         offsets[task] = offset
         offset += len(head.classes)
     return {t: accuracy(joint.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
-
-
-def best_coefficient(
-    cached: Mapping[str, Cached],
-    labels: Mapping[str, Tensor],
-    heads: Mapping[str, Head],
-    vectors: Sequence[str],
-    subtracted: Collection[str] = (),
-) -> float:
-    """The one coefficient for all vectors, of 21 points on [0, 1], best on these validation rows.
-
-    Where tasks are subtracted, the one at which they have least among those at which the other
-    tasks keep 95 % of the most that any gives them. Of equal ones the smallest. Means over tasks.
-    """
-
-    def mean_of(tasks: Collection[str], coefficient: float) -> float:
-        features = {t: cached[t].linearized(dict.fromkeys(vectors, coefficient)) for t in tasks}
-        return absolute({t: accuracy(heads[t].logits(features[t]), labels[t]) for t in tasks})
-
-    added = [task for task in cached if task not in subtracted]
-    shares = {coefficient: mean_of(added, coefficient) for coefficient in COEFFICIENTS}
-    most = max(shares.values())
-    if not subtracted:
-        return max(shares, key=lambda c: shares[c])  # max keeps the first of equals
-    kept = [coefficient for coefficient, share in shares.items() if share >= KEPT * most]
-    return min(kept, key=lambda c: mean_of(subtracted, c))
 
 
 @dataclass(frozen=True)

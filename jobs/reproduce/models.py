@@ -13,6 +13,7 @@ from jobs.reproduce.cells import Made
 from jobs.reproduce.cost import Cost, together
 from jobs.reproduce.directions import Direction, Sum, Vector, features, features_at
 from tacl import metrics
+from tacl.compose import grid
 
 Vectors = Mapping[str, Vector]  # by task
 GRID_ROWS = "validation:100"  # of each task: an ordinary model is run at every one of 21 points
@@ -78,7 +79,7 @@ def on_grid(model: Model) -> Model:
                 found = {t: features_at(bench, "ordinary", tau, t, part) for t in bench.pool}
             return metrics.absolute(right(bench, found, part))
 
-        return {"coefficient": max(metrics.COEFFICIENTS, key=score)}, {}
+        return {"coefficient": grid.best(score)}, {}
 
     contents = [bench.content(task, part) for task in bench.pool]
     decides = bench.decided_by(direction=direction.key, data=contents)

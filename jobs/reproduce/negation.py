@@ -28,11 +28,11 @@ from jobs.reproduce.methods import (
 from jobs.reproduce.models import right
 from jobs.reproduce.spec import Spec
 from jobs.reproduce.table import Column, Entry, Numbers, mean_of
+from tacl.compose import grid
 from tacl.compose.learning import learn, learning_config
 from tacl.compose.negation import unlearning
 from tacl.compose.scaled import ScaledEncoder
 from tacl.joint import JointHead, joint_data
-from tacl.metrics import COEFFICIENTS, KEPT
 
 PART = "validation:100"  # of target and control, to learn coefficients from
 CONTROL_ROWS = "test:300"
@@ -148,16 +148,8 @@ def _coefficient(bench: Bench, vector: Vector, control: str) -> float:
     def on(task: str) -> Callable[[float], float]:
         return lambda c: _accuracy(bench, vector, task, "validation", -c)
 
-    return lowest(on(vector.task), on(control))
-
-
-def lowest(target: Callable[[float], float], control: Callable[[float], float]) -> float:
-    """Of 21 points the one with the lowest target accuracy that keeps 95 % of the control's.
-
-    Of equal ones the smallest; 0 always keeps it.
-    """
-    least = KEPT * control(0.0)
-    return min((c for c in COEFFICIENTS if control(c) >= least), key=target)
+    kept = on(control)
+    return grid.lowest(on(vector.task), kept, grid.KEPT * kept(0.0))
 
 
 def _accuracy(

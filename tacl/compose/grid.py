@@ -1,22 +1,56 @@
 """One common coefficient for a whole composition, chosen on validation rows (arXiv 2212.04089).
 
-alpha * sum_t c_t tau_t: signs and relative sizes of the recipe stay as they are. For linearized
-vectors `metrics.best_coefficient` does the same from cached tangents.
+alpha * sum_t c_t tau_t: signs and relative sizes of the recipe stay as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
-from tacl import params
-from tacl.metrics import COEFFICIENTS
-from tacl.params import Params
+from torch import Tensor
+
+from tacl.heads import Head
+from tacl.metrics import absolute, accuracy
+from tacl.tangents import Cached
+
+COEFFICIENTS = tuple(i / 20 for i in range(21))
+KEPT = 0.95  # of the accuracy of what is to be kept while something else is unlearned
+
+Score = Callable[[float], float]  # of a coefficient, on validation rows
 
 
-def best_scaled(tau: Params, score: Callable[[Params], float]) -> tuple[float, Params]:
-    """The best of 21 points on [0, 1], and alpha * tau; of equal ones the smallest.
+def best(score: Score) -> float:
+    """Of 21 points on [0, 1]; of equal ones the smallest."""
+    return max(COEFFICIENTS, key=score)
 
-    `score` evaluates a composed tau on validation data, for instance its mean accuracy.
+
+def lowest(score: Score, kept: Score, least: float) -> float:
+    """The point with the lowest score among those that keep at least so much; of equal ones the
+    smallest."""
+    return min((c for c in COEFFICIENTS if kept(c) >= least), key=score)
+
+
+def best_coefficient(
+    cached: Mapping[str, Cached],
+    labels: Mapping[str, Tensor],
+    heads: Mapping[str, Head],
+    recipe: Mapping[str, float],
+    subtracted: Collection[str] = (),
+) -> float:
+    """alpha for a recipe of linearized vectors, by its mean accuracy over the tasks of `cached`.
+
+    Where tasks are subtracted, the one at which they have least among those at which the other
+    tasks keep 95 % of the most that any gives them.
     """
-    best = max(COEFFICIENTS, key=lambda alpha: score(params.scale(alpha, tau)))
-    return best, params.scale(best, tau)
+
+    def mean_of(tasks: Collection[str]) -> Score:
+        def score(alpha: float) -> float:
+            scaled = {vector: alpha * c for vector, c in recipe.items()}
+            found = {t: heads[t].logits(cached[t].linearized(scaled)) for t in tasks}
+            return absolute({t: accuracy(found[t], labels[t]) for t in tasks})
+
+        return score
+
+    added = mean_of([task for task in cached if task not in subtracted])
+    most = best(added)
+    return lowest(mean_of(subtracted), added, KEPT * added(most)) if subtracted else most

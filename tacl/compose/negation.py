@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tacl.compose.grid import KEPT
 from tacl.compose.learning import INADMISSIBLE
 from tacl.compose.scaled import ScaledEncoder
 from tacl.data import Labelled
 from tacl.heads import Head
-from tacl.metrics import KEPT, absolute, accuracy
+from tacl.metrics import absolute, accuracy
 from tacl.tangents import Collates
 
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task

@@ -138,18 +138,15 @@ class ScaledEncoder(FrozenEncoder):
     def _zero(self, theta0: Tensor) -> Tensor:
         return torch.zeros_like(theta0, dtype=self.precision)
 
-    def _composed(
-        self, origin: Callable[[Tensor], Tensor], only: Sequence[int] | None = None
-    ) -> Params:
+    def _composed(self, origin: Callable[[Tensor], Tensor]) -> Params:
         lambda_TBK = self.coefficients()
         if lambda_TBK.shape[1] == 1:
             lambda_TBK = lambda_TBK.expand(-1, len(self.blocks), -1)
-        chosen = range(len(self.vectors)) if only is None else only
         return {
             name: composed_block(
                 origin(self.theta0(name)),
-                lambda_TBK[list(chosen), index],
-                [self._present[t].get(name) for t in chosen],
+                lambda_TBK[:, index],
+                [present.get(name) for present in self._present],
                 self._parts[name],
             )
             for index, name in enumerate(self.blocks)
@@ -159,8 +156,3 @@ class ScaledEncoder(FrozenEncoder):
     def tau_dict(self) -> Params:
         """sum_t Lambda_t tau_t: evaluate it like any other tau."""
         return self._composed(self._zero)
-
-    @torch.no_grad()
-    def scaled_vector(self, t: int) -> Params:
-        """Lambda_t tau_t alone, for instance to measure its tau_jp again."""
-        return self._composed(self._zero, [t])

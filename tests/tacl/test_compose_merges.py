@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tacl.compose import grid
 from tacl.compose.arithmetic import block_terms, composed, require_additions
 from tacl.compose.elementwise import magmax, ties
-from tacl.compose.grid import best_scaled
 from tacl.compose.spectral import Opcm, iso_c, opcm, tsv_m
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.params import Params, norm
@@ -190,8 +190,5 @@ def test_coefficients_are_refused_where_they_would_be_lost() -> None:
 
 
 def test_the_grid_finds_the_best_point_and_the_smallest_of_equals() -> None:
-    tau = {"b": torch.tensor([2.0])}
-    alpha, scaled = best_scaled(tau, lambda tau: -abs(tau["b"].item() - 0.72))
-    assert alpha == pytest.approx(0.35)
-    torch.testing.assert_close(scaled["b"], torch.tensor([0.7]))
-    assert best_scaled(tau, lambda tau: 1.0)[0] == 0
+    assert grid.best(lambda alpha: -abs(2 * alpha - 0.72)) == pytest.approx(0.35)
+    assert grid.best(lambda alpha: 1.0) == 0

@@ -14,11 +14,9 @@ from torch.func import functional_call, jvp
 
 from tacl.blocks import Block, Dense, EightBit, LowRank
 from tacl.compose.arithmetic import composed
-from tacl.compose.remeasured import remeasured
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.scaling import composed_block, random_parts
-from tacl.errors import BadConfig, BadRecipe, BaseMismatch
-from tacl.linearize import LinearizedEncoder
+from tacl.errors import BadConfig, BaseMismatch
 from tacl.params import Params
 from tacl.vectors import Regime, TaskVector
 from tests import toy
@@ -170,10 +168,6 @@ def test_the_model_and_its_gradient(
     torch.testing.assert_close(found + tangent, expected, rtol=1e-4, atol=1e-5)
     for name, value in module.tau_dict().items():
         torch.testing.assert_close(value, total[name].detach(), rtol=1e-5, atol=1e-6)
-    alone = [module.scaled_vector(t) for t in range(3)]
-    summed = {name: torch.stack([tau[name] for tau in alone]).sum(0) for name in total}
-    for name, value in summed.items():
-        torch.testing.assert_close(value, total[name].detach(), rtol=1e-4, atol=1e-6)
 
     direction = torch.randn(found.shape, generator=random)
     ((found + tangent) * direction).sum().backward()
@@ -247,27 +241,3 @@ def test_vectors_of_another_encoder_are_refused() -> None:
         ScaledEncoder(base, [foreign])
     with pytest.raises(BadConfig, match="300 parts"):
         ScaledEncoder(base, toy_vectors(base, "ordinary"), parts=300)
-
-
-def test_tau_jp_is_measured_again() -> None:
-    """Against explicit Jacobians; unequal coefficients of blocks are not one factor."""
-    base = toy.backbone(torch.float32)
-    vectors = toy_vectors(base, "linearized", count=2)
-    module = ScaledEncoder(base, vectors, [1.0, 1.0])
-    with torch.no_grad():
-        module.deviation[0, 1] = -1.0
-    probes = {"task0": toy.inputs(6, 1, torch.float32), "x": toy.inputs(4, 2, torch.float32)}
-    found = remeasured(module, LinearizedEncoder(base.encoder), base, probes)
-    assert set(found.pairs) == {(s, t) for s in ("task0", "task1") for t in probes}
-    for t, vector in enumerate(vectors):
-        tau = vector.to_params()
-        if t == 0:
-            tau[module.blocks[1]] = torch.zeros_like(tau[module.blocks[1]])
-        names = [name for name, _ in base.encoder.named_parameters()]
-        for task, items in probes.items():
-            tangent = toy.jacobian(base.encoder, items) @ toy.flat({n: tau[n] for n in names})
-            expected = tangent.norm(dim=-1).mean().item()
-            assert found.pairs[vector.task, task].mean == pytest.approx(expected, rel=1e-4)
-    ordinary = ScaledEncoder(base, toy_vectors(base, "ordinary"))
-    with pytest.raises(BadRecipe, match="ordinary"):
-        remeasured(ordinary, LinearizedEncoder(base.encoder), base, probes)

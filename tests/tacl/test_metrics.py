@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tacl.compose.grid import COEFFICIENTS, best_coefficient
 from tacl.heads import Head
 from tacl.metrics import (
-    COEFFICIENTS,
     absolute,
     accuracy,
-    best_coefficient,
     class_incremental,
     continual,
     disentanglement_error,
@@ -131,8 +130,8 @@ def test_best_coefficient_over_the_grid_against_a_loop() -> None:
     assert len(COEFFICIENTS) == 21
     assert (COEFFICIENTS[0], COEFFICIENTS[-1]) == (0.0, 1.0)
     expected = COEFFICIENTS[scores.index(max(scores))]
-    assert best_coefficient(cached, labels, heads, ["x", "y"]) == expected
-    only_x = best_coefficient(cached, labels, heads, ["x"])
+    assert best_coefficient(cached, labels, heads, {"x": 1.0, "y": 1.0}) == expected
+    only_x = best_coefficient(cached, labels, heads, {"x": 1.0})
     assert only_x == pytest.approx(0.6, abs=0.101)
 
 
@@ -165,7 +164,7 @@ def test_best_coefficient_to_unlearn_a_task_against_a_loop(away: float) -> None:
     for i, (x, y) in enumerate(shares):
         if x >= 0.95 * most and y < least:
             best, least = i, y
-    found = best_coefficient(cached, labels, heads, ["v"], ["y"])
+    found = best_coefficient(cached, labels, heads, {"v": 1.0}, ["y"])
     assert found == COEFFICIENTS[best]
     assert found > 0  # unlike what is best for both
     assert found < 1 or away < 1  # only as far as `x` bears it
