@@ -25,9 +25,9 @@ test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest
 
 soak: $(READY) ## 200 random kills, 20 more on Ray, and a death at every moment of a story
-	@TACL_TEST_MOMENTS=1000 $(BIN)/python -m pytest -q tests/cluster/test_crashes.py
-	@$(BIN)/python -m tests.soak --kills 200
-	@$(BIN)/python -m tests.soak --ray --kills 20
+	@TACL_TEST_MOMENTS=1000 $(BIN)/python -m pytest -q tests/stress/test_crashes.py
+	@$(BIN)/python -m tests.stress.soak --kills 200
+	@$(BIN)/python -m tests.stress.soak --ray --kills 20
 
 check: $(READY) ## format, lint, types, and which room imports which
 	@$(BIN)/ruff format --check .

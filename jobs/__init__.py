@@ -1,1 +1,1 @@
-"""Verbs: parse, call, print. `tacl VERB` is `jobs.cli`."""
+"""Verbs: parse, call, print. `tacl VERB` is `jobs.cli.main`."""

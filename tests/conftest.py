@@ -21,14 +21,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests import postgres
-from tests.needs import need
+from tests.support import postgres, s3
+from tests.support.needs import need
+from tests.support.places import ROOT
 
 # The first call of a test pays for imports, and machines are shared: time is no property.
 settings.register_profile("tacl", deadline=None)
 settings.load_profile("tacl")
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(scope="session")
@@ -51,3 +52,31 @@ def postgres_server() -> Iterator[postgres.Server]:
             yield server
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty registry."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'registry.sqlite'}"
+    return request.getfixturevalue("postgres_server").new_database()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[s3.Server]:
+    before = dict(os.environ)
+    os.environ.update(s3.ENVIRONMENT)
+    with s3.running() as server:
+        yield server
+    for name in s3.ENVIRONMENT:
+        os.environ.pop(name)
+        if name in before:
+            os.environ[name] = before[name]
+
+
+@pytest.fixture(params=["directory", "s3"])
+def storage_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty place for files."""
+    if request.param == "directory":
+        return str(tmp_path / "storage")
+    return request.getfixturevalue("s3_server").new_bucket()

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from cluster.messages import ROLES, Role
+from cluster.domain.users import ROLES, Role
 from tacl.errors import BadName, NotAllowed, NotAuthenticated, UnknownUser
 
 BEARER = HTTPBearer(auto_error=False, description="A token of `tacl users issue NAME`.")
@@ -20,7 +20,8 @@ BEARER = HTTPBearer(auto_error=False, description="A token of `tacl users issue 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever asks. An admin sees everything, everybody else what `cluster.sight` lets them."""
+    """Whoever asks. An admin sees everything, everybody else what `cluster.domain.visibility` lets
+    them."""
 
     name: str
     role: Role

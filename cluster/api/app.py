@@ -18,11 +18,10 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster import page
-from cluster.api import events, making, models, predict, tasks
+from cluster.api import events, making, models, page, predict, tasks
 from cluster.api.limits import Bounded, without_paths
+from cluster.api.schemas import Problem
 from cluster.api.service import Service
-from cluster.api.wire import Problem
 from cluster.errors import http_status
 from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError
 

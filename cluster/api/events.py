@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from cluster.api.access import Asking
-from cluster.api.asking import Cluster, tell
+from cluster.api.dependencies import Cluster, tell
 from cluster.api.service import Service
 from tacl.errors import Overloaded, TaclError
 

@@ -11,7 +11,7 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.checked import checked_text
+from cluster.data.validation import checked_text
 from tacl.errors import BadSample, TooLarge
 
 UPLOAD_BYTES = 1 << 30  # a data set

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, File, Form, Path, UploadFile
 
 from cluster.api.access import Asking, Caller
-from cluster.api.asking import Cluster, Key, request_id, tell
+from cluster.api.dependencies import Cluster, Key, request_id, tell
 from cluster.api.models import UserName, described
+from cluster.api.schemas import Facts, Made, Make, Name
 from cluster.api.service import Service
 from cluster.api.uploads import DESCRIPTION, laid_down
-from cluster.api.wire import Facts, Made, Make, Name
-from cluster.messages import Composition, Making
+from cluster.domain.compositions import Composition, Making
 
 ROUTER = APIRouter(tags=["compositions"])
 RunId = Annotated[str, Path(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from cluster.api.access import Asking
-from cluster.api.asking import Cluster, Key, request_id, tell
-from cluster.api.wire import Compose, Facts, Model, Name
-from cluster.messages import Composition
+from cluster.api.dependencies import Cluster, Key, request_id, tell
+from cluster.api.schemas import Compose, Facts, Model, Name
+from cluster.domain.compositions import Composition
 from tacl.compose.terms import Term
 
 ROUTER = APIRouter(tags=["compositions"])

@@ -10,9 +10,9 @@ from fastapi import APIRouter, File, Form, UploadFile
 
 from cluster.api import limits
 from cluster.api.access import Asking, Caller
-from cluster.api.asking import Cluster, tell
+from cluster.api.dependencies import Cluster, tell
+from cluster.api.schemas import Answer, Answers, Ask, Input, Name
 from cluster.api.service import Question, Ranked, Service
-from cluster.api.wire import Answer, Answers, Ask, Input, Name
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(tags=["predictions"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cluster.messages import Composition, Making, Method
+from cluster.domain.compositions import Composition, Making, Method
 
 Way = Literal["linearized", "materialized"]
 Ranked = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
@@ -37,7 +37,7 @@ class Service(Protocol):
     """Every method raises the errors of `tacl.errors`."""
 
     async def ask(self, method: str, *arguments: object) -> Any:
-        """Call a method of `cluster.coordinator.Coordinator`."""
+        """Call a method of `cluster.coordinator.core.Coordinator`."""
         ...
 
     async def predict(self, question: Question) -> Answered:
@@ -45,11 +45,13 @@ class Service(Protocol):
         ...
 
     async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
-        """Check, store and queue a data set that lies at `data` now; `cluster.client.submit`."""
+        """Check, store and queue a data set that lies at `data` now;
+        `cluster.client.client.submit`."""
         ...
 
     async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
-        """Check and store the rows that a composition is to learn from; `cluster.making`."""
+        """Check and store the rows that a composition is to learn from;
+        `cluster.data.compositions`."""
         ...
 
     def reference(self, name: str) -> Path:

@@ -10,10 +10,10 @@ from fastapi import APIRouter, File, Form, UploadFile
 from fastapi import Path as InPath
 
 from cluster.api.access import Asking, Caller
-from cluster.api.asking import Cluster, Key, request_id, tell, without_ordinals
+from cluster.api.dependencies import Cluster, Key, request_id, tell, without_ordinals
+from cluster.api.schemas import Accepted, AliasMove, Facts, Name, Reference
 from cluster.api.service import Service
 from cluster.api.uploads import DESCRIPTION, laid_down
-from cluster.api.wire import Accepted, AliasMove, Facts, Name, Reference
 from tacl.errors import BadConfig
 
 ROUTER = APIRouter(tags=["tasks"])
@@ -50,7 +50,7 @@ async def submit(
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
-    options: Annotated[str, Form(description="JSON of `cluster.messages.Options`.")] = "{}",
+    options: Annotated[str, Form(description="JSON of `cluster.domain.tasks.Options`.")] = "{}",
     key: Key = None,
 ) -> Accepted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""

@@ -9,9 +9,9 @@ tables, `database` how they are opened.
 from __future__ import annotations
 
 from cluster.registry.aliases import Aliases, Move
+from cluster.registry.compositions import Models
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
-from cluster.registry.models import Models
 from cluster.registry.runs import OWED, STOPPED, Run
 from cluster.registry.samples import Samples
 from cluster.registry.tasks import Task, Tasks

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, OperationalError
 
-from cluster import steps
-from cluster.registry.engines import engine_of, hold, shown
+from cluster import failpoints
+from cluster.registry.dialects import engine_of, hold, shown
 from cluster.registry.schema import META, METADATA, SCHEMA
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
@@ -66,8 +66,8 @@ class Database:
     def _written(self, name: str, write: str) -> Iterator[sa.Connection]:
         with self._reaching(), self._engine.execution_options(write=write).begin() as db:
             yield db
-            steps.reached(f"registry {name} written")
-        steps.reached(f"registry {name} committed")
+            failpoints.reached(f"registry {name} written")
+        failpoints.reached(f"registry {name} committed")
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from cluster.messages import BlobRef, ComposeWork, Merged, Submission, Target, VectorRef
+from cluster.domain.base import BlobRef
+from cluster.domain.compositions import Merged, Target
+from cluster.domain.tasks import Submission, VectorRef
+from cluster.domain.work import ComposeWork
 from cluster.registry.database import Database, exists
 from cluster.registry.runs import OWED, STOPPED
 from cluster.registry.schema import (

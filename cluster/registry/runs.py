@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
-from cluster.messages import Arrival, Progress, Result, Shard, Work
+from cluster.domain.tasks import Arrival, Shard
+from cluster.domain.work import Progress, Result, Work
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of, with_head

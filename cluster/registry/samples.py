@@ -8,7 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cluster.messages import BlobRef, Shard
+from cluster.domain.base import BlobRef
+from cluster.domain.tasks import Shard
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import SHARD, TASK

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cluster.messages import GENERIC, Base, BlobRef, Shard, Submission, TrainWork
+from cluster.domain.base import Base, BlobRef
+from cluster.domain.tasks import GENERIC, Shard, Submission
+from cluster.domain.visibility import ALL, Sight
+from cluster.domain.work import TrainWork
 from cluster.registry.database import Database
 from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard
 from cluster.registry.schema import META, TASK
-from cluster.sight import ALL, Sight
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 

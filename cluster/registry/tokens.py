@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cluster.messages import Role
+from cluster.domain.users import Role
 from cluster.registry.database import Database
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import TOKEN

@@ -14,17 +14,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cluster.messages import (
-    CHAMPION,
-    GENERIC,
-    Evaluated,
-    Measured,
-    Pair,
-    Refreshed,
-    RefreshWork,
-    Trained,
-    VectorRef,
-)
+from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
+from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.database import exists
 from cluster.registry.journal import log

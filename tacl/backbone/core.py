@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tacl import params
 from tacl.backbone.inputs import Batch, Inputs, Item
 from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase
+from tacl.vectors import params
 
 TEXTS_AT_ONCE = 64
 

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from tacl.backbone.padding import Batch
 from tacl.errors import BadSample, ModalityMismatch
-from tacl.padding import Batch
 
 Item = Tensor
 

@@ -18,11 +18,11 @@ from tacl.backbone import Backbone, Item
 from tacl.compose.arithmetic import require_additions
 from tacl.compose.learning import Learned, learn
 from tacl.compose.scaled import ScaledEncoder
-from tacl.config import TrainConfig
-from tacl.data import Labelled
-from tacl.heads import Head, union
-from tacl.train import StepRecord
-from tacl.vectors import TaskVector
+from tacl.data.batches import Labelled
+from tacl.heads.head import Head, union
+from tacl.training.config import TrainConfig
+from tacl.training.loop import StepRecord
+from tacl.vectors.vector import TaskVector
 
 START = 0.3
 REACH = 1.0  # steps x rate; under the cosine as far as the published 500 steps at 1e-3

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tacl.blocks import Block, as_rows
 from tacl.compose.terms import Term, parse_recipe, parse_term, require_additions
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
-from tacl.params import Params
-from tacl.vectors import TaskVector
+from tacl.vectors.blocks import Block, as_rows
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
 
 __all__ = [
     "Term",

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tacl.compose.arithmetic import block_terms
-from tacl.params import Params
-from tacl.vectors import TaskVector
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
 
 
 def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float], keep: float = 0.2) -> Params:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
 
-from tacl.heads import Head
-from tacl.metrics import absolute, accuracy
-from tacl.tangents import Cached
+from tacl.evaluation.metrics import absolute, accuracy
+from tacl.evaluation.tangents import Cached
+from tacl.heads.head import Head
 
 COEFFICIENTS = tuple(i / 20 for i in range(21))
 KEPT = 0.95  # of the accuracy of what is to be kept while something else is unlearned

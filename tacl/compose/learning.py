@@ -1,8 +1,8 @@
 """Learning the coefficients of a composition: recipes, the loop's last words, blocks to keep.
 
-The loop is `tacl.train`: a ScaledEncoder is its module, a Head, JointHead or Entropy its loss.
-The published recipes count epochs over thousands of rows. AdamW moves a coefficient by at most
-about its rate per step, so on little data the rate is raised until steps x rate is at least 3.
+The loop is `tacl.training.loop`: a ScaledEncoder is its module, a Head, JointHead or Entropy its
+loss. The published recipes count epochs over thousands of rows. AdamW moves a coefficient by at
+most about its rate per step, so on little data the rate is raised until steps x rate is at least 3.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from torch import Tensor
 from tacl.backbone import Backbone
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.terms import parse_selection
-from tacl.config import TrainConfig
-from tacl.data import Labelled, evaluation_batches, sample_rows
-from tacl.heads import RowLoss
-from tacl.train import PlainEngine, StepRecord, train
+from tacl.data.batches import Labelled, evaluation_batches, sample_rows
+from tacl.heads.head import RowLoss
+from tacl.training.config import TrainConfig
+from tacl.training.loop import PlainEngine, StepRecord, train
 
 Use = Literal["addition", "negation", "few-shot", "test-time", "peft"]
 REACH = 3.0  # steps x rate: how far a coefficient can go

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.data import evaluation_batches
-from tacl.params import Params
+from tacl.data.batches import evaluation_batches
+from tacl.vectors.params import Params
 
 
 def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:

@@ -1,7 +1,7 @@
 """Negation by aTLAS (arXiv 2407.02880): unlearn some tasks and keep others, both by their labels.
 
-The loss of a row is `tacl.joint.JointHead`'s with a sign of -1 for what is to be unlearned, its
-vector starts at 0. Of that loss there is no least value: the score ends the learning where the
+The loss of a row is `tacl.heads.joint.JointHead`'s with a sign of -1 for what is to be unlearned,
+its vector starts at 0. Of that loss there is no least value: the score ends the learning where the
 control falls under 95 % of what it was.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from tacl.compose.grid import KEPT
 from tacl.compose.learning import INADMISSIBLE
 from tacl.compose.scaled import ScaledEncoder
-from tacl.data import Labelled
-from tacl.heads import Head
-from tacl.metrics import absolute, accuracy
-from tacl.tangents import Collates
+from tacl.data.batches import Labelled
+from tacl.evaluation.metrics import absolute, accuracy
+from tacl.evaluation.tangents import Collates
+from tacl.heads.head import Head
 
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task
 

@@ -1,6 +1,6 @@
 """One delta for a whole composition, without labels: every task keeps its own vector's function.
 
-The label-free refresh of tacl.refresh, once for all vectors instead of once for each:
+The label-free refresh of tacl.training.refresh, once for all vectors instead of once for each:
 
     minimise  sum_t  mean over x in store_t  |J(x) (sum_s c_s tau_s + delta) - c_t J(x) tau_t|^2
 
@@ -20,17 +20,17 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from tacl import params
 from tacl.backbone import Backbone, Item
-from tacl.config import RefreshConfig, schedule
-from tacl.data import batch_rows, sample_rows
+from tacl.data.batches import batch_rows, sample_rows
 from tacl.errors import EmptySplit
-from tacl.linearize import LinearizedEncoder
-from tacl.optimizer import Adam
-from tacl.params import Params
-from tacl.refresh import best_length, tangents_by_part
-from tacl.tangents import cached_tangents
-from tacl.train import Store
+from tacl.evaluation.tangents import cached_tangents
+from tacl.models.linearized import LinearizedEncoder
+from tacl.training.config import RefreshConfig, schedule
+from tacl.training.loop import Store
+from tacl.training.optimizer import Adam
+from tacl.training.refresh import best_length, tangents_by_part
+from tacl.vectors import params
+from tacl.vectors.params import Params
 
 
 @dataclass(frozen=True)

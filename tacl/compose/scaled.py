@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from tacl.backbone import Backbone, Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.compose.scaling import composed_block, random_parts
-from tacl.data import evaluation_batches
+from tacl.data.batches import evaluation_batches
 from tacl.errors import BadConfig, BaseMismatch
-from tacl.params import Params
-from tacl.tangents import Collates
-from tacl.theta0 import Batch, FrozenEncoder
-from tacl.vectors import TaskVector
+from tacl.evaluation.tangents import Collates
+from tacl.models.frozen import Batch, FrozenEncoder
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
 
 
 class ScaledEncoder(FrozenEncoder):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacl.blocks import Block
+from tacl.vectors.blocks import Block
 
 Present = Block | None  # a vector need not have every block
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacl import params
 from tacl.compose.arithmetic import block_terms
-from tacl.params import Params
-from tacl.vectors import TaskVector
+from tacl.vectors import params
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
 
 
 def is_matrix(block: Tensor) -> bool:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from tacl.augment import Strength, augmented
 from tacl.backbone import Backbone, Item
 from tacl.compose.learning import Learned, Shrinking
 from tacl.compose.scaled import ScaledEncoder
-from tacl.config import TrainConfig, schedule
-from tacl.data import batch_rows, evaluation_batches
-from tacl.heads import Head
-from tacl.train import StepRecord
+from tacl.data.augment import Strength, augmented
+from tacl.data.batches import batch_rows, evaluation_batches
+from tacl.heads.head import Head
+from tacl.training.config import TrainConfig, schedule
+from tacl.training.loop import StepRecord
 
 MOST_TRUSTED = 100
 THRESHOLD = 0.9

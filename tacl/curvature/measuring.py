@@ -14,12 +14,12 @@ from torch.overrides import TorchFunctionMode
 
 from tacl.backbone import Backbone, Item
 from tacl.curvature.statistics import Layer, Statistics
-from tacl.data import sample_rows
+from tacl.data.batches import sample_rows
 from tacl.dual.attention import multi_head_attention
 from tacl.errors import EmptySplit
-from tacl.linearize import LinearizedEncoder
-from tacl.params import Params, norm, scale
-from tacl.theta0 import require_eval, trainable_blocks
+from tacl.models.frozen import require_eval, trainable_blocks
+from tacl.models.linearized import LinearizedEncoder
+from tacl.vectors.params import Params, norm, scale
 
 ROWS = 128
 

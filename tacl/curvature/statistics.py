@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tacl.errors import BaseMismatch, CorruptBlob, EmptySplit
-from tacl.params import Params
+from tacl.vectors.params import Params
 
 FORMAT = 2
 METADATA_KEY = "tacl"

@@ -5,16 +5,7 @@ A `DualTensor` is a pair (primal, tangent). It travels through the model's own `
 family), or by `torch.func.jvp` on that one function, which is counted.
 """
 
-from tacl.dual import (  # registers the rules
-    activation,
-    arithmetic,
-    attention,
-    constant,
-    linear,
-    norm,
-    pooling,
-    shape,
-)
+from tacl.dual import activation, arithmetic, attention, constant, linear, norm, pooling, shape
 from tacl.dual.fallback import fallbacks
 from tacl.dual.tensor import DualTensor, primal, tangent
 

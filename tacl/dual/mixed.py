@@ -11,7 +11,7 @@ user has many rows and tokens. What belongs to theta0 is left to the rules of th
 
 Rows lie user by user along the outermost axis of every tensor that meets a parameter (tokens may
 be flattened into it: b1 b1 b2 b2). A model that lays them out otherwise is refused or gives other
-numbers: `tacl.mixing` compares before it relies on it.
+numbers: `tacl.models.mixed` compares before it relies on it.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.blocks import Block, Dense, LowRank
 from tacl.errors import BadCheckpoint
 from tacl.interchange.checkpoint import Imported, change, require_like
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
-from tacl.vectors import TaskVector
+from tacl.vectors.blocks import Block, Dense, LowRank
+from tacl.vectors.vector import TaskVector
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

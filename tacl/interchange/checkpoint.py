@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.blocks import Block, Dense
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
-from tacl.params import Params
-from tacl.vectors import TaskVector
+from tacl.vectors.blocks import Block, Dense
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
 
 KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-training is near 0
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tacl.errors import BadCheckpoint
-from tacl.params import Params
+from tacl.vectors.params import Params
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")  # PyTorch's own; read by its weights-only loader
 FILES = (  # of a directory: the first of these that is there

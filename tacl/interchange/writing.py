@@ -18,9 +18,9 @@ from safetensors.torch import save_file
 from tacl.backbone import Backbone, BaseSpec, clip, hf
 from tacl.compose.materialized import materialized
 from tacl.errors import BadConfig
-from tacl.heads import Head
+from tacl.heads.head import Head
 from tacl.interchange.names import library_name
-from tacl.params import Params
+from tacl.vectors.params import Params
 
 Format = Literal["safetensors", "open_clip", "transformers", "timm"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -1,0 +1,181 @@
+"""What travels over HTTP: bodies of requests and answers, with an example of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from cluster.api.limits import INPUTS, TEXT_CHARACTERS
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
+Terms = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=200)]],
+    Field(min_length=1, max_length=1000, examples=[["+faces", "-0.5*digits@v2"]]),
+]
+
+
+class Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="null")
+
+
+class Problem(Wire):
+    """Every answer that is not a success: `error` is a class of `tacl.errors`."""
+
+    error: str = Field(examples=["UnknownTask"])
+    message: str = Field(examples=["no task is named flowers; there is faces, digits"])
+    request_id: str = Field(examples=["5b0c4d7e9a6f4d0e8a3b2c1d0e9f8a7b"])
+
+
+class Accepted(Wire):
+    """A task that was checked and is queued."""
+
+    task: str = Field(examples=["faces"])
+    run_id: str = Field(examples=["9f2c"])
+    state: str = Field(examples=["queued"])
+
+
+class Reference(Wire):
+    """A data set that the operator laid ready on the server, under its name."""
+
+    name: Name = Field(examples=["faces"])
+    reference: Name = Field(examples=["faces.parquet"])
+    private: bool = False
+    options: dict[str, Any] = Field(default={}, examples=[{"penalty": "cyclical", "seed": 1}])
+
+
+class AliasMove(Wire):
+    """`expected` is the version that the alias has now; null: it has none yet."""
+
+    version: Annotated[int, Field(ge=1, lt=2**31)] = Field(examples=[2])
+    expected: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(default=None, examples=[1])
+
+
+class Compose(Wire):
+    """Terms are `[+|-][COEFFICIENT*]NAME[@ALIAS|@vN]`."""
+
+    user: Name | None = Field(default=None, description="Default: whoever asks.")
+    terms: Terms
+
+
+class Model(Wire):
+    """A user's model: a recipe of pinned vectors, named by its digest."""
+
+    user: str = Field(examples=["alice"])
+    digest: str = Field(examples=["4be1b5f1"])
+    terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
+    method: str = Field(examples=["sum"])
+    recipe: list[dict[str, Any]] = Field(
+        description="The terms, with all that is known of each; `by_block`: learned coefficients."
+    )
+    merged: dict[str, str] | None = Field(
+        default=None, description="Digests of the one vector that was merged of them."
+    )
+    target: dict[str, Any] | None = Field(
+        default=None, description="The new task that it was fitted to: name, classes, head."
+    )
+
+
+class Make(Wire):
+    """`ties`, `tsv` and `iso` merge; `grid`, `atlas` and `adamerging` find coefficients."""
+
+    user: Name | None = Field(default=None, description="Default: whoever asks.")
+    terms: Terms
+    method: Literal["grid", "atlas", "adamerging", "ties", "tsv", "iso"] = Field(examples=["ties"])
+    select: str | None = Field(
+        default=None,
+        max_length=40,
+        description="atlas: learn so many vectors for each block.",
+        examples=["blockwise:2"],
+    )
+
+
+class Made(Wire):
+    """A composition in the making; model and report are there when it is ready."""
+
+    run_id: str = Field(examples=["9f2c"])
+    user: str = Field(examples=["alice"])
+    method: str = Field(examples=["ties"])
+    terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
+    state: Literal["queued", "running", "ready", "failed", "cancelled"]
+    reason: str | None = Field(default=None, description="Why it waits, or why it failed.")
+    step: int | None = Field(default=None, description="Done, where there are steps.")
+    steps: int | None = None
+    loss: float | None = None
+    attempt: int = Field(examples=[1])
+    created: float = Field(description="Seconds since 1970.", examples=[1_900_000_000.5])
+    started: float | None = None
+    ended: float | None = None
+    model: Model | None = None
+    report: dict[str, Any] | None = Field(
+        default=None,
+        description="Accuracies before and after, tau_jp measured again, figures, seconds.",
+        examples=[
+            {
+                "accuracies": {
+                    "faces": {"zero_shot": 0.5, "before": 0.7, "after": 0.8, "rows": 90}
+                },
+                "judged_on": "validation rows",
+                "tau_jp": [],
+                "figures": {},
+                "seconds": 2.5,
+            }
+        ],
+    )
+
+
+class Input(Wire):
+    """One text, or one picture as base64; what the base of the home reads."""
+
+    text: Annotated[str, StringConstraints(max_length=TEXT_CHARACTERS)] | None = None
+    image: str | None = Field(default=None, description="Base64 of a picture file.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Input:
+        if (self.text is None) == (self.image is None):
+            raise ValueError("give either `text` or `image`")
+        return self
+
+
+class Ask(Wire):
+    """Several inputs for one model."""
+
+    user: Name | None = Field(default=None, description="Default: whoever asks.")
+    inputs: list[Input] = Field(
+        min_length=1, max_length=INPUTS, examples=[[{"text": "Stocks fell on Monday."}]]
+    )
+    tasks: list[Name] | None = Field(default=None, description="Default: all of the model.")
+    classes: Literal["tasks", "union"] = Field(
+        default="tasks", description="Probabilities within each task, or over all classes at once."
+    )
+    way: Literal["linearized", "materialized"] = "linearized"
+    accept: bool = Field(
+        default=False, description="Take the measured accuracy of the materialized model as it is."
+    )
+    beside_base: bool = Field(default=False, description="Answer for the plain base too.")
+    seconds: float = Field(default=20.0, gt=0, le=60, description="Deadline.")
+
+
+# A tuple would say the same; tools that read OpenAPI disagree on how it is written there.
+Chance = Annotated[list[str | float], Field(min_length=2, max_length=2)]
+Answers = list[dict[str, list[Chance]]]
+
+
+class Answer(Wire):
+    """For every input {task: [[class, probability], ...]}, likeliest first."""
+
+    user: str = Field(examples=["alice"])
+    digest: str = Field(description="Of the model that answered.", examples=["4be1b5f1"])
+    way: str = Field(examples=["linearized"])
+    answers: Answers = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
+    base: Answers | None = None
+    measured: dict[str, Any] | None = Field(
+        default=None, description="Accuracies of the materialized model, where that answered."
+    )
+    seconds: float = Field(examples=[0.031])
+
+
+class Facts(BaseModel):
+    """What the cluster tells; its fields are those of `cluster.coordinator.core`."""
+
+    model_config = ConfigDict(extra="allow", ser_json_inf_nan="null")

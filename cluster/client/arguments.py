@@ -1,0 +1,36 @@
+"""What a person gives a client, checked before anything is asked of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.domain.base import Modality
+from tacl.errors import BadConfig, DataNotFound
+
+if TYPE_CHECKING:
+    from cluster.data.sources import Data
+
+
+def uploadable(data: Data, how: dict[str, Any]) -> Path:
+    """What can be uploaded. BadConfig for what a server decides by itself."""
+    if given := [name for name, value in how.items() if value]:
+        raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
+    path = Path(data).expanduser() if isinstance(data, str | Path) else None
+    if path is None or not path.is_file():
+        raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
+    return path
+
+
+def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
+    """A text as it is; a picture's bytes, checked."""
+    from cluster.data.validation import checked_image, checked_text
+
+    if modality == "text":
+        return checked_text(one, "the question")
+    if isinstance(one, bytes):
+        return checked_image(one, "the picture")
+    path = Path(one).expanduser()
+    if not path.is_file():
+        raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
+    return checked_image(path.read_bytes(), str(path))

@@ -1,0 +1,248 @@
+"""The model card of an exported model: README.md with the metadata that model hubs read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cluster.domain.base import Base
+from tacl.backbone.spec import BaseSpec, is_path
+
+LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
+POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
+    "mean": "(tokens * mask).sum(1) / mask.sum(1)",
+    "cls": "tokens[:, 0]",
+    "last": "tokens[torch.arange(len(tokens)), mask[:, :, 0].sum(1) - 1]",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task."""
+
+    task: str
+    classes: tuple[str, ...]
+    coefficient: float
+    vector: str
+    digest: str
+    config: Mapping[str, object]
+    train_rows: int
+    accuracy: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Card:
+    user: str
+    format: str
+    base: Base
+    licence: str | None
+    regime: str
+    digest: str
+    exact: float  # mean accuracy of the model as it was trained
+    materialized: float  # and of these files
+    rows: tuple[Row, ...]
+    inputs: Mapping[str, Any]  # preprocessing
+    method: str = "sum"
+
+
+def text_of(card: Card) -> str:
+    """Markdown; the first block of Python runs in the card's folder."""
+    parts = [
+        f"---\n{_metadata(card)}\n---\n",
+        f"# {card.user}\n",
+        f"A pre-trained encoder, `{_base(card)}`, moved by {_count(card)}: {_how(card)}.\n",
+        _tasks(card),
+        _exactness(card),
+        f"## Use\n\n```python\n{_snippet(card)}\n```\n",
+        _heads(card),
+        _origin(card),
+        _licence(card),
+    ]
+    return "\n".join(parts)
+
+
+def _base(card: Card) -> str:
+    """Its name, without the folders of the machine that it lay on."""
+    spec = BaseSpec.parse(card.base.spec)
+    here = is_path(spec.name) or Path(spec.name).is_dir()  # else it is an id on a hub
+    name = Path(spec.name).name if here else spec.name
+    return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
+
+
+def _how(card: Card) -> str:
+    return "θ0 + Σ c τ" if card.method == "sum" else f"θ0 + τ, which {card.method} made of them"
+
+
+def _count(card: Card) -> str:
+    return "one task vector" if len(card.rows) == 1 else f"{len(card.rows)} task vectors"
+
+
+def _metadata(card: Card) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = [
+        EvalResult(
+            task_type=f"{card.base.modality}-classification",
+            dataset_type=row.task,
+            dataset_name=row.task,
+            dataset_split="test",
+            metric_type="accuracy",
+            metric_value=round(row.accuracy["materialized"], 4),
+        )
+        for row in card.rows
+    ]
+    data = ModelCardData(
+        model_name=card.user,
+        license=card.licence or "unknown",
+        library_name=LIBRARIES.get(card.format),
+        tags=["task-vectors", "model-merging"],
+        eval_results=results,
+    )
+    return data.to_yaml()
+
+
+def _tasks(card: Card) -> str:
+    head = (
+        "| task | classes | coefficient | zero-shot | its own vector | exact model | these files | "
+        "test rows |\n|---|---|---|---|---|---|---|---|\n"
+    )
+    lines = [
+        f"| {row.task} | {len(row.classes)} | {row.coefficient:g} | "
+        + " | ".join(
+            _percent(row.accuracy[name])
+            for name in ("zero_shot", "individual", "composed", "materialized")
+        )
+        + f" | {row.accuracy['rows']:.0f} |"
+        for row in card.rows
+    ]
+    mean = f"| mean | | | | | {_percent(card.exact)} | {_percent(card.materialized)} | |"
+    return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _exactness(card: Card) -> str:
+    if card.regime == "ordinary":
+        return "\nThe vectors are of ordinary fine-tuning: these files are the exact model.\n"
+    return (
+        "\n**These files are an approximation.** The vectors were trained in the linearized model "
+        "f(x; θ0) + J(x) τ, which other libraries do not run; here is f(x; θ0 + τ). On the test "
+        f"rows above its mean accuracy is {_percent(card.materialized)} %, and that of the exact "
+        f"model {_percent(card.exact)} %.\n"
+    )
+
+
+# -- how to use it
+
+
+def _snippet(card: Card) -> str:
+    load = {
+        "transformers": _transformers,
+        "open_clip": _open_clip,
+        "timm": _timm,
+        "safetensors": _safetensors,
+    }[card.format](card)
+    return load if card.format == "safetensors" else load + _CLASSIFY
+
+
+_CLASSIFY = """
+with safe_open("heads.safetensors", "pt") as file:
+    for task, head in json.loads(file.metadata()["heads"]).items():
+        cosines = torch.nn.functional.normalize(features, dim=-1) @ file.get_tensor(f"{task}.weight").T
+        chances = (head["scale"] * cosines).softmax(-1)
+        print(task, head["classes"][chances[0].argmax()], round(chances[0].max().item(), 4))"""  # noqa: E501
+
+
+def _transformers(card: Card) -> str:
+    return f"""import json
+import torch
+from safetensors import safe_open
+from transformers import AutoModel, AutoTokenizer
+
+model, tokenizer = AutoModel.from_pretrained("./").eval(), AutoTokenizer.from_pretrained("./")
+settings = {{"padding": True, "truncation": True, "max_length": {card.inputs["size"]}}}
+batch = tokenizer(["Which text is it?"], return_tensors="pt", **settings)
+mask = batch["attention_mask"].unsqueeze(-1)
+with torch.no_grad():
+    tokens = model(input_ids=batch["input_ids"], attention_mask=mask[:, :, 0]).last_hidden_state
+features = {POOLINGS[str(card.inputs["pooling"])]}
+"""
+
+
+def _open_clip(card: Card) -> str:
+    return """import json
+import open_clip
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:./")
+with torch.no_grad():
+    features = model.eval().encode_image(preprocess(Image.open("picture.png")).unsqueeze(0))
+"""
+
+
+def _timm(card: Card) -> str:
+    return """import json
+import timm
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+model = timm.create_model("local-dir:./", pretrained=True).eval()
+settings = timm.data.resolve_model_data_config(model)
+preprocess = timm.data.create_transform(**settings, is_training=False)
+with torch.no_grad():
+    features = model(preprocess(Image.open("picture.png").convert("RGB")).unsqueeze(0))
+"""
+
+
+def _safetensors(card: Card) -> str:
+    return """from safetensors.torch import load_file
+
+tensors = load_file("model.safetensors")  # named as in the library's own model of the base
+print(len(tensors))"""
+
+
+def _heads(card: Card) -> str:
+    shown = "\n".join(f"- {row.task}: {', '.join(row.classes)}" for row in card.rows)
+    return (
+        "`heads.safetensors` holds a matrix of unit rows for every task, `TASK.weight` [classes, "
+        "D], and classes and scales s as JSON in its metadata; logits are s · W f / |f|.\n\n"
+        f"Classes:\n\n{shown}\n"
+    )
+
+
+# -- where it comes from
+
+
+def _origin(card: Card) -> str:
+    lines = [
+        f"- `{row.vector}`, digest `{row.digest}`, from {row.train_rows} training rows"
+        f"{_settings(row.config)}"
+        for row in card.rows
+    ]
+    return (
+        "## Made of\n\n"
+        f"- base `{_base(card)}`, digest `{card.base.digest}`\n"
+        f"{chr(10).join(lines)}\n- recipe, digest `{card.digest}`\n"
+    )
+
+
+def _settings(config: Mapping[str, object]) -> str:
+    if config.get("imported"):
+        return "; imported from a checkpoint"
+    shown = [f"{key} {config[key]}" for key in ("penalty", "steps", "seed") if key in config]
+    return f"; {', '.join(shown)}" if shown else ""
+
+
+def _licence(card: Card) -> str:
+    said = card.licence or "unknown: nobody has said"
+    return (
+        f"## Licence\n\n- of these files: {said}\n- of the base `{_base(card)}`: see where it "
+        "comes from\n" + "\n".join(f"- of the data of {row.task}: unknown" for row in card.rows)
+    ) + "\n"

@@ -1,0 +1,1 @@
+"""The shell that carries decisions out; the only writer of the registry."""

@@ -1,0 +1,177 @@
+"""What the coordinator takes in: submissions and results, checked before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from cluster.coordinator.recovery import cells_of
+from cluster.domain.base import Base, BlobRef
+from cluster.domain.compositions import Making
+from cluster.domain.names import checked_name
+from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.tasks import Submission, VectorRef
+from cluster.domain.work import (
+    Composed,
+    ComposeWork,
+    Evaluated,
+    Measured,
+    MeasureWork,
+    Refreshed,
+    Result,
+    Trained,
+    Work,
+)
+from cluster.registry import Registry
+from cluster.scheduler.queue import describe, needs_of, placeable, resources
+from cluster.scheduler.state import Cell, Node
+from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home
+from tacl.errors import (
+    BadConfig,
+    ClusterNotRunning,
+    CorruptBlob,
+    EmptySplit,
+    ModalityMismatch,
+    NameTaken,
+    NotPlaceable,
+    TooFewClasses,
+)
+
+PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
+RESULTS = {
+    "train": Trained,
+    "refresh": Refreshed,
+    "measure": Measured,
+    "evaluate": Evaluated,
+    "compose": Composed,
+}
+
+
+def require_startable(home: Home) -> None:
+    """Before a coordinator is started: what would keep every one from starting is raised here.
+
+    BadConfig for a registry of another version, BaseMismatch for one of another base.
+    """
+    settings = home.settings()
+    if settings is None:
+        raise ClusterNotRunning(f"{home.path} is no home of TACL yet; run `tacl up` first")
+    registry = Registry(home.registry_url)
+    try:
+        registry.founded(settings.base, settings.generic)
+    finally:
+        registry.close()
+
+
+# -- submissions
+
+
+def require_sound(
+    submission: Submission, base: Base, taken: Iterable[str], blobs: Blobs, nodes: tuple[Node, ...]
+) -> None:
+    """Raises what is wrong with it: BadName, NameTaken, ModalityMismatch, TooFewClasses,
+    EmptySplit, CorruptBlob, NotPlaceable."""
+    name = checked_name(submission.name)
+    if name in taken:
+        raise NameTaken(f"there is a task {name} already; submit under another name")
+    if submission.modality != base.modality:
+        raise ModalityMismatch(
+            f"{name} is a task on {submission.modality}s, and the base {base.spec} of "
+            f"this home reads {base.modality}s; use a home with another base"
+        )
+    if len(set(submission.classes)) < 2:
+        raise TooFewClasses(f"{name} has the classes {submission.classes}; two are needed")
+    _require_rows(submission, blobs)
+    needs = needs_of("train", submission.options)
+    if not placeable(nodes, needs):
+        raise NotPlaceable(
+            f"{name} asks for {resources(needs)}; {describe(nodes)}. Ask for less with "
+            "--workers, --cpus-per-worker and --gpus-per-worker, or add nodes"
+        )
+
+
+def _require_rows(submission: Submission, blobs: Blobs) -> None:
+    for part in PARTS:
+        blob: BlobRef = getattr(submission, part)
+        if blob.rows < 1:
+            raise EmptySplit(f"the {part} rows of {submission.name} are empty; give more rows")
+        if not blobs.exists(blob.digest):
+            raise CorruptBlob(
+                f"the {part} rows of {submission.name} are not in the store: there is no blob "
+                f"{blob.digest}. Submit again."
+            )
+    if submission.vector_blob is not None and not blobs.exists(submission.vector_blob):
+        raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
+
+
+def require_given(making: Making, base: Base, blobs: Blobs) -> None:
+    """The rows that a composition is to learn from are there, and classes can have a head. Raises
+    BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
+    given = [making.fit.shots, making.fit.held_out] if making.fit else []
+    given.append(making.adapt and making.adapt.inputs)
+    for blob in filter(None, given):
+        if blob.rows < 1:
+            raise EmptySplit("there are no rows to learn the composition from; give some")
+        if not blobs.exists(blob.digest):
+            raise CorruptBlob(f"the rows to learn from, blob {blob.digest}, are not in the store")
+    new = making.fit or making.adapt
+    if new and (new.classes or making.fit) and len(set(new.classes)) < 2:
+        raise TooFewClasses(f"the new task has the classes {new.classes}; two are needed")
+    if making.adapt and making.adapt.classes and base.head_kind == "prototype":
+        raise BadConfig(
+            f"the base {base.spec} makes the head of a task from labelled rows, not from the names "
+            "of its classes; give labelled rows (--fit), or adapt without --classes to the tasks "
+            "of the recipe"
+        )
+
+
+# -- results
+
+
+def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
+    """A result is taken only when it is what was asked for and its blobs are whole."""
+    result = outcome.result
+    if not isinstance(result, RESULTS[work.kind]):
+        return Raised(f"a {work.kind} was answered with {type(result).__name__}")
+    if isinstance(work, MeasureWork) and set(cells_of(work)) - values_of(result).keys():
+        return Raised("not every pair was measured")
+    if isinstance(result, Refreshed) and result.accepted and result.vector_blob is None:
+        return Raised("a refresh was accepted and brought no vector")
+    if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
+        return Raised("a composition was made of other vectors than it was asked for")
+    try:
+        for digest in blobs_of(result):
+            blobs.verify(digest)
+    except CorruptBlob as error:
+        return Raised(str(error))
+    return outcome
+
+
+def values_of(result: Result) -> dict[Cell, float]:
+    """What it says of the tau_jp matrix."""
+    pairs = getattr(result, "pairs", ())
+    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): p.tau_jp for p in pairs}
+
+
+def blobs_of(result: Result) -> list[str]:
+    """The digests that a result says are in the store."""
+    named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
+    if isinstance(result, Composed):
+        named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
+    return [digest for digest in named if digest is not None]
+
+
+def _is_foreign(work: ComposeWork, result: Composed) -> bool:
+    return [term.vector for term in work.terms] != [term.vector for term in result.terms]
+
+
+# -- what was taken in before
+
+
+def missing_files(champions: Iterable[VectorRef], blobs: Blobs) -> Mapping[str, str]:
+    """What is wrong with a task whose vector's file is not there any more."""
+    return {
+        ref.task: f"the file of vector {ref.task}@v{ref.version} is missing: blob {digest}"
+        for ref in champions
+        for digest in (ref.blob, ref.head_blob)
+        if not blobs.exists(digest)
+    }

@@ -1,0 +1,253 @@
+"""What is under way: work is started, watched, and what became of it recorded.
+
+The order is always: blobs lie in the store, then one transaction of the registry, then the event
+to the plan, then its instructions. Every step can be repeated from the registry, so what cannot be
+done now, as when the disk is full, is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+from cluster import failpoints
+from cluster.coordinator import work_orders
+from cluster.coordinator.acceptance import checked, values_of
+from cluster.coordinator.arrivals import Arrivals
+from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.recovery import options_of, restored
+from cluster.domain.base import Base
+from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.tasks import CHAMPION
+from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
+from cluster.registry import STOPPED, Registry
+from cluster.scheduler import plan
+from cluster.scheduler.queue import needs_of
+from cluster.scheduler.state import (
+    Died,
+    Ended,
+    Event,
+    Fail,
+    Failed,
+    Instruction,
+    Measure,
+    NodesChanged,
+    Published,
+    Refresh,
+    Requested,
+    Requeue,
+    Start,
+    State,
+    Stop,
+    Vector,
+)
+from cluster.scheduler.state import Measured as Values
+from cluster.storage.checkpoints import checkpoints, runs
+from cluster.storage.home import Home
+from tacl.errors import RunFailed
+
+LOG = logging.getLogger(__name__)
+
+
+class Told:
+    """What a run that runs was told, its own task and whose that is."""
+
+    def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
+        self.attempt = work.attempt
+        self.own, self.owner = work.submission.name, work.submission.owner
+        self.arrivals = arrivals
+
+
+class Execution:
+    """Carries out what `plan` decides.
+
+    Its constructor is the recovery: it reads the registry and issues the work still owed. `lock`
+    guards what callers and `tick` share: they come from different threads.
+    """
+
+    def __init__(
+        self, home: Home, base: Base, registry: Registry, launcher: Launcher, lock: threading.RLock
+    ) -> None:
+        self._home, self._base, self._registry, self._launcher = home, base, registry, launcher
+        self._blobs = home.blobs()
+        self._lock = lock
+        self._handles: dict[str, Any] = {}  # what runs
+        self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
+        self._told: dict[str, Told] = {}
+        self._due: deque[Instruction] = deque()
+        self._unchecked = True  # whether something happened since the plan was validated
+        self.trouble: str | None = None  # what is tried again
+        self.state = restored(registry, base.digest)
+        self._forget_checkpoints()
+        self.happened(NodesChanged(launcher.nodes(), launcher.free()))
+
+    def happened(self, *events: Event) -> None:
+        """Facts that the registry has, and what follows from them."""
+        self._unchecked = True
+        for event in events:
+            self._due.extend(plan.handle(self.state, event))
+        try:
+            self._carry_out()
+        except Exception as error:  # what happened is kept; what follows from it is tried again
+            self.say(error)
+
+    def request(self, run_id: str) -> None:
+        """Let the plan know of a run in the registry; a failed one is queued again."""
+        run = self._registry.run(run_id)
+        if run.state in STOPPED:
+            self._registry.retry([run_id])
+        if run.state != "done":
+            needs = needs_of(run.kind, options_of(run.work))
+            self.happened(Requested(run_id, run.kind, run.task, needs))
+
+    def told(self, run_id: str, attempt: int | None) -> Told:
+        """RunFailed when `attempt` is no longer the one that runs."""
+        told = self._told.get(run_id)
+        if told is None or attempt not in (None, told.attempt):
+            raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
+        return told
+
+    def tick(self) -> None:
+        """Take in what ended and what the cluster has now, and carry out what is due."""
+        try:
+            self._poll()
+            nodes, free = self._launcher.nodes(), self._launcher.free()
+            with self._lock:
+                if (nodes, free) != (self.state.nodes, self.state.free):
+                    self.happened(NodesChanged(nodes, free))
+                for run_id, (handle, outcome) in list(self._outcomes.items()):
+                    if self._handles.get(run_id) is handle:  # else it was stopped meanwhile
+                        self._settle(run_id, outcome)
+                    self._outcomes.pop(run_id, None)
+                self._carry_out()
+                if self._unchecked:
+                    plan.validate(self.state)
+                self._unchecked, self.trouble = False, None
+        except Exception as error:
+            self.say(error)
+
+    def reread(self) -> None:
+        """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
+        that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
+        state = restored(self._registry, self._base.digest)
+        wanted = {run.run_id for run in self._registry.runs(states=("running",))}
+        running = wanted & self._handles.keys()
+        others = {*self._handles, *runs(self._home.checkpoints)} - running
+        for run_id in running:
+            state.runs[run_id].state = "running"
+        self._due = deque(Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others)
+        self.state = state
+        self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
+
+    def close(self) -> None:
+        """Stop what runs, as the end of this process would; it stays owed."""
+        for handle in self._handles.values():
+            self._launcher.cancel(handle)
+        self._handles.clear()
+
+    # -- what ended
+
+    def _poll(self) -> None:
+        """Without the lock: a big vector takes a while to check."""
+        with self._lock:
+            running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
+        for run_id, handle in running.items():
+            outcome = self._launcher.poll(handle)
+            if isinstance(outcome, Finished):
+                outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
+            if outcome is not None:
+                self._outcomes[run_id] = handle, outcome
+
+    def _settle(self, run_id: str, outcome: Outcome) -> None:
+        """Registry first, then the plan; repeated from the start when the registry cannot write."""
+        if isinstance(outcome, Finished):
+            event = self._recorded(run_id, outcome.result)
+        elif isinstance(outcome, Raised):
+            LOG.error("run %s failed: %s\n%s", run_id, outcome.cause, outcome.trace)
+            event = Failed(run_id, outcome.cause)
+        else:
+            event = Died(run_id, outcome.cause)
+        del self._handles[run_id]
+        self._told.pop(run_id, None)
+        self.happened(event)
+        if isinstance(outcome, Finished):
+            checkpoints(self._home.checkpoints, run_id).clear()
+
+    def _recorded(self, run_id: str, result: Result) -> Event:
+        if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
+            reference = self._registry.publish(run_id, result)
+            task, seen = reference.task, self._registry.seen(reference)
+            row = {(pair.on, pair.shard_digest, pair.head): pair.tau_jp for pair in result.pairs}
+            champion = self._registry.aliases(task)[CHAMPION] == reference.version
+            vector = Vector(reference.version, reference.digest, seen)
+            return Published(run_id, task, vector, row, reference.head_blob, champion)
+        if isinstance(result, Composed):
+            self._registry.composed(run_id, result)
+            return Ended(run_id)
+        self._registry.finish(run_id, result)
+        if isinstance(result, Measured):
+            return Values(run_id, values_of(result))
+        return Ended(run_id)
+
+    # -- what is due
+
+    def _carry_out(self) -> None:
+        while self._due:
+            self._do(self._due[0])
+            self._due.popleft()
+
+    def _do(self, instruction: Instruction) -> None:
+        wanted = self.state.runs.get(instruction.run_id)
+        match instruction:
+            case Start() | Measure() | Refresh() if wanted is None:
+                return  # its task was removed before this could be done
+            case Start() if wanted and wanted.state != "running":
+                return  # it was cancelled before it could be started
+            case Start(run_id, needs):
+                work = self._registry.start(run_id)
+                self._prepare(work)
+                self._handles[run_id] = self._launcher.start(work, needs)
+                failpoints.reached("work started")
+            case Measure():
+                work = work_orders.measuring(self._registry, self._base, instruction)
+                self._registry.add_run(work, None)
+            case Refresh():
+                work = work_orders.refreshing(self._registry, self._base, instruction)
+                self._registry.add_run(work, instruction.task)
+            case Requeue(run_id, cause):
+                self._registry.requeue(run_id, cause)
+            case Fail(run_id, cause):
+                self._registry.fail(run_id, cause)
+            case Stop(run_id, forget):
+                self._stop(run_id, forget)
+
+    def _stop(self, run_id: str, forget: bool) -> None:
+        if run_id in self._handles:
+            self._launcher.cancel(self._handles.pop(run_id))
+            failpoints.reached("work stopped")
+        self._told.pop(run_id, None)
+        if forget:
+            checkpoints(self._home.checkpoints, run_id).clear()
+
+    def _prepare(self, work: Work) -> None:
+        """What the run was told before, it is told again."""
+        if isinstance(work, TrainWork):
+            reached = self._registry.run(work.run_id).reached
+            arrivals = Arrivals(reached, self._registry.arrivals(work.run_id))
+            self._told[work.run_id] = Told(work, arrivals)
+
+    def say(self, error: Exception) -> None:
+        self.trouble = f"{type(error).__name__}: {error}"
+        LOG.exception("what is due is tried again")
+
+    def _forget_checkpoints(self) -> None:
+        """Of runs that ended, or begin anew, while nobody was there to delete them."""
+        for run_id in runs(self._home.checkpoints):
+            if self._is_forgotten(run_id, self.state):
+                checkpoints(self._home.checkpoints, run_id).clear()
+
+    def _is_forgotten(self, run_id: str, state: State) -> bool:
+        """Whether its checkpoints are of no use: it ended, or begins anew."""
+        return run_id not in state.runs or self._registry.run(run_id).reached < 0

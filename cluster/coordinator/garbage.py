@@ -1,0 +1,59 @@
+"""Files that nothing refers to: which they are, and deleting them.
+
+What is stored and not yet in the registry belongs to a submission or a run that is under way, so
+only what is older than GRACE is garbage. (In a bucket the age is that of the first upload: there a
+file that is stored again after a day may go before it is referred to, which is then said.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from cluster.registry import Registry
+from cluster.storage.blobs import Stored
+from cluster.storage.checkpoints import checkpoints, runs
+from cluster.storage.home import Home
+
+GRACE = 24 * 3600.0  # seconds
+
+
+def unreferenced(found: Iterable[Stored], needed: Collection[str], now: float) -> list[Stored]:
+    """Of the files that were found, those that may go."""
+    return [one for one in found if one.digest not in needed and now - one.modified > GRACE]
+
+
+def collect(home: Home, registry: Registry, owed: Collection[str], dry_run: bool) -> dict[str, int]:
+    """Delete blobs, checkpoints and kept tangents that nothing needs; {blobs, bytes, others}.
+    `owed` are the runs whose checkpoints are needed."""
+    blobs, settings, now = home.blobs(), home.settings(), time.time()
+    needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
+    garbage = unreferenced(blobs.stored(), needed, now)
+    stale = [run_id for run_id in runs(home.checkpoints) if run_id not in owed]
+    files = (*blobs.halves(), *_files(home.path / "cache"))  # what can be made again
+    kept = [path for path in files if now - path.stat().st_mtime > GRACE]
+    size = sum(blob.size for blob in garbage) + sum(path.stat().st_size for path in kept)
+    if not dry_run:
+        for blob in garbage:
+            blobs.remove(blob.digest)
+        for run_id in stale:
+            checkpoints(home.checkpoints, run_id).clear()
+        for path in kept:
+            path.unlink(missing_ok=True)
+    return {"blobs": len(garbage), "bytes": size, "others": len(stale) + len(kept)}
+
+
+def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
+    """Delete blobs at once, however new, unless something needs the same bytes; and everything
+    that was computed from any: it is computed again."""
+    blobs = home.blobs()
+    gone = [digest for digest in digests if digest not in needed]
+    for digest in gone:
+        blobs.remove(digest)
+    for path in _files(home.path / "cache" / "tangents") if gone else ():
+        path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,137 @@
+"""A recipe as a person writes it, with every vector pinned to the version it means now."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from cluster.domain.base import identity
+from cluster.domain.compositions import Composition, Making, RecipeTerm
+from cluster.domain.tasks import CHAMPION, VectorRef
+from cluster.domain.visibility import ALL, Sight
+from cluster.domain.work import ComposeWork
+from cluster.registry import Registry, Task
+from cluster.storage.blobs import Blobs
+from tacl.compose.terms import Term
+from tacl.errors import (
+    BadRecipe,
+    CorruptBlob,
+    Erased,
+    MixedRegimes,
+    NoComposition,
+    TaclError,
+    UnknownVector,
+)
+
+
+class Pins:
+    """Args: `unready` says how it is with a task that has no vector yet."""
+
+    def __init__(self, registry: Registry, blobs: Blobs, unready: Callable[[Task], str]) -> None:
+        self._registry, self._blobs, self._unready = registry, blobs, unready
+
+    def composed(self, user: str, recipe: Sequence[Term], sight: Sight = ALL) -> Composition:
+        """The user's model, its terms by task's name: the order in a recipe means nothing.
+
+        Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
+        """
+        terms = [RecipeTerm(coefficient=t.coefficient, vector=self.pin(t, sight)) for t in recipe]
+        terms.sort(key=lambda term: (term.vector.task, term.vector.version))
+        _require_distinct([term.vector for term in terms])
+        _require_one_regime([term.vector for term in terms])
+        parts = [[term.coefficient, term.vector.digest] for term in terms]
+        digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
+        return Composition(digest=digest, user=user, terms=tuple(terms))
+
+    def pin(self, term: Term, sight: Sight = ALL) -> VectorRef:
+        """The version that a term means now."""
+        task, aliases = self._registry.task(term.name, sight), self._registry.aliases(term.name)
+        if not aliases:
+            raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
+        version = term.version or aliases.get(term.alias or CHAMPION)
+        if version is None:
+            there_is = ", ".join(sorted(aliases))
+            raise UnknownVector(f"{term.name} has no alias {term.alias}; there is {there_is}")
+        reference = self._registry.vector(term.name, version)
+        for digest in (reference.blob, reference.head_blob):
+            if not self._blobs.exists(digest):
+                raise CorruptBlob(
+                    f"{term.vector} was asked for; its file, blob {digest}, is missing. Restore "
+                    "it from a backup, or name another version."
+                )
+        return reference
+
+
+def current(user: str, model: Composition | None, purged: set[str]) -> Composition | TaclError:
+    """A user's model, or why there is none: NoComposition, or Erased when it needs vectors of the
+    tasks `purged`, whose bytes are gone."""
+    if model is None:
+        return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
+    gone = [f"{t.vector.task}@v{t.vector.version}" for t in model.terms if t.vector.task in purged]
+    if not gone:
+        return model
+    return Erased(
+        f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
+        f"(tacl remove --purge). Compose again without: tacl compose {user} ..."
+    )
+
+
+def require_sum(model: Composition, asked: ComposeWork | None) -> None:
+    """Raises BadRecipe for a model that was made of just these versions; `asked` as for `again`."""
+    if model.method != "sum":
+        raise BadRecipe(
+            f"{model.user}'s model was made by {model.method} of the versions it has; make it "
+            f"again: {again(model, asked)}"
+        )
+
+
+def again(model: Composition, asked: ComposeWork | None) -> str:
+    """The command that makes a model of the champions of now. `asked` is what its user asked for,
+    none for a sum: what was made has other coefficients, and the data are not in it."""
+    if model.method == "sum":
+        return f"tacl compose {model.user} --update"
+    if asked is None:
+        return f"tacl compose {model.user} TERM ... --method {model.method}"
+    return f"tacl compose {model.user} {_written(asked.terms)} {_how(asked.making)}"
+
+
+def _written(terms: Sequence[RecipeTerm]) -> str:
+    """With the champions of now; a task that comes twice keeps its versions."""
+    count = Counter(term.vector.task for term in terms)
+    pinned = [t.vector.version if count[t.vector.task] > 1 else None for t in terms]
+    found = [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
+    return " ".join(map(str, found))
+
+
+def _how(making: Making) -> str:
+    """The options. Where the data were is not known, and their rows may be gone."""
+    how = f"--method {making.method}"
+    if making.select:
+        how += f" --select {making.select}"
+    if making.fit:
+        how += f" --fit DATA --shots {making.fit.shots.rows // len(making.fit.classes)}"
+    if making.adapt:
+        how += " --adapt DATA"
+    if making.adapt and making.adapt.classes:
+        how += f" --classes {shlex.quote(','.join(making.adapt.classes))}"
+    if making.fit or making.adapt:
+        how += " (DATA: the same rows again, with the columns and --classes that you named)"
+    return how
+
+
+def _require_distinct(vectors: Sequence[VectorRef]) -> None:
+    for one, other in pairwise(vectors):
+        if (one.task, one.version) == (other.task, other.version):
+            raise BadRecipe(
+                f"{one.task} is named twice, and both are version v{one.version} now; write one "
+                "term with the coefficient"
+            )
+
+
+def _require_one_regime(vectors: Sequence[VectorRef]) -> None:
+    regimes = {vector.regime: vector.task for vector in vectors}
+    if len(regimes) > 1:
+        found = " and ".join(f"{task} is {regime}" for regime, task in regimes.items())
+        raise MixedRegimes(f"{found}: they do not add up; compose vectors of one regime")

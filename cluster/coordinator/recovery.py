@@ -1,0 +1,83 @@
+"""The coordinator's state, read from the registry: what construction makes of what is kept."""
+
+from __future__ import annotations
+
+from cluster.domain.tasks import Options
+from cluster.domain.work import MeasureWork, RefreshWork, TrainWork, Work
+from cluster.registry import OWED, STOPPED, Registry
+from cluster.registry import Run as Record
+from cluster.scheduler.plan import measured_on
+from cluster.scheduler.queue import needs_of
+from cluster.scheduler.state import Cell, Run, State, Task, Vector
+
+
+def restored(registry: Registry, base: str) -> State:
+    """Everything accepted, with what ran before queued again. `base` is the base's digest."""
+    state = State(base)
+    tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
+    for shard in registry.shards():  # a later version replaces the earlier
+        task = tasks.get(shard.task)
+        options, owner = (task.options, task.owner) if task else (Options(), "")
+        state.tasks[shard.task] = Task(shard.ordinal, options, shard.blob.digest, owner, shard.head)
+    state.owners = {name: task.owner for name, task in tasks.items() if task.private}
+    _restore_vectors(state, registry)
+    for record in registry.runs(states=(*OWED, *STOPPED)):
+        run = _run(record)
+        state.runs[run.run_id] = run
+        if run.state == "failed":
+            state.unmeasurable.update(run.cells)
+    state.done.update(registry.run_ids("done", "refresh"))
+    state.numbers = max((run.number for run in state.runs.values()), default=0)
+    state.ask.update(state.champions)
+    return state
+
+
+def _restore_vectors(state: State, registry: Registry) -> None:
+    for entry in registry.champions():
+        ref = entry.reference
+        state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
+        state.rows[ref.task] = {}
+    current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
+    for task, on, shard, head, tau_jp in registry.champion_tau_jp():
+        if task in state.rows and current.get(on) == (shard, head):
+            state.rows[task][on] = tau_jp
+    for task, row in state.rows.items():
+        state.missing[task] = measured_on(state, task) - row.keys()
+
+
+def _run(record: Record) -> Run:
+    state = "failed" if record.state in STOPPED else "queued"
+    return Run(
+        record.run_id,
+        record.kind,
+        record.number,
+        record.task,
+        needs_of(record.kind, options_of(record.work)),
+        state,
+        record.deaths,
+        cells_of(record.work),
+        _others_of(record.work),
+    )
+
+
+def _others_of(work: Work) -> frozenset[str]:
+    if not isinstance(work, RefreshWork):
+        return frozenset()
+    return frozenset(shard.task for shard in work.others)
+
+
+def options_of(work: Work) -> Options:
+    """What the submitter chose that bears on this work."""
+    if isinstance(work, TrainWork):
+        return work.submission.options
+    return work.options if work.kind == "refresh" else Options()
+
+
+def cells_of(work: Work) -> tuple[Cell, ...]:
+    """The pairs that a measure measures."""
+    if not isinstance(work, MeasureWork):
+        return ()
+    return tuple(
+        Cell(vector.task, vector.digest, shard.task, shard.blob.digest, shard.head)
+        for vector, shard in work.pairs
+    )

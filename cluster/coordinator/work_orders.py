@@ -1,0 +1,153 @@
+"""Instructions and requests as pieces of work: everything a learner needs, by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cluster.domain.base import Base, identity
+from cluster.domain.compositions import Composition, Making
+from cluster.domain.methods import MERGES
+from cluster.domain.tasks import Shard, Submission, VectorRef
+from cluster.domain.work import (
+    ComposeWork,
+    EvaluateWork,
+    MeasureWork,
+    RefreshWork,
+    TaskData,
+    TaskRows,
+    TrainWork,
+    Work,
+)
+from cluster.registry import Registry
+from cluster.scheduler.state import Measure, Refresh
+
+
+def training(base: Base, submission: Submission) -> TrainWork:
+    """The same inputs, the same run: who asked, and how often, does not matter."""
+    parts = submission.model_dump(mode="json", exclude={"request_id", "owner", "private"})
+    run_id = identity("train", {"base": base.digest, "parent": None, **parts})
+    return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
+
+
+def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
+    champions = {(cell.task, cell.vector) for cell in measure.cells}
+    vectors = {task: _vector(registry, task, digest) for task, digest in champions}
+    shards = registry.shards_with({cell.shard for cell in measure.cells})
+    pairs = tuple(
+        (vectors[c.task], shards[c.on, c.shard].model_copy(update={"head": c.head}))
+        for c in measure.cells
+    )
+    return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
+
+
+def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
+    named = ((refresh.task, refresh.own), *refresh.others)
+    shards = registry.shards_with({digest for _, digest in named})
+    vector = _vector(registry, refresh.task, refresh.vector)
+    return RefreshWork(
+        run_id=refresh.run_id,
+        base=base,
+        vector=vector,
+        first=_before_refreshes(registry, vector),
+        own=shards[refresh.task, refresh.own],
+        others=tuple(shards[one] for one in refresh.others),
+        options=registry.task(refresh.task).submission.options,
+        attempt=0,
+    )
+
+
+def evaluation(
+    registry: Registry, base: Base, model: Composition, materialized: bool = False
+) -> EvaluateWork:
+    names = dict.fromkeys(term.vector.task for term in model.terms)
+    tasks = tuple(_task_data(registry, name) for name in names)
+    tests = [[task.name, task.test.digest] for task in tasks]
+    parts = {"base": base.digest, "model": model.digest, "tests": tests}
+    run_id = identity("evaluate", {**parts, "materialized": True} if materialized else parts)
+    return EvaluateWork(
+        run_id=run_id,
+        base=base,
+        composition=model,
+        tasks=tasks,
+        materialized=materialized,
+        attempt=0,
+    )
+
+
+def composing(
+    registry: Registry,
+    base: Base,
+    model: Composition,
+    making: Making,
+    shards: Mapping[str, Shard],
+) -> ComposeWork:
+    """`model` is the recipe as a plain sum; the order in which it was written means nothing."""
+    names = dict.fromkeys(term.vector.task for term in model.terms)
+    merges = making.method in MERGES
+    work = ComposeWork(
+        run_id="",
+        base=base,
+        user=model.user,
+        terms=model.terms,
+        making=making,
+        tasks=tuple(_task_rows(registry, name) for name in names),
+        probes=() if merges else tuple(shards[name] for name in names if name in shards),
+        attempt=0,
+    )
+    parts = {
+        "base": base.digest,
+        "user": model.user,
+        "model": model.digest,
+        "making": making.model_dump(),
+        "tasks": [[task.name, task.head_blob, task.validation.digest] for task in work.tasks],
+        "probes": [[shard.task, shard.blob.digest] for shard in work.probes],
+    }
+    return work.model_copy(update={"run_id": identity("compose", parts)})
+
+
+def tasks_of(work: Work) -> set[str]:
+    """The tasks that a piece of work is about."""
+    if isinstance(work, TrainWork):
+        return {work.submission.name}
+    if isinstance(work, RefreshWork):
+        return {work.vector.task}
+    if isinstance(work, MeasureWork):
+        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
+    return {task.name for task in work.tasks}  # of a model
+
+
+def uses(work: Work, task: str, purged: bool) -> bool:
+    """Whether it has to end when the task is removed. Models of removed tasks work on, until they
+    are purged; a training goes on without the samples."""
+    if isinstance(work, RefreshWork) and task in {shard.task for shard in work.others}:
+        return True
+    of_a_model = isinstance(work, EvaluateWork | ComposeWork)
+    return task in tasks_of(work) and (purged or not of_a_model)
+
+
+def _task_data(registry: Registry, name: str) -> TaskData:
+    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
+    return TaskData(
+        name=name,
+        classes=submission.classes,
+        head_blob=first.head_blob,
+        test=submission.test,
+        individual=first,
+    )
+
+
+def _task_rows(registry: Registry, name: str) -> TaskRows:
+    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
+    return TaskRows(name=name, head_blob=first.head_blob, validation=submission.validation)
+
+
+def _before_refreshes(registry: Registry, vector: VectorRef) -> VectorRef | None:
+    """None where there was none."""
+    first = vector
+    while first.parent is not None:
+        first = registry.vector(first.task, first.parent)
+    return first if first != vector else None
+
+
+def _vector(registry: Registry, task: str, digest: str) -> VectorRef:
+    return next(ref for ref in registry.references(task) if ref.digest == digest)

@@ -1,0 +1,251 @@
+"""Which column is the input, which is the class: found by type, or named by the submitter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from datasets import ClassLabel, Dataset, Image, Value
+from numpy.typing import NDArray
+
+from cluster.data.sources import Splits
+from cluster.domain.base import Modality
+from tacl.errors import (
+    BadColumns,
+    BadSample,
+    EmptySplit,
+    LabelOutOfRange,
+    ModalityMismatch,
+    TooFewClasses,
+)
+
+# Names decide only where types leave a choice.
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
+INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Names in the order of their numbers, and the number of every row of every split."""
+
+    names: tuple[str, ...]
+    labels: dict[str, Labels]
+
+
+def kind(feature: object) -> str:
+    """image | text | class | number | other."""
+    if isinstance(feature, Image):
+        return "image"
+    if isinstance(feature, ClassLabel):
+        return "class"
+    if isinstance(feature, dict):  # a Parquet struct of bytes and path, without a description
+        return "image" if "bytes" in feature else "other"
+    if type(feature).__name__ == "Json":  # a JSON column whose rows are of different types
+        return "text"
+    if isinstance(feature, Value):
+        name = feature.dtype
+        if "binary" in name:
+            return "image"
+        if "string" in name:
+            return "text"
+        if "int" in name or name == "bool":
+            return "number"
+    return "other"
+
+
+def described(dataset: Dataset) -> str:
+    """The columns as a person reads them: `text (string), label (int64)`."""
+    types = {n: getattr(f, "dtype", type(f).__name__) for n, f in dataset.features.items()}
+    kinds = {n: kind(f) for n, f in dataset.features.items()}
+    shown = {"image": "image", "class": "class label"}
+    return ", ".join(f"{n} ({shown.get(kinds[n], types[n])})" for n in types)
+
+
+def find_label(dataset: Dataset, named: str | None = None, taken: str | None = None) -> str:
+    """The label column; `taken` is the input column where that was named. BadColumns if unclear."""
+    if named is not None:
+        _require(dataset, named, "--label-column")
+        if kind(dataset.features[named]) not in ("class", "number", "text"):
+            raise BadColumns(f"label column {named!r} holds no classes: {described(dataset)}")
+        return named
+    columns = {n: kind(f) for n, f in dataset.features.items() if n != taken}
+    marked = [n for n, k in columns.items() if k == "class"]
+    usual = [n for n in LABEL_NAMES if columns.get(n) in ("class", "number", "text")]
+    for found in (marked, usual[:1]):
+        if len(found) == 1:
+            return found[0]
+    plain = [n for n, k in columns.items() if k in ("number", "text") and _repeats(dataset, n)]
+    if len(plain) == 1:
+        return plain[0]
+    if set(columns.values()) == {"image"}:
+        raise TooFewClasses(
+            "found pictures and no classes; give every class a sub-folder of its own, two at least"
+        )
+    raise BadColumns(
+        f"which column is the class? Found {described(dataset)}. Name it: --label-column NAME"
+    )
+
+
+def marked_label(dataset: Dataset) -> str | None:
+    """The label column that may be ignored: one marked as such, or with a usual name."""
+    kinds = {n: kind(f) for n, f in dataset.features.items()}
+    marked = [n for n, k in kinds.items() if k == "class"]
+    return next(iter(marked + [n for n in LABEL_NAMES if n in kinds]), None)
+
+
+def find_input(
+    dataset: Dataset, modality: Modality, named: str | None = None, label: str | None = None
+) -> str:
+    """The column of pictures or texts. ModalityMismatch, BadSample or BadColumns when it is not."""
+    if named is not None:
+        return _named_input(dataset, modality, named)
+    kinds = {n: kind(f) for n, f in dataset.features.items() if n != label}
+    found = [n for n, k in kinds.items() if k == modality]
+    usual = [n for n in INPUT_NAMES if n in found]
+    if len(found) == 1 or usual:
+        return (usual or found)[0]
+    wanted = "pictures" if modality == "image" else "texts"
+    if found:
+        raise BadColumns(
+            f"which column holds the {wanted}? Found {described(dataset)}. "
+            "Name it: --input-column NAME"
+        )
+    if set(kinds.values()) & {"image", "text"}:
+        raise ModalityMismatch(f"the base reads {wanted}; the data hold {described(dataset)}")
+    raise BadColumns(f"no column of {wanted}: found {described(dataset)}")
+
+
+def _named_input(dataset: Dataset, modality: Modality, named: str) -> str:
+    _require(dataset, named, "--input-column")
+    found = kind(dataset.features[named])
+    if found == modality:
+        return named
+    wanted = "pictures" if modality == "image" else "texts"
+    if found in ("image", "text"):
+        raise ModalityMismatch(f"the base reads {wanted}; column {named!r} holds {found}s")
+    raise BadSample(f"column {named!r} holds no {wanted}: {described(dataset)}")
+
+
+def _require(dataset: Dataset, column: str, option: str) -> None:
+    if column not in dataset.column_names:
+        raise BadColumns(f"no column {column!r} ({option}): found {described(dataset)}")
+
+
+def _column(dataset: Dataset, name: str) -> pa.ChunkedArray:
+    table: pa.Table = dataset.select_columns([name]).with_format("arrow")[:]  # type: ignore
+    return table.column(name)
+
+
+def _values(dataset: Dataset, column: str) -> list[Any]:
+    try:
+        return _column(dataset, column).to_pylist()
+    except UnicodeDecodeError as error:
+        raise BadSample(f"column {column!r} holds bytes that are not text: {error}") from error
+
+
+def _repeats(dataset: Dataset, column: str) -> bool:
+    """Whether values come again, as classes do and sentences do not."""
+    return len(_column(dataset, column).unique()) <= dataset.num_rows / 2
+
+
+def is_unlabelled(dataset: Dataset, train: Dataset, column: str) -> bool:
+    """Whether the labels are kept back: all are -1, by convention; and -1 is no class to train."""
+    given = [_distinct(data, column) for data in (dataset, train)]
+    return given[0] == [-1] and -1 not in given[1]
+
+
+def _distinct(dataset: Dataset, column: str) -> list[Any]:
+    """The different numbers of a column; none where it holds something else."""
+    if kind(dataset.features.get(column)) not in ("class", "number"):
+        return []
+    return _column(dataset, column).unique().to_pylist()
+
+
+def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None) -> Classes:
+    """Class names and numbers of every split.
+
+    Strings are sorted; numbers without names are named by themselves; `named` gives the list: the
+    names of numbers 0, 1, ..., or the strings that may occur. A class without a row is left out.
+    Raises LabelOutOfRange, TooFewClasses, BadColumns, EmptySplit.
+    """
+    for name, split in splits.items():
+        if column not in split.column_names:
+            raise BadColumns(f"split {name} has no column {column!r}: found {described(split)}")
+    if named is not None and (len(set(named)) < len(named) or "" in named):
+        raise BadColumns(
+            f"classes {','.join(named)!r}: write each name once and none empty, such as "
+            "--classes ham,spam"
+        )
+    names = {split: _names(data, column, split, named) for split, data in splits.items()}
+    present = {name for values in names.values() for name in values}
+    classes = _ordered(splits, column, present, named)
+    _check_classes(classes, names, column)
+    number = {name: i for i, name in enumerate(classes)}
+    labels = {
+        split: np.array([number[name] for name in values], dtype=np.int64)
+        for split, values in names.items()
+    }
+    return Classes(classes, labels)
+
+
+def _names(dataset: Dataset, column: str, split: str, named: Sequence[str] | None) -> list[str]:
+    """The class name of every row."""
+    feature = dataset.features[column]
+    known = feature.names if isinstance(feature, ClassLabel) else named
+    numbered = kind(feature) == "class" or (known is not None and kind(feature) == "number")
+    names: list[str] = []
+    for row, value in enumerate(_values(dataset, column)):
+        if numbered and known is not None:
+            inside = isinstance(value, int) and 0 <= value < len(known)
+            name = known[int(value)] if inside else None
+        else:
+            name = None if value in (None, "") else str(value)
+        if name is None or (named is not None and name not in named):
+            allowed = f"; the {len(known)} classes are {_listed(known)}" if known else ""
+            raise LabelOutOfRange(
+                f"row {row} of split {split}: {value!r} in column {column!r} is no class{allowed}"
+            )
+        names.append(name)
+    return names
+
+
+def _ordered(
+    splits: Splits, column: str, present: set[str], named: Sequence[str] | None
+) -> tuple[str, ...]:
+    feature = next(iter(splits.values())).features[column]
+    if named is not None:
+        order = list(named)
+    elif isinstance(feature, ClassLabel):
+        order = list(feature.names)
+    elif kind(feature) == "number" and getattr(feature, "dtype", "") != "bool":
+        order = sorted(present, key=int)
+    else:
+        order = sorted(present)
+    return tuple(name for name in order if name in present)
+
+
+def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column: str) -> None:
+    train = next(iter(names))
+    if len(classes) < 2:
+        raise TooFewClasses(
+            f"column {column!r} has one class only: {_listed(classes)}; a task needs two"
+        )
+    rows = sum(len(values) for values in names.values())
+    if len(classes) > rows / 2:
+        raise BadColumns(
+            f"column {column!r} has {len(classes)} different values in {rows} rows: these are no "
+            "classes. Name another: --label-column NAME"
+        )
+    untrained = [name for name in classes if name not in set(names[train])]
+    if untrained:
+        raise EmptySplit(f"split {train} has no row of class {_listed(untrained)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:12])
+    return shown + (f", ... ({len(names)})" if len(names) > 12 else "")

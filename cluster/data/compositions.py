@@ -1,0 +1,79 @@
+"""How a composition is to be made, from what a person asked for: checked, then its rows stored.
+
+Runs where the data are; what leaves are digests and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cluster.data.ingest import ingest_samples, ingest_shots
+from cluster.data.sources import Data
+from cluster.domain.base import Modality
+from cluster.domain.compositions import Adapt, Making, Method
+from cluster.domain.methods import require_possible
+from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home
+from tacl.compose.terms import parse_recipe
+from tacl.errors import BadConfig
+
+
+def prepared_in(home: Home, terms: Sequence[str], method: Method, **data: Any) -> Making:
+    """For a home of this machine. Raises ClusterNotRunning where there is none, and what
+    `prepared` raises."""
+    return prepared(terms, method, home.blobs(), home.founded().base.modality, **data)
+
+
+def prepared(
+    terms: Sequence[str],
+    method: Method,
+    blobs: Blobs,
+    modality: Modality,
+    *,
+    fit: Data | None = None,
+    shots: int | None = None,
+    adapt: Data | None = None,
+    select: str | None = None,
+    input_column: str | None = None,
+    label_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Making:
+    """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
+    (`cluster.data.ingest`); nothing is stored then."""
+    rows = [kind for kind, data in (("fit", fit), ("adapt", adapt)) if data is not None]
+    require_possible(method, parse_recipe(terms), rows, select)
+    if (fit is None) != (shots is None):
+        raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
+    if classes:
+        _require_names(classes, rows)
+    making = Making(method=method, select=select)
+    if fit is not None and shots is not None:
+        found = ingest_shots(
+            fit,
+            blobs,
+            modality,
+            shots,
+            input_column=input_column,
+            label_column=label_column,
+            classes=classes,
+            progress=progress,
+        )
+        return making.model_copy(update={"fit": found})
+    if adapt is not None:
+        inputs = ingest_samples(
+            adapt, blobs, modality, input_column=input_column, progress=progress
+        )
+        given = Adapt(inputs=inputs, classes=tuple(classes or ()))
+        return making.model_copy(update={"adapt": given})
+    return making
+
+
+def _require_names(classes: Sequence[str], rows: Sequence[str]) -> None:
+    """Raises BadConfig where these are not names of the classes of the rows given."""
+    given = f"classes {','.join(classes)!r}"
+    if not rows:
+        raise BadConfig(f"{given} of no rows; give the rows too (--fit, --adapt), or no classes")
+    if len(set(classes)) < len(classes) or not all(name.strip() for name in classes):
+        raise BadConfig(f"{given}: write each name once and none empty, such as --classes ham,spam")

@@ -1,0 +1,87 @@
+"""A submission from what a person gave: checked, its rows stored, its options complete.
+
+Runs where the data are; what leaves are digests and counts.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cluster.data.ingest import Ingested, Progress, ingest
+from cluster.data.sources import Data
+from cluster.domain.base import Modality
+from cluster.domain.names import checked_name
+from cluster.domain.tasks import Options, Submission
+from cluster.storage.blobs import Blobs
+from tacl.errors import BadConfig
+
+
+def options_of(chosen: Mapping[str, object]) -> Options:
+    """Raises BadConfig, which names each option that is not possible."""
+    try:
+        return Options.model_validate(chosen)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise BadConfig(f"options that are not possible: {wrong}") from error
+
+
+def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    wrong = [one for one in templates if one.count("{}") != 1]
+    if wrong:
+        raise BadConfig(f"template {wrong[0]!r}: write {{}} once, where the class name goes")
+    return tuple(templates)
+
+
+def prepared_submission(
+    name: str,
+    data: Data,
+    blobs: Blobs,
+    modality: Modality,
+    *,
+    owner: str,
+    options: Options,
+    request_id: str | None = None,
+    private: bool = False,
+    input_column: str | None = None,
+    label_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    templates: Sequence[str] = (),
+    vector: Path | None = None,
+    progress: Progress | None = None,
+    read: Callable[[Ingested], None] | None = None,
+) -> Submission:
+    """What the coordinator is given. Raises BadName, BadConfig and the errors of bad data
+    (`cluster.data.ingest`); nothing is stored then."""
+    prompts = checked_templates(templates)
+    checked_name(name)
+    found = ingest(
+        data,
+        blobs,
+        modality,
+        input_column=input_column,
+        label_column=label_column,
+        classes=classes,
+        seed=options.seed,
+        progress=progress,
+    )
+    if read is not None:
+        read(found)
+    return Submission(
+        request_id=request_id or uuid.uuid4().hex,
+        name=name,
+        owner=owner,
+        private=private,
+        modality=found.modality,
+        classes=found.classes,
+        templates=prompts,
+        train=found.train,
+        validation=found.validation,
+        test=found.test,
+        shard=found.shard,
+        options=options,
+        vector_blob=blobs.put(vector) if vector else None,
+    )

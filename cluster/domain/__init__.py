@@ -1,0 +1,1 @@
+"""Frozen messages and pure rules; no I/O."""

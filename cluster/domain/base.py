@@ -1,0 +1,55 @@
+"""The frozen messages of TACL: plain data that travels by value, or by digest.
+
+Nothing in `cluster.domain` imports torch, ray or SQL: the control plane and its tests start in
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Modality = Literal["image", "text"]
+
+
+Regime = Literal["linearized", "ordinary"]
+
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+def identity(kind: str, parts: Mapping[str, object]) -> str:
+    """sha256 hex of a JSON-able value: the name of whatever is decided by exactly these parts."""
+    text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Message(BaseModel):
+    """Immutable, strict about unknown fields; infinities and NaN survive as JSON."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class BlobRef(Message):
+    """An immutable Parquet file in the blob store.
+
+    Columns of a data blob: `input` (binary: an image's original bytes, or string: a text) and
+    `label` (int64). Columns of a shard blob: `input` and `probe` (bool): the 64 probe rows that
+    no step ever trains on.
+    """
+
+    digest: str  # sha256 of the bytes
+    rows: int
+
+
+class Base(Message):
+    """The one pre-trained encoder of a home."""
+
+    spec: str
+    digest: str
+    modality: Modality
+    head_kind: Literal["text", "prototype"]

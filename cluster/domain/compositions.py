@@ -1,0 +1,107 @@
+"""A user's model: what is asked for, what is pinned, and what making it did."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cluster.domain.base import BlobRef, Message
+from cluster.domain.tasks import VectorRef
+
+Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
+
+
+class RecipeTerm(Message):
+    """One vector of a composition, pinned.
+
+    `by_block`: coefficients that were learned, in the place of the one; of other blocks 0.
+    """
+
+    coefficient: float
+    vector: VectorRef
+    by_block: dict[str, float] | None = None
+
+
+class Merged(Message):
+    """One tau in the place of a sum, as TIES, TSV-M and Iso-C make it: a vector's file."""
+
+    digest: str  # content digest of the vector
+    blob: str
+
+
+class Target(Message):
+    """A task without a vector that a composition was fitted to, and its head."""
+
+    name: str
+    classes: tuple[str, ...]
+    head_blob: str
+
+
+class Composition(Message):
+    """A user's model: a recipe of pinned vectors. Its digest names it.
+
+    With `merged`, the terms say what that was made of, signs and coefficients as they went in.
+    """
+
+    digest: str
+    user: str
+    method: Method = "sum"
+    terms: tuple[RecipeTerm, ...]
+    merged: Merged | None = None
+    target: Target | None = None
+
+
+class Fit(Message):
+    """Few labelled rows of a task that has no vector; what is left of them judges."""
+
+    classes: tuple[str, ...]
+    shots: BlobRef
+    held_out: BlobRef | None = None
+
+
+class Adapt(Message):
+    """Unlabelled inputs (a shard blob): of a new task with these classes; without classes, of any
+    task of the recipe."""
+
+    inputs: BlobRef
+    classes: tuple[str, ...] = ()
+
+
+class Making(Message):
+    """How a composition is made that is more than a sum (`cluster.domain.methods`)."""
+
+    method: Method
+    select: str | None = None  # blockwise:B | whole:B | random:B
+    fit: Fit | None = None
+    adapt: Adapt | None = None
+
+
+class MeasuredAgain(Message):
+    """tau_jp of a vector with the coefficients it has in a composition."""
+
+    vector: str  # TASK@vN
+    on: str  # whose probe
+    tau_jp: float  # mean over the probe of |J Lambda tau|_2, raw
+    standard_error: float
+    rows: int
+    relative: float | None = None  # to what the task's own vector does there
+    logits: float | None = None  # the change of the logits, relative to that by the own vector
+
+
+JudgedOn = Literal[
+    "validation rows",
+    "the validation rows it learned from",
+    "rows held out",
+    "the shots themselves",
+    "nothing",
+]
+
+
+class Report(Message):
+    """What making a composition did. Accuracies in [0, 1]: zero_shot, before (the recipe as a plain
+    sum), after, and rows; by task."""
+
+    accuracies: dict[str, dict[str, float]]
+    judged_on: JudgedOn
+    tau_jp: tuple[MeasuredAgain, ...] = ()
+    figures: dict[str, float] = {}  # steps, the loss at both ends, the coefficient of a grid ...
+    seconds: float

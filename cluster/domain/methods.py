@@ -1,0 +1,114 @@
+"""Ways to make a composition: what each learns from and keeps, decided before anything is stored.
+
+    sum         nothing                                  keeps signs and coefficients
+    grid        labelled rows, for one common factor     keeps them; -NAME is a task to unlearn
+    atlas       labelled rows, or unlabelled inputs      finds them, for each (vector, block);
+                                                         -NAME is a task to unlearn
+    adamerging  unlabelled inputs                        finds them, for each (vector, block)
+    ties, tsv, iso   nothing                             keeps them; one tau comes out
+
+The rows are the validation rows of the recipe's tasks, unless others are given: few labelled ones
+(fit), or unlabelled inputs (adapt). Pure; the mathematics is in `tacl.compose`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.domain.base import identity
+from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import Composed, ComposeWork
+from tacl.compose.terms import Term, parse_selection, require_additions, require_kept, require_signs
+from tacl.errors import BadConfig, BadRecipe, MixedRegimes
+
+TARGET = "fitted"  # what the task is called that a composition was fitted to
+MERGES = ("ties", "tsv", "iso")
+
+
+class Way(NamedTuple):
+    rows: tuple[str, ...]  # of fit and adapt: what it may learn from beside the tasks' own
+    keeps: bool  # signs and coefficients of the recipe
+
+
+WAYS = {
+    "sum": Way((), keeps=True),
+    "grid": Way(("fit",), keeps=True),
+    "atlas": Way(("fit", "adapt"), keeps=False),
+    "adamerging": Way(("adapt",), keeps=False),
+    **dict.fromkeys(MERGES, Way((), keeps=True)),
+}
+TAUGHT = ("grid", "atlas")  # by labels; of the recipe's tasks, to unlearn what is subtracted
+GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
+
+
+def require_possible(
+    method: str, recipe: Sequence[Term], rows: Sequence[str] = (), select: str | None = None
+) -> None:
+    """`rows`: which of fit and adapt are given. Raises BadConfig, BadRecipe."""
+    if method not in WAYS:
+        raise BadConfig(f"there is no method {method}; there is {', '.join(WAYS)}")
+    if len(rows) > 1:
+        raise BadConfig("give labelled rows (--fit) or unlabelled inputs (--adapt), not both")
+    for kind in rows:
+        if kind not in WAYS[method].rows:
+            able = ", ".join(name for name, way in WAYS.items() if kind in way.rows)
+            raise BadConfig(f"{method} learns nothing from {GIVEN[kind]}; {able} can")
+    if select is not None and method != "atlas":
+        raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
+    if select is not None:
+        parse_selection(select, len(recipe))
+    if method in TAUGHT and not rows:
+        require_kept(recipe, method)
+    if method == "atlas" and not rows:
+        require_signs(recipe, method)
+    elif not WAYS[method].keeps:
+        require_additions([term.coefficient for term in recipe], method)
+    if rows and TARGET in {term.name for term in recipe}:
+        raise BadRecipe(f"{TARGET} is what the new task will be called; leave that vector out")
+
+
+def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
+    """A cluster judges, measures and asks its models in the tangent. Raises MixedRegimes."""
+    foreign = [f"{ref.task}@v{ref.version}" for ref in vectors if ref.regime != "linearized"]
+    if foreign:
+        raise MixedRegimes(
+            f"{', '.join(foreign)}: ordinary vectors, and {method} is for linearized ones here. "
+            "Train the task in this home (tacl submit), or import its checkpoint (tacl import)"
+        )
+
+
+def recipe_of(terms: Sequence[RecipeTerm]) -> dict[str, float | Mapping[str, float]]:
+    """Coefficients by digest of the vector, as `tacl.models.mixed` reads them."""
+    return {
+        term.vector.digest: term.coefficient if term.by_block is None else term.by_block
+        for term in terms
+    }
+
+
+def is_plain(model: Composition) -> bool:
+    """Whether it is a sum of whole vectors."""
+    return model.merged is None and all(term.by_block is None for term in model.terms)
+
+
+def head_blobs(model: Composition) -> dict[str, str]:
+    """By task: a new task that it was fitted to comes first."""
+    own = {model.target.name: model.target.head_blob} if model.target else {}
+    return own | {term.vector.task: term.vector.head_blob for term in model.terms}
+
+
+def model_of(work: ComposeWork, found: Composed) -> Composition:
+    """What was made; the same content has the same digest."""
+    terms = [[digest, c] for digest, c in sorted(recipe_of(found.terms).items())]
+    parts: dict[str, object] = {"method": work.making.method, "terms": terms}
+    parts["merged"] = found.merged and found.merged.digest
+    parts["target"] = found.target and found.target.model_dump()
+    return Composition(
+        digest=identity("composition", parts),
+        user=work.user,
+        method=work.making.method,
+        terms=found.terms,
+        merged=found.merged,
+        target=found.target,
+    )

@@ -1,0 +1,29 @@
+"""What tasks and users may be called: names that need no quotes in a recipe, a path or a shell."""
+
+from __future__ import annotations
+
+import re
+
+from cluster.domain.tasks import GENERIC
+from tacl.errors import BadName
+
+LONGEST = 64
+VERSION = re.compile(r"v[0-9]+")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def checked_alias(name: str) -> str:
+    """The name of an alias: any name that cannot be read as a version."""
+    if VERSION.fullmatch(name):
+        raise BadName(f"{name!r} cannot be an alias: it reads as a version; use a word")
+    return checked_name(name, "alias")
+
+
+def checked_name(name: str, what: str = "task") -> str:
+    """The name itself. BadName says what is allowed."""
+    if not NAME.fullmatch(name) or len(name) > LONGEST or name == GENERIC:
+        raise BadName(
+            f"{name!r} cannot be the name of a {what}: use letters, digits, '_', '.' and '-', at "
+            f"most {LONGEST} of them, the first one a letter, a digit or '_'; {GENERIC!r} is taken"
+        )
+    return name

@@ -1,0 +1,38 @@
+"""What became of a piece of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.domain.work import Result
+
+
+class Lost(Exception):
+    """A process that the work needs is gone, as when a worker of a group was killed.
+
+    A learner raises it when the same work may succeed in other processes. Any other exception is
+    taken as one that the work would meet again.
+    """
+
+
+@dataclass(frozen=True)
+class Finished:
+    result: Result
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The work ended with an error. `trace` is for those who look for the defect."""
+
+    cause: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The process is gone, or one that it needs."""
+
+    cause: str
+
+
+Outcome = Finished | Raised | Gone

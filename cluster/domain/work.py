@@ -1,0 +1,157 @@
+"""What learners are given and what they answer: digests in, digests out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cluster.domain.base import Base, BlobRef, Message
+from cluster.domain.compositions import Composition, Making, Merged, RecipeTerm, Report, Target
+from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
+
+
+class TrainWork(Message):
+    """Train one task: digests in, a `Trained` out. `run_id` names the checkpoints too."""
+
+    kind: Literal["train"] = "train"
+    run_id: str
+    base: Base
+    submission: Submission
+    attempt: int
+
+
+class RefreshWork(Message):
+    """Label-free refresh of `vector` against the shards of all other tasks (method.md 8)."""
+
+    kind: Literal["refresh"] = "refresh"
+    run_id: str
+    base: Base
+    vector: VectorRef
+    first: VectorRef | None = None  # what `vector` was refreshed from at first, if it was
+    own: Shard
+    others: tuple[Shard, ...]
+    options: Options
+    attempt: int
+
+
+class MeasureWork(Message):
+    """Measure tau_jp for every (vector, shard) pair named."""
+
+    kind: Literal["measure"] = "measure"
+    run_id: str
+    base: Base
+    pairs: tuple[tuple[VectorRef, Shard], ...]
+    attempt: int
+
+
+class TaskRows(Message):
+    """What making a composition needs of one task of its recipe."""
+
+    name: str
+    head_blob: str
+    validation: BlobRef
+
+
+class ComposeWork(Message):
+    """Make a composition of `terms`, coefficients as they were written, for a user."""
+
+    kind: Literal["compose"] = "compose"
+    run_id: str
+    base: Base
+    user: str
+    terms: tuple[RecipeTerm, ...]
+    making: Making
+    tasks: tuple[TaskRows, ...]
+    probes: tuple[Shard, ...]  # on which tau_jp is measured again
+    attempt: int
+
+
+class TaskData(Message):
+    """What evaluation needs of one task."""
+
+    name: str
+    classes: tuple[str, ...]
+    head_blob: str
+    test: BlobRef
+    individual: VectorRef  # the vector as first trained
+
+
+class EvaluateWork(Message):
+    """Evaluate a composition on the test split of every task it names.
+
+    `materialized`: also as one ordinary model theta0 + sum c tau, which is what is exported.
+    """
+
+    kind: Literal["evaluate"] = "evaluate"
+    run_id: str
+    base: Base
+    composition: Composition
+    tasks: tuple[TaskData, ...]
+    materialized: bool = False
+    attempt: int
+
+
+Work = TrainWork | RefreshWork | MeasureWork | EvaluateWork | ComposeWork
+
+
+class Progress(Message):
+    """Where a run is after its latest optimizer step."""
+
+    step: int  # optimizer steps done
+    steps: int
+    loss: float
+    penalty: float | None = None
+
+
+class Trained(Message):
+    """A finished training run; the vector and head files are already in the blob store."""
+
+    vector_digest: str
+    vector_blob: str
+    head_blob: str
+    config: dict[str, object]  # the whole algorithm configuration, defaults resolved
+    metrics: dict[str, float]  # validation_zero_shot, validation_accuracy, seconds, ...
+    curves: dict[str, list[float]]  # step, loss, penalty
+    norm: float  # |tau|_2
+    pairs: tuple[Pair, ...] = ()  # its row of the tau_jp matrix; version is filled on publish
+
+
+class Refreshed(Message):
+    """A finished refresh: a new vector, or the reason why the old one stays."""
+
+    accepted: bool
+    reason: str
+    vector_digest: str | None = None
+    vector_blob: str | None = None
+    config: dict[str, object]
+    metrics: dict[str, float]  # own_change, interference_before, interference_after, seconds
+    curves: dict[str, list[float]]
+    norm: float | None = None
+    pairs: tuple[Pair, ...] = ()
+
+
+class Measured(Message):
+    """Every pair that was asked for."""
+
+    pairs: tuple[Pair, ...]
+
+
+class Evaluated(Message):
+    """Accuracies in [0, 1] on the test split (method.md section 4)."""
+
+    per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
+    absolute: float
+    normalized: float
+    class_incremental: float
+    seconds: float
+
+
+class Composed(Message):
+    """A finished composition: a recipe with its coefficients, or a merged tau in the blob store."""
+
+    terms: tuple[RecipeTerm, ...]
+    merged: Merged | None = None
+    target: Target | None = None
+    report: Report
+
+
+Result = Trained | Refreshed | Measured | Evaluated | Composed

@@ -1,0 +1,1 @@
+"""The work: digests in, digests out."""

@@ -1,0 +1,143 @@
+"""What a piece of work is made of: digests become prepared tensors, and results become blobs."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cluster.domain.base import Base, BlobRef
+from cluster.domain.compositions import Composition, Merged
+from cluster.domain.methods import recipe_of
+from cluster.domain.tasks import Shard, VectorRef
+from cluster.storage import samples
+from cluster.storage.home import Home
+from tacl.backbone import Item, load_backbone
+from tacl.curvature import Statistics
+from tacl.data.batches import Labelled, evaluation_batches
+from tacl.errors import BaseMismatch, CorruptBlob
+from tacl.heads.head import Head
+from tacl.models.linearized import LinearizedEncoder
+from tacl.models.mixed import summed
+from tacl.training.config import Precision
+from tacl.training.loop import Store
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
+
+BATCH = 64  # rows of one evaluation batch
+
+
+class Materials:
+    """One loaded base, and the blobs of one home.
+
+    Raises BaseMismatch when the base is not the one that the work was made for.
+    """
+
+    def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
+        self.blobs = home.blobs()
+        self.backbone = load_backbone(base.spec)
+        self.backbone.encoder.to(device)
+        if self.backbone.digest != base.digest:
+            raise BaseMismatch(
+                f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
+                f"made with {base.digest[:12]}: the weights or the preprocessing have changed. "
+                "Restore them, or start another home"
+            )
+
+    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
+        """A new module whose tau is zero."""
+        dtype = torch.bfloat16 if precision == "bfloat16" else None
+        return LinearizedEncoder(self.backbone.encoder, self.backbone.trainable, dtype)
+
+    def labelled(self, data: BlobRef) -> Labelled:
+        raws, labels = samples.labelled_rows(self.blobs, data)
+        return Labelled(self._prepared(raws), torch.tensor(labels))
+
+    def shard_items(self, shard: BlobRef) -> list[Item]:
+        """The rows of a shard that steps may see."""
+        return self._prepared(samples.training_inputs(self.blobs, shard))
+
+    def probe_items(self, shard: BlobRef) -> list[Item]:
+        return self._prepared(samples.probe_inputs(self.blobs, shard))
+
+    @torch.no_grad()
+    def features(self, items: Sequence[Item]) -> Tensor:
+        """f(x; theta0), [N, D] float32 on the CPU, in the items' order."""
+        batches = evaluation_batches(items, BATCH)
+        chunks = [self._encoded([items[row] for row in rows]) for rows in batches]
+        place = torch.tensor([row for rows in batches for row in rows]).argsort()
+        return torch.cat(chunks)[place]
+
+    def feature_norm(self, shard: BlobRef) -> float:
+        """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
+        return self.features(self.probe_items(shard)).norm(dim=-1).mean().item()
+
+    def store(self, shard: Shard, feature_norm: float | None = None) -> Store:
+        """What steps may see of a shard; its feature norm is computed unless given."""
+        norm = self.feature_norm(shard.blob) if feature_norm is None else feature_norm
+        return Store(shard.task, self.shard_items(shard.blob), norm)
+
+    def stated(self, task: str, statistics: str) -> Store:
+        """What steps may see of a task that shares statistics instead of samples."""
+        found = Statistics.load(self.blobs.local_path(statistics))
+        if found.base != self.backbone.digest:
+            raise BaseMismatch(f"the statistics of {task} belong to the base {found.base[:12]}")
+        return Store(task, [], math.nan, found.to(self.backbone.device))
+
+    def vector(self, ref: VectorRef | Merged) -> TaskVector:
+        """CorruptBlob when the file is damaged, BaseMismatch when it is of another encoder."""
+        vector = TaskVector.load(self.blobs.local_path(ref.blob))
+        merged = isinstance(ref, Merged)
+        what = "a merged vector" if merged else f"version {ref.version} of {ref.task}"
+        if vector.digest != ref.digest:
+            raise CorruptBlob(
+                f"blob {ref.blob} should hold {what}, digest {ref.digest[:12]}; it holds "
+                f"{vector.digest[:12]}"
+            )
+        if vector.base != self.backbone.digest:
+            raise BaseMismatch(
+                f"{what} belongs to the base {vector.base[:12]}; this home has "
+                f"{self.backbone.digest[:12]}"
+            )
+        return vector
+
+    def tau(self, model: Composition) -> Params:
+        """What a composition adds to theta0, dense float32."""
+        if model.merged is not None:
+            return self.vector(model.merged).to_params()
+        taus = {t.vector.digest: self.vector(t.vector).to_params() for t in model.terms}
+        return summed(recipe_of(model.terms), taus)
+
+    def head(self, blob: str) -> Head:
+        path = self.blobs.local_path(blob)
+        try:
+            return Head.from_params(load_file(path))
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise CorruptBlob(f"blob {blob} is no whole head: {error!r}") from error
+
+    def put_statistics(self, statistics: Statistics) -> str:
+        return self._put(statistics.save)
+
+    def put_vector(self, vector: TaskVector) -> str:
+        return self._put(vector.save)
+
+    def put_head(self, head: Head) -> str:
+        return self._put(lambda path: save_file(head.to_params(), path))
+
+    def _put(self, save: Callable[[Path], None]) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "file.safetensors"
+            save(path)
+            return self.blobs.put(path)
+
+    def _prepared(self, raws: Sequence[bytes | str]) -> list[Item]:
+        return [self.backbone.prepare(raw) for raw in raws]
+
+    def _encoded(self, items: Sequence[Item]) -> Tensor:
+        return self.backbone.encoder(self.backbone.collate(items)).float().cpu()

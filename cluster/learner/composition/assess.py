@@ -1,0 +1,87 @@
+"""What making a composition did: accuracies before and after, and tau_jp measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from cluster.domain.compositions import JudgedOn, MeasuredAgain, RecipeTerm
+from cluster.domain.methods import TARGET, TAUGHT
+from cluster.learner.artifacts import BATCH
+from cluster.learner.composition.inputs import Ingredients, Rows
+from tacl.data.batches import Labelled
+from tacl.evaluation.interference import MeanSize, logit_change, relative, tau_jp
+from tacl.evaluation.metrics import accuracy
+from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.head import Head
+from tacl.vectors.params import Params
+
+
+def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
+    """The rows that judge; none for a new task whose inputs have no labels."""
+    fit = found.making.fit
+    if found.head is None:
+        taught = found.making.method in TAUGHT and not found.making.adapt
+        return "the validation rows it learned from" if taught else "validation rows", found.tasks
+    if fit is None:
+        return "nothing", {}
+    if fit.held_out is None:
+        return "the shots themselves", {TARGET: (found.head, found.shots)}
+    return "rows held out", {TARGET: (found.head, found.materials.labelled(fit.held_out))}
+
+
+def accuracies(
+    found: Ingredients, rows: Rows, taus: Mapping[str, Params]
+) -> dict[str, dict[str, float]]:
+    """By task: of f_lin with each tau, of zero_shot without any, and the number of rows."""
+    return {name: _accuracies(found, head, data, taus) for name, (head, data) in rows.items()}
+
+
+def _accuracies(
+    found: Ingredients, head: Head, data: Labelled, taus: Mapping[str, Params]
+) -> dict[str, float]:
+    cached = cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
+
+    def share(features_ND: Tensor) -> float:
+        return accuracy(head.logits(features_ND), data.labels)
+
+    moved = {name: share(cached.linearized({name: 1.0})) for name in taus}
+    return {"zero_shot": share(cached.features_ND), **moved, "rows": float(len(data))}
+
+
+def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:
+    """Of every vector with its coefficients, on the probe of every task of the recipe.
+
+    Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
+    measured when a vector was published does not hold of it here.
+    """
+    names = {term.vector.digest: f"{term.vector.task}@v{term.vector.version}" for term in terms}
+    taus = {names[term.vector.digest]: found.tau([term]) for term in terms}
+    told: list[MeasuredAgain] = []
+    for shard in found.work.probes:
+        items = found.materials.probe_items(shard.blob)
+        cached = cached_tangents(found.module, found.backbone, items, taus, BATCH)
+        term = next(t for t in reversed(terms) if t.vector.task == shard.task)
+        own, head = names[term.vector.digest], found.materials.head(term.vector.head_blob)
+        sizes = {name: tau_jp(cached.tangents[name]) for name in taus}
+        changes = {
+            name: logit_change(cached.features_ND, cached.tangents[name], head) for name in taus
+        }
+        told += [_told(name, shard.task, own, sizes, changes) for name in taus]
+    return tuple(told)
+
+
+def _told(
+    vector: str, on: str, own: str, sizes: Mapping[str, MeanSize], changes: Mapping[str, MeanSize]
+) -> MeasuredAgain:
+    moved, changed = relative(sizes[vector], sizes[own]), relative(changes[vector], changes[own])
+    return MeasuredAgain(
+        vector=vector,
+        on=on,
+        tau_jp=sizes[vector].mean,
+        standard_error=sizes[vector].standard_error,
+        rows=sizes[vector].rows,
+        relative=moved and moved.value,
+        logits=changed and changed.value,
+    )

@@ -1,0 +1,98 @@
+"""What the making of a composition names, read once: vectors, rows, heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from cluster.domain.compositions import RecipeTerm, Target
+from cluster.domain.methods import TARGET, recipe_of
+from cluster.domain.work import ComposeWork
+from cluster.learner.artifacts import Materials
+from cluster.storage.home import Home
+from tacl.backbone import Item
+from tacl.data.batches import Labelled, sample_rows
+from tacl.heads.head import Head, prototype_head, text_head
+from tacl.models.linearized import LinearizedEncoder
+from tacl.models.mixed import summed
+from tacl.vectors.params import Params
+
+ROWS = 128  # validation rows of a task that are learned from, and judged by
+Rows = dict[str, tuple[Head, Labelled]]  # by task
+
+
+class Ingredients:
+    """`target`: of the new task, where there is one. All else is read when it is needed."""
+
+    def __init__(self, work: ComposeWork, home: Home) -> None:
+        self.work, self.making = work, work.making
+        self.materials = Materials(home, work.base)
+        self.backbone = self.materials.backbone
+        self.vectors = [self.materials.vector(term.vector) for term in work.terms]
+
+    @cached_property
+    def module(self) -> LinearizedEncoder:
+        return self.materials.linearized()
+
+    @cached_property
+    def taus(self) -> dict[str, Params]:
+        """By digest of the vector."""
+        digests = [term.vector.digest for term in self.work.terms]
+        return {d: vector.to_params() for d, vector in zip(digests, self.vectors, strict=True)}
+
+    def tau(self, terms: Sequence[RecipeTerm]) -> Params:
+        return summed(recipe_of(terms), self.taus)
+
+    @cached_property
+    def tasks(self) -> Rows:
+        """Validation rows of each task of the recipe."""
+        return {
+            task.name: (
+                self.materials.head(task.head_blob),
+                _some(self.materials.labelled(task.validation), ROWS),
+            )
+            for task in self.work.tasks
+        }
+
+    @cached_property
+    def shots(self) -> Labelled:
+        assert self.making.fit is not None
+        return self.materials.labelled(self.making.fit.shots)
+
+    @cached_property
+    def inputs(self) -> list[Item]:
+        """To adapt to; none is kept for measuring."""
+        assert self.making.adapt is not None
+        shard = self.making.adapt.inputs
+        return [*self.materials.shard_items(shard), *self.materials.probe_items(shard)]
+
+    @cached_property
+    def head(self) -> Head | None:
+        """Of the new task, where there is one."""
+        given = self.making.fit or self.making.adapt
+        if given is None or not given.classes:
+            return None
+        if self.backbone.head_kind == "text":
+            return text_head(self.backbone, given.classes)
+        features_ND = self.materials.features(self.shots.items)
+        scale = self.backbone.logit_scale
+        return prototype_head(features_ND, self.shots.labels, given.classes, scale)
+
+    @cached_property
+    def target(self) -> Target | None:
+        """The new task, its head in the blob store."""
+        if self.head is None:
+            return None
+        blob = self.materials.put_head(self.head)
+        return Target(name=TARGET, classes=self.head.classes, head_blob=blob)
+
+    @property
+    def lesson(self) -> Rows:
+        """Labelled rows to learn from."""
+        return self.tasks if self.head is None else {TARGET: (self.head, self.shots)}
+
+
+def _some(data: Labelled, most: int) -> Labelled:
+    """At most so many rows, by seed."""
+    rows = sample_rows(range(len(data)), most, 0)
+    return Labelled([data.items[row] for row in rows], data.labels[rows])

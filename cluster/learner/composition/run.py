@@ -1,0 +1,61 @@
+"""One composition that is more than a sum, from digests to a recipe with its coefficients, or to a
+merged tau; and what that did, measured.
+
+The same work gives the same composition: rows, batches and augmentations are by seed. What is
+judged is what will be asked: the coefficients as they are kept, rounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from cluster.domain.compositions import Merged, Report
+from cluster.domain.work import Composed, ComposeWork
+from cluster.learner.composition.assess import accuracies, judges, measured_again
+from cluster.learner.composition.fit import coefficients
+from cluster.learner.composition.inputs import Ingredients
+from cluster.learner.progress import Tell
+from cluster.storage.home import Home
+from tacl.compose.arithmetic import composed
+from tacl.compose.elementwise import ties
+from tacl.compose.spectral import iso_c, tsv_m
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
+
+MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
+    "ties": ties,
+    "tsv": tsv_m,
+    "iso": iso_c,
+}
+
+
+def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
+    """Raises what the methods of `tacl.compose` raise."""
+    started = time.monotonic()
+    found, merge = Ingredients(work, home), MERGE.get(work.making.method)
+    written = [term.coefficient for term in work.terms]
+    before = composed(found.vectors, written)
+    terms, figures, merged = work.terms, {}, None
+    if merge is None:
+        terms, figures = coefficients(found, tell)
+        after = found.tau(terms)
+    else:
+        after = merge(found.vectors, written)
+        merged = _stored(found, after)
+    judged_on, rows = judges(found)
+    report = Report(
+        accuracies=accuracies(found, rows, {"before": before, "after": after}),
+        judged_on=judged_on,
+        tau_jp=measured_again(found, terms),
+        figures=figures,
+        seconds=time.monotonic() - started,
+    )
+    return Composed(terms=terms, merged=merged, target=found.target, report=report)
+
+
+def _stored(found: Ingredients, tau: Params) -> Merged:
+    """As a vector's file of its own."""
+    method, base = found.making.method, found.work.base.digest
+    vector = TaskVector.of_params(method, base, "linearized", tau)
+    return Merged(digest=vector.digest, blob=found.materials.put_vector(vector))

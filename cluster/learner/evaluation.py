@@ -1,0 +1,196 @@
+"""Accuracies of a composition on the test splits of its tasks, by addition of kept tangents.
+
+The linearized model is linear in tau: what J(x) tau is on a data set is computed once for a vector
+and kept as a file; another subset, sign or coefficient of the same vectors costs no encoder pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.methods import is_plain
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import Evaluated, EvaluateWork, TaskData
+from cluster.learner.artifacts import BATCH, Materials
+from cluster.storage.home import Home
+from tacl.compose.arithmetic import composed
+from tacl.compose.materialized import materialized, materialized_features
+from tacl.errors import MixedRegimes
+from tacl.evaluation import metrics
+from tacl.evaluation.tangents import cached_tangents
+from tacl.models.linearized import LinearizedEncoder
+from tacl.vectors.params import Params
+
+Terms = Sequence[RecipeTerm]
+
+
+def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
+    """Zero-shot, individual and composed accuracy per task, and their summaries.
+
+    Raises MixedRegimes for vectors that were not trained in the linearized model.
+    """
+    started = time.monotonic()
+    _require_linearized(work)
+    materials = Materials(home, work.base)
+    kept = Kept(home.path / "cache" / "tangents", materials)
+    per_task: dict[str, dict[str, float]] = {}
+    features, labels, heads = {}, {}, {}
+    for task in work.tasks:
+        rows = kept.rows(task)
+        head = heads[task.name] = materials.head(task.head_blob)
+        individual_ND = rows.features_ND + rows.tangent(_alone(task.individual))
+        features[task.name] = rows.features_ND + rows.tangent_of(work.composition)
+        labels[task.name] = rows.labels_N
+        points = {
+            "zero_shot": rows.features_ND,
+            "individual": individual_ND,
+            "composed": features[task.name],
+        }
+        if work.materialized:
+            points["materialized"] = rows.materialized(work.composition)
+        per_task[task.name] = {
+            name: metrics.accuracy(head.logits(f_ND), rows.labels_N)
+            for name, f_ND in points.items()
+        }
+    merged = {task: row["composed"] for task, row in per_task.items()}
+    single = {task: row["individual"] for task, row in per_task.items()}
+    return Evaluated(
+        per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
+        absolute=metrics.absolute(merged),
+        normalized=metrics.normalized(merged, single),
+        class_incremental=metrics.absolute(metrics.class_incremental(features, labels, heads)),
+        seconds=time.monotonic() - started,
+    )
+
+
+class Kept:
+    """Tensors of (what, data set) as files, whole or absent; shared by all evaluations."""
+
+    def __init__(self, folder: Path, materials: Materials) -> None:
+        self._folder = folder
+        self.materials = materials
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @cached_property
+    def module(self) -> LinearizedEncoder:
+        return self.materials.linearized()
+
+    def rows(self, task: TaskData) -> TestRows:
+        return TestRows(self, task)
+
+    def read(self, key: str) -> Tensor | None:
+        path = self._folder / key
+        return load_file(path)["value"] if path.is_file() else None
+
+    def write(self, key: str, value: Tensor) -> None:
+        beside = self._folder / f".{key}.{uuid.uuid4().hex}"
+        save_file({"value": value.contiguous()}, beside)
+        beside.rename(self._folder / key)
+
+
+class TestRows:
+    """The test split of one task."""
+
+    __test__ = False  # no test of pytest's
+
+    def __init__(self, kept: Kept, task: TaskData) -> None:
+        self._kept = kept
+        self._materials = kept.materials
+        self._task = task
+
+    @cached_property
+    def _data(self):
+        return self._materials.labelled(self._task.test)
+
+    @property
+    def labels_N(self) -> Tensor:
+        return self._data.labels
+
+    @cached_property
+    def features_ND(self) -> Tensor:
+        """f(x; theta0)."""
+        key = self._key("features")
+        value = self._kept.read(key)
+        if value is None:
+            value = self._materials.features(self._data.items)
+            self._kept.write(key, value)
+        return value
+
+    def tangent_of(self, model: Composition) -> Tensor:
+        """J(x) tau of the model, [N, D]."""
+        if is_plain(model):
+            return self.tangent(model.terms)
+        return self._one_pass(model.digest, lambda: self._materials.tau(model))
+
+    def tangent(self, terms: Terms) -> Tensor:
+        """J(x) sum_t c_t tau_t, [N, D]. What is kept is added up, the rest is ONE dual pass."""
+        total_ND = torch.zeros_like(self.features_ND)
+        rest = []
+        for term in terms:
+            kept_ND = self._kept.read(self._key(_alone(term.vector)))
+            if kept_ND is None:
+                rest.append(term)
+            else:
+                total_ND.add_(kept_ND, alpha=term.coefficient)
+        if len(rest) == 1:
+            factor, rest = rest[0].coefficient, _alone(rest[0].vector)
+            return total_ND.add_(self._combination(rest), alpha=factor)
+        return total_ND.add_(self._combination(rest)) if rest else total_ND
+
+    def materialized(self, model: Composition) -> Tensor:
+        """f(x; theta0 + tau) of the model, [N, D]: one plain pass."""
+        what = self._key(model.terms) if is_plain(model) else model.digest
+        key = self._key(f"materialized {what}")
+        value = self._kept.read(key)
+        if value is None:
+            backbone = self._materials.backbone
+            theta = materialized(backbone.encoder, self._materials.tau(model))
+            value = materialized_features(backbone, theta, self._data.items, BATCH)
+            self._kept.write(key, value)
+        return value
+
+    def _composed(self, terms: Terms) -> Params:
+        vectors = [self._materials.vector(term.vector) for term in terms]
+        return composed(vectors, [term.coefficient for term in terms])
+
+    def _combination(self, terms: Terms) -> Tensor:
+        return self._one_pass(terms, lambda: self._composed(terms))
+
+    def _one_pass(self, what: Terms | str, tau_of: Callable[[], Params]) -> Tensor:
+        key = self._key(what)
+        value = self._kept.read(key)
+        if value is None:
+            tau = tau_of()
+            items, backbone = self._data.items, self._materials.backbone
+            cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau}, BATCH)
+            value = cached.tangents["sum"]
+            self._kept.write(key, value)
+        return value
+
+    def _key(self, what: Terms | str) -> str:
+        if not isinstance(what, str):
+            what = json.dumps(sorted((t.vector.digest, t.coefficient) for t in what))
+        text = f"{self._materials.backbone.digest}\0{self._task.test.digest}\0{what}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _alone(vector: VectorRef) -> Terms:
+    return (RecipeTerm(coefficient=1.0, vector=vector),)
+
+
+def _require_linearized(work: EvaluateWork) -> None:
+    used = [term.vector for term in work.composition.terms] + [t.individual for t in work.tasks]
+    foreign = [f"{v.task} v{v.version}" for v in used if v.regime != "linearized"]
+    if foreign:
+        raise MixedRegimes(f"{', '.join(foreign)}: only linearized vectors can be evaluated so far")

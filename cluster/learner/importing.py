@@ -1,0 +1,119 @@
+"""A model that was fine-tuned elsewhere becomes a task's vector, and is told what that costs.
+
+`converted` runs where the checkpoint is: nothing is stored before it fits. The rest is a run like
+a training, in which the vector is measured instead of trained. A checkpoint was fine-tuned as an
+ordinary model; here its change is added in the linearized model, so both accuracies are measured.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.domain.tasks import Shard
+from cluster.domain.work import Trained, TrainWork
+from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.training import build_head, validated
+from cluster.storage.home import Home
+from tacl.backbone import Backbone
+from tacl.compose.materialized import materialized, materialized_features
+from tacl.errors import BadCheckpoint, BaseMismatch
+from tacl.evaluation.metrics import accuracy
+from tacl.interchange import is_adapter, vector_of_adapter, vector_of_checkpoint
+from tacl.models.linearized import trainable_blocks
+from tacl.vectors import params
+from tacl.vectors.blocks import Block
+from tacl.vectors.vector import TaskVector
+
+
+@contextmanager
+def converted(name: str, checkpoint: Path, home: Home) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The file of the vector, for as long as the context, and what is to be said about it.
+
+    Raises BadCheckpoint, BaseMismatch.
+    """
+    backbone = Materials(home, home.founded().base).backbone
+    read = vector_of_adapter if is_adapter(checkpoint) else vector_of_checkpoint
+    found = read(name, backbone, checkpoint)
+    kept, outside = split(found.vector, backbone)
+    if not kept:
+        raise BadCheckpoint(
+            f"{checkpoint} changes only what vectors do not move in this home, such as "
+            f"{sorted(outside)[:3]}; they move {', '.join(backbone.trainable)}"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "vector.safetensors"
+        found.vector.save(file)
+        yield file, (*found.notes, *_notes(found.aside, outside))
+
+
+def _notes(aside: tuple[str, ...], outside: dict[str, Block]) -> Iterator[str]:
+    if aside:
+        yield f"left aside, because no part of the encoder: {_some(aside)}"
+    if outside:
+        yield f"changed in the checkpoint and not moved by vectors here: {_some(outside)}"
+
+
+def _some(names: tuple[str, ...] | dict[str, Block]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(sorted(names)[:3]) + more
+
+
+def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dict[str, Block]]:
+    """The blocks that vectors have in this home, and the others."""
+    trained = set(trainable_blocks(backbone.encoder, backbone.trainable))
+    kept = {name: block for name, block in vector.blocks.items() if name in trained}
+    return kept, {name: block for name, block in vector.blocks.items() if name not in trained}
+
+
+def import_task(work: TrainWork, home: Home) -> Trained:
+    """The vector that the submission brought, measured; blobs of the result are stored already.
+
+    Metrics beside those of a training: validation_checkpoint, the accuracy of the checkpoint as the
+    ordinary model that it is; outside, the share of its change that vectors here do not have.
+    """
+    started = time.monotonic()
+    submission, materials = work.submission, Materials(home, work.base)
+    source = _source(work, materials)
+    head = build_head(materials, submission, materials.labelled(submission.train))
+    validation = materials.labelled(submission.validation)
+    kept, outside = split(source, materials.backbone)
+    vector = TaskVector(submission.name, work.base.digest, "linearized", kept)
+    tau, module = vector.to_params(), materials.linearized()
+    theta = materialized(materials.backbone.encoder, source.to_params())
+    features_ND = materialized_features(materials.backbone, theta, validation.items, BATCH)
+    lost = {name: block.dense() for name, block in outside.items()}
+    size = params.norm(tau)
+    head_blob = materials.put_head(head)
+    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
+    named = {Named(submission.name, vector.digest): tau}
+    return Trained(
+        vector_digest=vector.digest,
+        vector_blob=materials.put_vector(vector),
+        head_blob=head_blob,
+        config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
+        metrics={
+            **validated(materials, module, tau, head, validation),
+            "validation_checkpoint": accuracy(head.logits(features_ND), validation.labels),
+            "outside": params.norm(lost) / (params.norm(lost) ** 2 + size**2) ** 0.5,
+            "seconds": time.monotonic() - started,
+        },
+        curves={},
+        norm=size,
+        pairs=tuple(measured_pairs(materials, module, named, own)),
+    )
+
+
+def _source(work: TrainWork, materials: Materials) -> TaskVector:
+    assert work.submission.vector_blob is not None  # else it is a training
+    vector = TaskVector.load(materials.blobs.local_path(work.submission.vector_blob))
+    if vector.base != materials.backbone.digest:
+        raise BaseMismatch(
+            f"the vector of {work.submission.name} belongs to the base {vector.base[:12]}; this "
+            f"home has {materials.backbone.digest[:12]}. Import again"
+        )
+    return vector

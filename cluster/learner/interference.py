@@ -1,0 +1,89 @@
+"""tau_jp of vectors on probes: the rows and columns of the interference matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.domain.tasks import Pair, Shard, VectorRef
+from cluster.domain.work import Measured, MeasureWork
+from cluster.learner.artifacts import BATCH, Materials
+from cluster.storage.home import Home
+from tacl.evaluation.interference import logit_change, tau_jp
+from tacl.evaluation.tangents import Cached, cached_tangents
+from tacl.heads.head import Head
+from tacl.models.linearized import LinearizedEncoder
+from tacl.vectors.params import Params
+
+Probe = tuple[str, str]  # digests of the samples and of the head
+
+
+@dataclass(frozen=True)
+class Named:
+    """Whose vector it is. Version 0: not published yet."""
+
+    task: str
+    digest: str
+    version: int = 0
+
+
+def measure(work: MeasureWork, home: Home) -> Measured:
+    """Every pair of the work, in its order; a shard is prepared and a vector read once."""
+    materials = Materials(home, work.base)
+    module = materials.linearized()
+    vectors = {ref.digest: ref for ref, _ in work.pairs}
+    taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}
+    found: dict[tuple[str, Probe], Pair] = {}
+    for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
+        on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
+        named = {_named(ref): taus[ref.digest] for ref in on_shard}
+        for pair in measured_pairs(materials, module, named, shard):
+            found[pair.vector_digest, _probe(shard)] = pair
+    return Measured(pairs=tuple(_asked(found, ref, shard) for ref, shard in work.pairs))
+
+
+def _probe(shard: Shard) -> Probe:
+    return shard.blob.digest, shard.head
+
+
+def _asked(found: Mapping[tuple[str, Probe], Pair], ref: VectorRef, shard: Shard) -> Pair:
+    """Under the names that were asked for: two tasks may share their samples, or their vector."""
+    names = {"task": ref.task, "version": ref.version, "on": shard.task}
+    return found[ref.digest, _probe(shard)].model_copy(update=names)
+
+
+def measured_pairs(
+    materials: Materials,
+    module: LinearizedEncoder,
+    vectors: Mapping[Named, Params],
+    shard: Shard,
+) -> Sequence[Pair]:
+    """One dual pass over the shard's probe for each vector; logits where its task has a head."""
+    probe = materials.probe_items(shard.blob)
+    taus = {name.digest: tau for name, tau in vectors.items()}
+    cached = cached_tangents(module, materials.backbone, probe, taus, BATCH)
+    head = materials.head(shard.head) if shard.head else None
+    return [_pair(name, shard, cached, head) for name in vectors]
+
+
+def _pair(name: Named, shard: Shard, cached: Cached, head: Head | None) -> Pair:
+    tangent_ND = cached.tangents[name.digest]
+    size = tau_jp(tangent_ND)
+    change = logit_change(cached.features_ND, tangent_ND, head) if head else None
+    return Pair(
+        task=name.task,
+        version=name.version,
+        vector_digest=name.digest,
+        on=shard.task,
+        shard_digest=shard.blob.digest,
+        tau_jp=size.mean,
+        standard_error=size.standard_error,
+        rows=size.rows,
+        head=shard.head,
+        logits=change and change.mean,
+        logits_error=change and change.standard_error,
+    )
+
+
+def _named(ref: VectorRef) -> Named:
+    return Named(ref.task, ref.digest, ref.version)

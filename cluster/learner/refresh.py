@@ -1,0 +1,71 @@
+"""One label-free refresh, from digests to a new version of a vector or the reason against it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from cluster.domain.tasks import GENERIC, Pair
+from cluster.domain.work import Refreshed, RefreshWork
+from cluster.learner.artifacts import Materials
+from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.progress import Tell
+from cluster.storage.home import Home
+from tacl.training.config import RefreshConfig
+from tacl.training.refresh import Refresh
+from tacl.training.refresh import refresh as refreshed
+from tacl.vectors import params
+from tacl.vectors.vector import TaskVector
+
+
+def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
+    """Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
+    started = time.monotonic()
+    device = "cuda" if work.options.gpus_per_worker else "cpu"
+    materials = Materials(home, work.base, device)
+    module = materials.linearized(work.options.precision)
+    tau = materials.vector(work.vector).to_params()
+    first = materials.vector(work.first).to_params() if work.first else None
+    config = RefreshConfig(seed=work.options.seed)
+    # A refresh is relative to the vector's own size: nobody asks for the features' norms.
+    # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
+    tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
+    own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
+
+    def after(step: int, loss: float) -> None:
+        tell(step + 1, config.steps, loss)
+
+    found = refreshed(module, materials.backbone, tau, own, others, config, after, first)
+    facts = {
+        "accepted": found.accepted,
+        "reason": found.reason,
+        "config": config.as_dict(),
+        "metrics": {
+            "own_change": found.after.own,
+            "interference_before": found.before.interference,
+            "interference_after": found.after.interference,
+        },
+        "curves": {"step": list(range(len(found.curve))), "loss": found.curve},
+    }
+    if found.accepted:
+        facts |= _kept(work, materials, found)
+    facts["metrics"]["seconds"] = time.monotonic() - started
+    return Refreshed(**facts)
+
+
+def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, object]:
+    """Stores and measures the new vector."""
+    task = work.vector.task
+    whole = TaskVector.of_params(task, work.base.digest, "linearized", found.tau)
+    vector = whole.stored(work.options.keep_as)
+    tau, module = vector.to_params(), materials.linearized()
+    named = {Named(task, vector.digest): tau}
+    pairs: list[Pair] = []
+    for shard in (*work.others, work.own):
+        pairs += measured_pairs(materials, module, named, shard)
+    return {
+        "vector_digest": vector.digest,
+        "vector_blob": materials.put_vector(vector),
+        "norm": params.norm(tau),
+        "pairs": tuple(pairs),
+    }

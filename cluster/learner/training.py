@@ -1,0 +1,269 @@
+"""One training run, from digests to a vector: what every rank of it does. Knows no Ray.
+
+Rank 0 alone talks to the coordinator, evaluates and stores; what it is told, all ranks see at the
+same step. A run that died goes on from its newest checkpoint with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch.distributed as dist
+
+from cluster.domain.tasks import Options, Pair, Shard, Submission
+from cluster.domain.work import Progress, Trained, TrainWork
+from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.interference import Named, measured_pairs
+from cluster.storage.checkpoints import Checkpoints, checkpoints
+from cluster.storage.home import Home
+from tacl.curvature import measure
+from tacl.data.batches import Labelled
+from tacl.errors import BadConfig
+from tacl.evaluation.metrics import accuracy
+from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.head import Head, prototype_head, text_head
+from tacl.models.linearized import LinearizedEncoder
+from tacl.training.config import TrainConfig, default_config
+from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
+from tacl.vectors import params
+from tacl.vectors.vector import TaskVector
+
+CHECKPOINT_SECONDS = 45.0
+T = TypeVar("T")
+
+
+class Known(Protocol):
+    """The coordinator, as a run sees it: which shards does this step see? See Coordinator.known."""
+
+    def __call__(
+        self, run_id: str, step: int, progress: Progress | None, attempt: int
+    ) -> Sequence[Shard]: ...
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        """Others see these statistics from now on; see Coordinator.stated."""
+        ...
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        """How far a run is that asks nothing before its steps; see Coordinator.progressed."""
+        ...
+
+
+class Ranks:
+    """The processes of one run: those of the process group, or this one alone."""
+
+    def __init__(self) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if together else 0
+        self.size = dist.get_world_size() if together else 1
+
+    def first(self, compute: Callable[[], T]) -> T:
+        """What rank 0 computes, on every rank. A failure of rank 0 ends the whole group."""
+        if self.size == 1:
+            return compute()
+        box: list[Any] = [compute() if self.rank == 0 else None]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+
+def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
+    """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
+    started = time.monotonic()
+    ranks, submission = Ranks(), work.submission
+    device = "cuda" if submission.options.gpus_per_worker else "cpu"
+    materials = Materials(home, work.base, device)
+    data = materials.labelled(submission.train)
+    head = ranks.first(lambda: build_head(materials, submission, data))
+    config = configuration(submission.options, len(data), materials.backbone.trainable)
+    if submission.options.share == "statistics" and ranks.rank == 0:
+        statistics = measure(materials.backbone, materials.shard_items(submission.shard))
+        known.stated(work.run_id, materials.put_statistics(statistics), work.attempt)
+    module = materials.linearized(config.precision)
+    engine = build_engine(module, config, submission.options, ranks.size)
+    run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
+    step = run.resume()
+    ready = time.monotonic()
+    train(
+        engine,
+        materials.backbone,
+        head,
+        data,
+        lambda step: run.stores(step, known),
+        config,
+        start_step=step,
+        on_step=run.record,
+    )
+    if ranks.rank > 0:
+        return None
+    seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
+    return _result(run, head, materials.labelled(submission.validation), seconds, started)
+
+
+def build_head(materials: Materials, submission: Submission, data: Labelled) -> Head:
+    """From the class names where the base has a text tower, else from class means."""
+    backbone = materials.backbone
+    if backbone.head_kind == "text":
+        return text_head(backbone, submission.classes, submission.templates)
+    features_ND = materials.features(data.items)
+    return prototype_head(features_ND, data.labels, submission.classes, backbone.logit_scale)
+
+
+def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:
+    return default_config(
+        rows,
+        options.seed,
+        trainable,
+        penalty=options.penalty,
+        norm=options.norm,
+        strength=options.strength,
+        grow_strength=options.grow_strength,
+        steps=options.steps,
+        learning_rate=options.learning_rate,
+        batch=options.batch,
+        precision=options.precision,
+    )
+
+
+def build_engine(
+    module: LinearizedEncoder, config: TrainConfig, options: Options, ranks: int
+) -> Engine:
+    """Raises BadConfig for several workers without DeepSpeed."""
+    if options.engine == "plain":
+        if ranks > 1:
+            raise BadConfig(f"engine `plain` trains on one worker, not on {ranks}; use deepspeed")
+        return PlainEngine(module, config)
+    from tacl.training.deepspeed import DeepSpeedEngine  # only a process that trains pays for it
+
+    stage = options.zero_stage if options.zero_stage is not None else (2 if ranks > 1 else 0)
+    return DeepSpeedEngine(module, config, stage)
+
+
+class Run:
+    """What one rank remembers of a run: the shards it has seen, its curves, its checkpoints."""
+
+    def __init__(
+        self,
+        work: TrainWork,
+        materials: Materials,
+        engine: Engine,
+        ranks: Ranks,
+        config: TrainConfig,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self.work = work
+        self.materials = materials
+        self.engine = engine
+        self.ranks = ranks
+        self.config = config
+        self.checkpoints = checkpoints
+        self.curves: dict[str, list[float]] = {"step": [], "loss": [], "penalty": []}
+        self.shards: Sequence[Shard] = ()
+        self._progress: Progress | None = None
+        self._stores: dict[str, Store] = {}
+        self._start = 0
+        self._saved_at = time.monotonic()
+
+    def resume(self) -> int:
+        """Takes up the newest checkpoint; the step to go on with."""
+        newest = self.ranks.first(self.checkpoints.newest)
+        if newest is not None:
+            self._start = newest
+            with self.checkpoints.opened(newest) as folder:
+                self.engine.load(folder)
+                self.curves = json.loads((folder / "curves.json").read_text())
+        return self._start
+
+    def stores(self, step: int, known: Known) -> list[Store]:
+        """What `known` tells rank 0 before optimizer step `step`; also where checkpoints fall."""
+
+        def ask() -> tuple[Sequence[Shard], bool]:
+            shards = known(self.work.run_id, step, self._progress, self.work.attempt)
+            late = time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
+            return tuple(shards), late and step > self._start
+
+        self.shards, due = self.ranks.first(ask)
+        if due:
+            self._checkpoint(step)
+        return [self._store(shard) for shard in self.shards]
+
+    def record(self, record: StepRecord) -> None:
+        """After an optimizer step."""
+        self.curves["step"].append(record.step)
+        self.curves["loss"].append(record.loss)
+        self.curves["penalty"].append(record.penalty or 0.0)
+        self._progress = Progress(
+            step=record.step + 1,
+            steps=record.steps,
+            loss=record.loss,
+            penalty=record.penalty,
+        )
+
+    def _store(self, shard: Shard) -> Store:
+        """Prepared once; a later version of a task's shard is another blob."""
+        digest = shard.blob.digest
+        if digest not in self._stores and shard.statistics is not None:
+            self._stores[digest] = self.materials.stated(shard.task, shard.statistics)
+        if digest not in self._stores:
+            norm = self.ranks.first(lambda: self.materials.feature_norm(shard.blob))
+            self._stores[digest] = self.materials.store(shard, norm)
+        return self._stores[digest]
+
+    def _checkpoint(self, step: int) -> None:
+        folder = self.ranks.first(lambda: self.checkpoints.beside(step))
+        self.engine.save(folder)
+        if self.ranks.rank == 0:
+            (folder / "curves.json").write_text(json.dumps(self.curves))
+            self.checkpoints.complete(step, folder)
+        self._saved_at = time.monotonic()
+
+
+def _result(
+    run: Run, head: Head, validation: Labelled, seconds: dict[str, float], started: float
+) -> Trained:
+    """Measures and stores the vector: as it is kept, in float32 whatever it was trained in."""
+    materials, submission = run.materials, run.work.submission
+    trained, module = run.engine.module.tau_dict(), materials.linearized()
+    whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
+    vector = whole.stored(submission.options.keep_as)
+    tau = vector.to_params()
+    head_blob = materials.put_head(head)
+    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
+    named = {Named(submission.name, vector.digest): tau}
+    pairs: list[Pair] = []
+    for shard in (*(shard for shard in run.shards if shard.statistics is None), own):
+        pairs += measured_pairs(materials, module, named, shard)
+    return Trained(
+        vector_digest=vector.digest,
+        vector_blob=materials.put_vector(vector),
+        head_blob=head_blob,
+        config=run.config.as_dict(),
+        metrics={
+            **validated(materials, module, tau, head, validation),
+            **seconds,
+            "workers": run.ranks.size,
+            "seconds": time.monotonic() - started,
+        },
+        curves=run.curves,
+        norm=params.norm(tau),
+        pairs=tuple(pairs),
+    )
+
+
+def validated(
+    materials: Materials,
+    module: LinearizedEncoder,
+    tau: params.Params,
+    head: Head,
+    validation: Labelled,
+) -> dict[str, float]:
+    """Validation accuracy without the vector and with it, by one dual pass."""
+    items = validation.items
+    cached = cached_tangents(module, materials.backbone, items, {"tau": tau}, BATCH)
+    before, after = cached.linearized({}), cached.linearized({"tau": 1.0})
+    return {
+        "validation_zero_shot": accuracy(head.logits(before), validation.labels),
+        "validation_accuracy": accuracy(head.logits(after), validation.labels),
+        "validation_rows": len(validation),
+    }

@@ -1,0 +1,141 @@
+"""Users and the recipes that are their models.
+
+A composition that is more than a sum is made by a run. The user who asked awaits it: when the run
+ends, the transaction that records it moves the user's model, unless they composed something else
+meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+
+from cluster.domain.compositions import Composition, Merged, RecipeTerm, Target
+from cluster.domain.methods import model_of
+from cluster.domain.work import Composed, ComposeWork
+from cluster.registry.database import Database, exists
+from cluster.registry.journal import Request, log, remember
+from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
+from cluster.registry.schema import AWAITED, COMPOSITION, MADE, RUN, USER
+
+_TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
+
+
+class Models(Database):
+    """Every user's current model."""
+
+    def compose(self, model: Composition, request: Request) -> None:
+        """Keep the recipe and move the user's model to it; nothing else is awaited any more."""
+        with self._write() as db:
+            _keep(db, model)
+            _take(db, model)
+            remember(db, request)
+
+    def make(self, work: ComposeWork, anew: bool, request: Request) -> None:
+        """Queue the run, also one that failed or was cancelled; its user awaits it from now on. One
+        that is done gives the model at once, unless its files are gone: `anew`."""
+        with self._write() as db:
+            add_run(db, work, None)
+            retry(db, work.run_id)
+            if anew:
+                queue_again(db, work.run_id)
+            _forget(db, work.user)
+            db.execute(AWAITED.insert().values(user=work.user, run_id=work.run_id))
+            made = sa.select(RUN.c.result).where(RUN.c.run_id == work.run_id)
+            if is_done(db, work.run_id):
+                _take(db, model_of(work, Composed.model_validate_json(db.scalar(made) or "")))
+            remember(db, request)
+
+    def composed(self, run_id: str, result: Composed) -> None:
+        """The run is done; its model is kept, and taken by the user if that is still awaited."""
+        with self._write() as db:
+            if is_done(db, run_id):
+                return
+            work = run_of(end(db, run_id, result)).work
+            assert isinstance(work, ComposeWork)
+            model = model_of(work, result)
+            _keep(db, model)
+            if not exists(db, MADE.c.digest == model.digest):
+                merged = model.merged and model.merged.model_dump_json()
+                target = model.target and model.target.model_dump_json()
+                row = MADE.insert().values(digest=model.digest, run_id=run_id)
+                db.execute(row.values(merged=merged, target=target))
+            if exists(db, sa.and_(AWAITED.c.user == work.user, AWAITED.c.run_id == run_id)):
+                _take(db, model)
+
+    def awaited(self) -> set[str]:
+        """Runs whose model becomes their user's, when it is made."""
+        with self._read() as db:
+            return set(db.scalars(sa.select(AWAITED.c.run_id)))
+
+    def compositions(self, *users: str) -> list[Composition]:
+        """The current model of every user (of these), by name."""
+        query = sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target)
+        query = query.join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
+        query = query.join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
+        query = query.order_by(USER.c.name)
+        with self._read() as db:
+            rows = db.execute(query.where(USER.c.name.in_(users)) if users else query)
+            return [_composition(row) for row in rows]
+
+    def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
+        """What users asked for that made these models of theirs, the latest of several. None for a
+        sum, nor where the result is gone."""
+        wanted = {model.user: model.digest for model in models if model.method != "sum"}
+        if not wanted:
+            return {}
+        done = sa.and_(RUN.c.kind == "compose", RUN.c.state == "done")
+        found: dict[str, ComposeWork] = {}
+        with self._read() as db:
+            for row in db.execute(sa.select(RUN).where(done).order_by(RUN.c.number)):
+                work = ComposeWork.model_validate_json(row.work)
+                result = row.result if work.user in wanted else None
+                if result and _digest(work, result) == wanted[work.user]:
+                    found[work.user] = work
+        return found
+
+    def users_of(self, task: str) -> list[str]:
+        """Whose current model holds a vector of this task."""
+        return [
+            model.user
+            for model in self.compositions()
+            if any(term.vector.task == task for term in model.terms)
+        ]
+
+
+def _keep(db: sa.Connection, model: Composition) -> None:
+    if not exists(db, COMPOSITION.c.digest == model.digest):
+        terms = _TERMS.dump_json(model.terms).decode()
+        row = {"digest": model.digest, "method": model.method, "terms": terms}
+        db.execute(COMPOSITION.insert().values(row))
+
+
+def _take(db: sa.Connection, model: Composition) -> None:
+    """It is its user's model now."""
+    known = exists(db, USER.c.name == model.user)
+    change = USER.update().where(USER.c.name == model.user) if known else USER.insert()
+    db.execute(change.values(name=model.user, composition=model.digest))
+    _forget(db, model.user)
+    log(db, "composed", f"{model.user}: {model.digest}")
+
+
+def _forget(db: sa.Connection, user: str) -> None:
+    """What this user awaited."""
+    db.execute(AWAITED.delete().where(AWAITED.c.user == user))
+
+
+def _digest(work: ComposeWork, result: str) -> str:
+    return model_of(work, Composed.model_validate_json(result)).digest
+
+
+def _composition(row: sa.Row) -> Composition:
+    return Composition(
+        digest=row.digest,
+        user=row.user,
+        method=row.method,
+        terms=_TERMS.validate_json(row.terms),
+        merged=row.merged and Merged.model_validate_json(row.merged),
+        target=row.target and Target.model_validate_json(row.target),
+    )

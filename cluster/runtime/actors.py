@@ -1,0 +1,172 @@
+"""The coordinator and its learners as Ray actors.
+
+Learners are not detached: they die with the coordinator's process, and the next coordinator issues
+their work again. A one-worker run reserves its worker's CPUs for the learner itself. A learner that
+starts a group reserves nothing, its workers do; it runs beside the coordinator, so that the loss of
+another node never takes the leader of a group, nor is one sent to a node not yet known to be lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.exceptions import RayError, RayTaskError
+
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import Base
+from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
+from cluster.domain.work import Work
+from cluster.runtime.nodes import NAMESPACE, here, release_orphans
+from cluster.runtime.process import LearnerProcess
+from cluster.scheduler.state import Needs, Node
+from cluster.storage.home import Home
+from tacl.errors import StorageUnavailable, TaclError
+
+NAME = "coordinator"
+LEARNER = "cluster.learner.learner:Learner"
+PERIOD = 0.2  # seconds between two looks at what runs
+RETRY = 1.0  # seconds before a recovery that failed is tried again
+
+LOG = logging.getLogger(__name__)
+
+
+def _remote(cls: type, **options: Any) -> Callable[..., Any]:
+    """Make an actor of a plain class."""
+    remote: Any = ray.remote(cls)
+    return remote.options(**options).remote
+
+
+@dataclass(frozen=True)
+class Process:
+    actor: Any
+    answer: ray.ObjectRef
+
+
+class RayLauncher:
+    """`cluster.coordinator.launcher.Launcher` on the Ray cluster of this process."""
+
+    def __init__(self, home: str, learner: str) -> None:
+        self._home, self._learner = home, learner
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(_node(node["Resources"]) for node in ray.nodes() if node["Alive"])
+
+    def free(self) -> tuple[Node, ...]:
+        release_orphans()
+        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+        if len(alive) < 2:
+            return ()
+        left = available_resources_per_node()
+        return tuple(_node(left.get(node, {})) for node in alive)
+
+    def start(self, work: Work, needs: Needs) -> Process:
+        alone = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
+        leading = {"num_cpus": 0, "scheduling_strategy": here()}
+        options = alone if needs.workers == 1 else leading
+        actor = _remote(LearnerProcess, **options)(self._home, self._learner)
+        return Process(actor, actor.work.remote(work))
+
+    def poll(self, handle: Process) -> Outcome | None:
+        ready, _ = ray.wait([handle.answer], timeout=0)
+        if not ready:
+            return None
+        outcome = _outcome(handle.answer)
+        self.cancel(handle)
+        return outcome
+
+    def cancel(self, handle: Process) -> None:
+        ray.kill(handle.actor)
+
+
+def _node(has: Mapping[str, float]) -> Node:
+    return Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+
+
+def _outcome(answer: ray.ObjectRef) -> Outcome:
+    try:
+        return Finished(ray.get(answer))
+    except RayTaskError as error:
+        cause = error.cause
+        if isinstance(cause, Lost | RayError | StorageUnavailable):
+            return Gone(str(cause).strip())
+        kind = "" if isinstance(cause, TaclError) else f"{type(cause).__name__}: "
+        return Raised(f"{kind}{cause}", trace=str(error))
+    except RayError as error:  # the actor or its node is gone
+        return Gone(f"the learner's process was lost: {_first_lines(error)}")
+
+
+def _first_lines(error: RayError) -> str:
+    """Ray's messages go on with advice for those who write actors."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:2])
+
+
+class WatchedCoordinator(Coordinator):
+    """The coordinator that is made remote: it looks after its learners by itself.
+
+    A recovery that fails, as on a full disk, ends the process, so that Ray tries it again; an
+    exception would end the actor for ever.
+    """
+
+    def __init__(self, home: str, learner: str) -> None:
+        self._where = Home.at(home).where  # as other nodes find it
+        _log_to(Home.at(home).logs / "coordinator.log")
+        try:
+            super().__init__(home, RayLauncher(self._where, learner))
+        except Exception:
+            LOG.exception("the coordinator cannot start; it is tried again")
+            time.sleep(RETRY)
+            os._exit(1)
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def serves(self) -> str:
+        """Which home."""
+        return self._where
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(PERIOD)
+            self.tick()
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logging.basicConfig(
+        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+
+
+def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) -> Any:
+    """The detached, named actor that is restarted for ever; it answers when this returns. It stays
+    on the node of this process when `pinned`.
+
+    Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
+    idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
+    """
+    lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
+    place = {"scheduling_strategy": here()} if pinned else {}
+    names = {"name": NAME, "namespace": NAMESPACE, "num_cpus": 0}
+    make = _remote(WatchedCoordinator, **names, **lasting, **place)
+    actor = make(home, learner)
+    ray.get(actor.cluster.remote())
+    return actor
+
+
+def describe_base(home: str, spec: str, learner: str = LEARNER) -> Base:
+    """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
+    actor = _remote(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
+    try:
+        return ray.get(actor.describe_base.remote(spec))
+    except RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+    finally:
+        ray.kill(actor)

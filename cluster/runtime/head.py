@@ -1,0 +1,268 @@
+"""The process behind `tacl up`: `python -m cluster.runtime.head --home H`. It is the Ray cluster of
+a home.
+
+It starts Ray on this machine alone, or joins the cluster at `--address`; founds the home the first
+time, starts the coordinator, writes `cluster.json` when all of it answers, and ends everything on
+SIGTERM. Ray's processes die with it, also when it is killed; a cluster that it joined goes on, and
+the next head of the home takes over what runs there. What it does is said line by line; the last
+line of a failure is its message, and the exit code that of its error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from cluster.coordinator.acceptance import require_startable
+from cluster.domain.base import Base, BlobRef, Modality
+from cluster.errors import exit_code
+from cluster.registry import Registry
+from cluster.storage.blobs import Blobs
+from cluster.storage.filesystem import Storage
+from cluster.storage.home import (
+    FATAL,
+    Founding,
+    Home,
+    Running,
+    Settings,
+    on_loopback,
+    publish,
+    published,
+    require_founder,
+    write,
+)
+from tacl.errors import TaclError
+
+LEARNER = "cluster.learner.learner:Learner"
+GENERIC_ROWS = 1024
+STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m cluster.runtime.head", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--base", help="the pre-trained encoder; needed the first time")
+    parser.add_argument("--generic", help="data set of the reference shard; likewise")
+    parser.add_argument("--storage", help="URI of blobs and checkpoints; likewise")
+    parser.add_argument("--registry", help="URL of the registry; likewise")
+    parser.add_argument("--cpus", type=int, help="CPUs to use; default: all of this process")
+    parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
+    parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        home = Home(chosen.home.expanduser().resolve())
+        home.path.mkdir(parents=True, exist_ok=True)
+        with home.lock():
+            founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
+            serve(home, founding, chosen.cpus, chosen.address, chosen.learner)
+    except TaclError as error:
+        print(FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
+        return exit_code(error)
+    return 0
+
+
+def serve(
+    home: Home,
+    chosen: Founding,
+    cpus: int | None,
+    address: str | None = None,
+    learner: str = LEARNER,
+) -> None:
+    """Run the cluster of a home, whose lock is held, until SIGTERM."""
+    home.running_file.unlink(missing_ok=True)  # of a head that was killed
+    _require_usable(home, chosen)
+    with _joined(home, chosen, address) if address else _started(home, cpus) as running:
+        from cluster.runtime.actors import start_coordinator
+
+        signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
+        if home.settings() is None:
+            _found(home, chosen, learner)
+        _require_alone(home)
+        _say("starting the coordinator")
+        place = str(home.path) if home.is_pinned else home.where
+        start_coordinator(place, learner, pinned=home.is_pinned)
+        write(home.running_file, running)
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        _say("ready")
+        stop.wait()
+        _say("stopping")
+        _drain()
+
+
+def _drain() -> None:
+    """Who is being answered over HTTP is answered; Serve is imported only where it runs."""
+    import ray
+
+    with contextlib.suppress(ValueError):
+        ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+        from ray import serve
+
+        serve.shutdown()
+
+
+def _require_usable(home: Home, chosen: Founding) -> None:
+    """Everything that would keep a coordinator from starting is raised before anything starts."""
+    if home.settings() is None and chosen.storage and (found := published(chosen.storage)):
+        write(home.settings_file, found)  # the home of another machine, which goes on here
+    require_founder(home, chosen)
+    if home.settings() is not None:
+        require_startable(home)
+    elif chosen.registry is not None:
+        Registry(chosen.registry).close()
+    if chosen.storage is not None:
+        Storage(chosen.storage).write("probe/head", b"this can be written")
+
+
+def _require_alone(home: Home) -> None:
+    """HomeInUse while another cluster writes the registry: a coordinator would wait for it."""
+    registry = Registry(home.registry_url)
+    try:
+        registry.hold()
+    finally:
+        registry.close()
+
+
+@contextlib.contextmanager
+def _started(home: Home, cpus: int | None) -> Iterator[Running]:
+    """A cluster of this machine alone, which ends with the block."""
+    _prepare_environment(home)
+    import ray
+
+    from cluster.runtime.nodes import NAMESPACE
+
+    _say("starting Ray")
+    try:
+        ray.init(
+            address="local",
+            namespace=NAMESPACE,
+            num_cpus=cpus or len(os.sched_getaffinity(0)),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=STORE_BYTES,
+        )
+        address = ray.get_runtime_context().gcs_address
+        yield Running(pid=os.getpid(), address=address, token=str(home.token_file))
+    finally:
+        family = psutil.Process().children(recursive=True)
+        ray.shutdown()
+        _end(family)
+        home.running_file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
+    """A cluster that was there before. What was started on it ends with the block."""
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
+    import ray
+
+    from cluster.runtime import nodes
+
+    _say(f"joining the Ray cluster at {address}")
+    nodes.join(address)
+    try:
+        _say("asking every node whether it sees the storage")
+        nodes.require_shared(Storage(chosen.storage) if chosen.storage else home.shared())
+        nodes.take_over(chosen.storage or home.where)
+        address = ray.get_runtime_context().gcs_address  # a host may have several names
+        token = os.environ.get("RAY_AUTH_TOKEN_PATH")
+        try:
+            yield Running(pid=os.getpid(), address=address, token=token, joined=True)
+        finally:
+            nodes.end_actors()
+    finally:
+        home.running_file.unlink(missing_ok=True)
+        nodes.leave()
+
+
+def _end(family: list[psutil.Process]) -> None:
+    """Ray's agents look only now and then whether their cluster is gone."""
+    _, alive = psutil.wait_procs(family, timeout=2)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _prepare_environment(home: Home) -> None:
+    """What Ray reads when it is imported; its workers inherit it.
+
+    A one-machine cluster stays on the loopback interface, and answers to a token that only the
+    owner of the home can read.
+    """
+    if not home.token_file.exists():
+        descriptor = os.open(home.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray would start every actor, the coordinator too, at the lowest priority but four.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.
+    os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+
+
+def _found(home: Home, chosen: Founding, learner: str) -> None:
+    """The base, loaded once, and the reference shard. Raises what is wrong with either."""
+    from cluster.runtime.actors import describe_base
+
+    _say(f"loading the base {chosen.base}")
+    base: Base = describe_base(str(home.path), chosen.base or "", learner)
+    store = Storage(chosen.storage or home.path).below("blobs").uri
+    source = f" from {chosen.generic}" if chosen.generic else ""
+    _say(f"reading the generic samples{source}")
+    blobs = Blobs(store, cache=home.path / "cache" / "blobs")
+    settings = Settings(
+        base=base,
+        generic=generic_shard(blobs, base.modality, chosen.generic),
+        blobs=store,
+        storage=chosen.storage,
+        registry=chosen.registry,
+    )
+    publish(settings)
+    write(home.settings_file, settings)
+
+
+def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:
+    """The reference shard: samples of a data set, or generated pictures when none is given."""
+    from cluster.data.ingest import ingest_samples
+
+    if generic is not None:
+        return ingest_samples(generic, blobs, modality)
+    from tacl.embedded import generic as generated
+    from tacl.embedded import write_images
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(generated(GENERIC_ROWS, seed=0), Path(folder))
+        return ingest_samples(folder, blobs, modality)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Start and stop the process behind a home: `python -m cluster.runtime.head`, detached.
+
+The head's exit code is that of its error (`cluster.errors`) and the last line of its log the
+message, so that a failed start is raised here as the error that it was there.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from cluster.errors import TABLE
+from cluster.storage.filesystem import absolute_uri
+from cluster.storage.home import FATAL, Founding, Home, require_founder
+from tacl.errors import BadConfig, ClusterNotRunning, TaclError
+
+HEAD = (sys.executable, "-m", "cluster.runtime.head")
+START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
+STOP_SECONDS = 60.0
+
+Say = Callable[[str], None]
+
+
+def start(
+    home: Home, chosen: Founding, cpus: int | None, address: str | None, say: Say
+) -> dict[str, Any]:
+    """Start the head of `home` and wait for it; {base, digest, modality, address, pid, started}.
+
+    `address` is that of a Ray cluster to join. Raises HomeInUse, BadConfig, DataNotFound, or what
+    the head died of.
+    """
+    chosen = absolute(chosen)
+    if address is not None and cpus is not None:
+        raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")
+    if chosen.storage is None:
+        require_founder(home, chosen)  # else what lies at the storage is asked by the head
+    if home.running() is not None:
+        return described(home) | {"started": False}
+    home.logs.mkdir(parents=True, exist_ok=True)
+    log = home.logs / "head.log"
+    options = {**asdict(chosen), "cpus": cpus, "address": address}
+    command = [*HEAD, "--home", str(home.path)]
+    for name, value in options.items():
+        command += [] if value is None else [f"--{name}", str(value)]
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
+        )
+    try:
+        _await(home, process, log, say)
+    except BaseException:  # whoever does not wait for the cluster does not want it
+        _end(process)
+        raise
+    return described(home) | {"started": True}
+
+
+def stop(home: Home) -> bool:
+    """Ask the head to end and wait for it; False when none runs. Raises ClusterNotRunning."""
+    running = home.running()
+    if running is None:
+        return False
+    head = psutil.Process(running.pid)
+    head.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    while home.running() is not None or not _ended(head):
+        if time.monotonic() > deadline:
+            raise ClusterNotRunning(
+                f"the cluster of {home.path} was asked to stop and process {running.pid} still "
+                f"runs after {STOP_SECONDS:.0f} s. See {home.logs}."
+            )
+        time.sleep(0.1)
+    return True
+
+
+def _ended(process: psutil.Process) -> bool:
+    """A zombie, which nobody has waited for yet, has ended too."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The head ends all that it started; when it cannot, Ray's processes notice its death."""
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def described(home: Home) -> dict[str, Any]:
+    """What runs. ClusterNotRunning when nothing does."""
+    settings, running = home.settings(), home.running()
+    if settings is None or running is None:
+        raise ClusterNotRunning(f"no cluster serves {home.path}")
+    return {
+        "home": str(home.path),
+        "base": settings.base.spec,
+        "digest": settings.base.digest,
+        "modality": settings.base.modality,
+        "generic_rows": settings.generic.rows,
+        "address": running.address,
+        "pid": running.pid,
+    }
+
+
+def absolute(chosen: Founding) -> Founding:
+    """The same from any directory. DataNotFound."""
+    base, generic, storage = chosen.base, chosen.generic, chosen.storage
+    return replace(
+        chosen,
+        base=None if base is None else absolute_base(base),
+        generic=None if generic is None else absolute_data(generic),
+        storage=None if storage is None else absolute_uri(storage),
+    )
+
+
+def absolute_base(spec: str) -> str:
+    """The same encoder from any directory: a path in it made absolute."""
+    found = re.fullmatch(r"((?:hf|open_clip):|(?:timm|open_clip):[^@?]*@)([^?]+)(\?.*)?", spec)
+    if not found or not Path(found[2]).expanduser().exists():
+        return spec
+    return f"{found[1]}{Path(found[2]).expanduser().resolve()}{found[3] or ''}"
+
+
+def absolute_data(data: str | Path) -> str:
+    """The same data set from any directory; a hub id stays as it is. DataNotFound."""
+    from cluster.data.sources import located
+
+    return str(located(str(data)) or data)
+
+
+def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:
+    """Return when the head answers; raise its error when it dies. Its log lines are passed on."""
+    deadline = time.monotonic() + START_SECONDS
+    said = 0
+    while home.running() is None:
+        lines = log.read_text(errors="replace").splitlines()
+        for line in lines[said:]:
+            if not line.startswith(FATAL):  # raised, once the head is dead
+                say(line)
+        said = len(lines)
+        if (code := process.poll()) is not None:
+            raise _death(code, log)
+        if time.monotonic() > deadline:
+            raise ClusterNotRunning(f"no cluster after {START_SECONDS:.0f} s; see {log}")
+        time.sleep(0.1)
+
+
+def _death(code: int, log: Path) -> TaclError:
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    message = lines[-1].removeprefix(FATAL) if lines else "it said nothing"
+    for cls, (exit_code, _) in TABLE.items():
+        if exit_code == code:
+            return cls(message)
+    return ClusterNotRunning(f"the cluster did not start (exit {code}): {message}. See {log}.")

@@ -1,0 +1,171 @@
+"""A Ray cluster that was there before: join it, see that its nodes share a storage, and leave it.
+
+`tacl up --address HOST:PORT` runs on a machine that is a node of that cluster. Ray's own
+environment decides how it is reached: RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import time
+import uuid
+
+import ray
+from ray import ActorID, PlacementGroupID
+from ray._private import state
+from ray.core.generated.gcs_pb2 import PlacementGroupTableData as Group  # pyright: ignore
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+from ray.util.placement_group import PlacementGroup, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cluster.storage.filesystem import Storage
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+
+COORDINATOR = "coordinator"
+NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
+PROBE_SECONDS = 60.0
+END_SECONDS = 30.0
+
+
+def join(address: str) -> None:
+    """Become a driver of the cluster. BadConfig, ClusterNotRunning."""
+    require_listening(address)
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (RayError, ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ClusterNotRunning(
+            f"the Ray cluster at {address} cannot be joined from here: {reason}. Run `tacl up` on "
+            f"a machine of that cluster: ray start --address={address}"
+        ) from error
+
+
+def require_listening(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise ClusterNotRunning(f"nothing listens at {address}: {error}") from error
+
+
+def require_shared(storage: Storage) -> None:
+    """Every node reads what is written here, and what it writes is read here; else BadConfig."""
+    name, written = f"probe/{uuid.uuid4().hex}", uuid.uuid4().hex
+    storage.write(name, written.encode())
+    alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    answers = {node: _on(node).remote(storage.uri, name, node) for node in alive}
+    ready, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=PROBE_SECONDS)
+    blind = []
+    for node, answer in answers.items():
+        found = _answer(answer) if answer in ready else f"no answer in {PROBE_SECONDS:.0f} s"
+        if found == written and storage.read(f"{name}.{node}") != written.encode():
+            found = "what it wrote is not seen here"
+        if found != written:
+            blind.append(f"{alive[node]} (node {node[:8]}): {found}")
+        storage.remove(f"{name}.{node}")
+    storage.remove(name)
+    if blind:
+        raise BadConfig(
+            f"{storage.uri} is not the same place on every node of the cluster: "
+            f"{'; '.join(blind)}. Use --storage s3://BUCKET/PREFIX, or a directory that all of its "
+            "nodes mount."
+        )
+
+
+def _on(node: str):
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(_echo).options(num_cpus=0, scheduling_strategy=strategy, max_retries=1)
+
+
+def _echo(uri: str, name: str, node: str) -> str:
+    """What a node finds; it writes that back beside it."""
+    storage = Storage(uri)
+    found = storage.read(name)
+    if found is None:
+        return "does not see what was written here"
+    storage.write(f"{name}.{node}", found)
+    return found.decode()
+
+
+def _answer(answer: ray.ObjectRef) -> str:
+    try:
+        return ray.get(answer)
+    except RayError as error:
+        return " ".join(str(getattr(error, "cause", None) or error).split())[:200]
+
+
+def take_over(home: str) -> None:
+    """End what a head that died left of this home. HomeInUse when a head runs, or when it was the
+    head of another home."""
+    if COORDINATOR not in list_named_actors():
+        return
+    _require_headless()
+    try:
+        served = ray.get(ray.get_actor(COORDINATOR).serves.remote(), timeout=PROBE_SECONDS)
+    except RayError as error:
+        raise ClusterNotRunning(
+            f"a coordinator is on this cluster and does not answer: {error}. End it with Ray's "
+            "own tools, or use another cluster."
+        ) from error
+    if served != home:
+        raise HomeInUse(
+            f"this cluster goes on with the work of another home, {served}, though nobody looks "
+            "after it: `tacl up` and `tacl down` there, or use another cluster"
+        )
+    end_actors()
+
+
+def _require_headless() -> None:
+    jobs = {job["JobID"]: job for job in state.jobs()}
+    for actor in state.actors().values():
+        head = jobs.get(actor["JobID"])
+        if actor["Name"] != COORDINATOR or actor["State"] == "DEAD":
+            continue
+        if head is not None and not head["IsDead"]:
+            raise HomeInUse(
+                f"this cluster serves a home already, by process {head['DriverPid']} on "
+                f"{head['DriverIPAddress']}; one cluster serves one home. Stop it with `tacl down` "
+                "there, or use another cluster."
+            )
+
+
+def end_actors() -> None:
+    """Coordinator, predictor and whatever else lives longer than its driver."""
+    for name in list_named_actors():
+        with contextlib.suppress(ValueError):  # it ended by itself
+            ray.kill(ray.get_actor(name), no_restart=True)
+    deadline = time.monotonic() + END_SECONDS
+    while list_named_actors() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def release_orphans() -> None:
+    """Give back what groups hold whose controller was lost, also on nodes that live on: Ray itself
+    keeps it until the program that started the cluster's work ends."""
+    own = ray.get_runtime_context().get_job_id()
+    for raw in state.state._connect_and_get_accessor().get_placement_group_table():
+        group = Group.FromString(raw)
+        ours = group.creator_job_id.hex() == own and not ActorID(group.creator_actor_id).is_nil()
+        if ours and group.creator_actor_dead and group.state != Group.REMOVED:
+            remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
+
+
+def here() -> NodeAffinitySchedulingStrategy:
+    """On the node of this process and no other."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+def leave() -> None:
+    """The cluster goes on without us."""
+    ray.shutdown()

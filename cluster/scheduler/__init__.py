@@ -1,0 +1,1 @@
+"""Decisions: an event in, instructions out; no I/O."""

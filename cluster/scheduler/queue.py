@@ -1,0 +1,155 @@
+"""The queue and the room: which waiting run starts next, and why the others wait.
+
+Short work (evaluate, measure) goes before long work (train, refresh, compose), each in order of
+acceptance; but of long work that waits, the first lets at most PATIENCE short runs pass, then the
+room is kept for it. So neither starves the other, and a wide run is not starved by narrow ones.
+
+Room is counted over all nodes; on several, each worker must also find room on one of them, by what
+the cluster says is free there. That may lag, and Ray places the workers: so a group that was
+started may still wait in Ray for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cluster.domain.tasks import Options
+from cluster.domain.visibility import ALL, Sight
+from cluster.scheduler.state import ONE_CPU, SHORT, Needs, Node, Run, Start, State
+
+PATIENCE = 4  # short runs that may pass a waiting long one
+DOING = {
+    "measure": "measuring interference",
+    "evaluate": "an evaluation",
+    "compose": "composing a model",
+}
+
+
+def needs_of(kind: str, options: Options) -> Needs:
+    """What a run reserves: a training its group, a refresh one worker, all other work one CPU."""
+    if kind in SHORT:
+        return ONE_CPU
+    workers = options.workers if kind == "train" else 1
+    return Needs(workers, options.cpus_per_worker, options.gpus_per_worker)
+
+
+def placeable(nodes: Iterable[Node], needs: Needs) -> bool:
+    """Whether the group fits when nothing else runs. Every worker lies on one node."""
+    return sum(_workers_on(node, needs) for node in nodes) >= needs.workers
+
+
+def _workers_on(node: Node, needs: Needs) -> int:
+    by_gpus = node.gpus // needs.gpus if needs.gpus else needs.workers
+    return min(node.cpus // needs.cpus if needs.cpus else needs.workers, by_gpus)
+
+
+def free(state: State) -> Node:
+    """What no running run has reserved, over all nodes; below 0 after a node was lost."""
+    taken = [run.needs for run in state.runs.values() if run.state == "running"]
+    return Node(
+        sum(node.cpus for node in state.nodes) - sum(n.workers * n.cpus for n in taken),
+        sum(node.gpus for node in state.nodes) - sum(n.workers * n.gpus for n in taken),
+    )
+
+
+def _fits(state: State, run: Run) -> bool:
+    room, needs = free(state), run.needs
+    enough = needs.workers * needs.cpus <= room.cpus and needs.workers * needs.gpus <= room.gpus
+    now = state.free or state.nodes
+    return enough and placeable(state.nodes, needs) and placeable(now, needs)
+
+
+def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
+    """What is left when the group is placed node by node; the next look says where it really is."""
+    left, workers = [], needs.workers
+    for node in nodes:
+        here = min(workers, _workers_on(node, needs))
+        workers -= here
+        left.append(Node(node.cpus - here * needs.cpus, node.gpus - here * needs.gpus))
+    return tuple(left)
+
+
+def starts(state: State) -> Iterator[Start]:
+    while run := next_run(state):
+        run.state = "running"
+        state.free = _without(state.free, run.needs)
+        if run.kind not in SHORT:
+            state.passed = 0
+        elif _first(state, short=False):
+            state.passed += 1
+        yield Start(run.run_id, run.needs)
+
+
+def next_run(state: State) -> Run | None:
+    short, long = _first(state, short=True), _first(state, short=False)
+    if long and state.passed >= PATIENCE:
+        return long if _fits(state, long) else None
+    return next((run for run in (short, long) if run and _fits(state, run)), None)
+
+
+def _first(state: State, short: bool) -> Run | None:
+    """The first that waits; one that no node can hold now keeps nobody waiting."""
+    waiting = (
+        run
+        for run in state.runs.values()
+        if run.state == "queued" and (run.kind in SHORT) == short
+        if placeable(state.nodes, run.needs)
+    )
+    return min(waiting, key=lambda run: run.number, default=None)
+
+
+# -- what people are told
+
+
+def reason(state: State, run: Run, sight: Sight = ALL) -> str:
+    """Why a queued run waits; what is not seen has no name."""
+    asked, room = resources(run.needs), free(state)
+    if not placeable(state.nodes, run.needs):
+        return f"needs {asked}; {describe(state.nodes)}"
+    ahead = _ahead(state, run)
+    if _fits(state, run) and ahead is not None:
+        why = reason(state, ahead, sight)
+        return f"waits for {_name(ahead, sight)}, whose turn it is: {why}"
+    cpus, gpus = sum(node.cpus for node in state.nodes), sum(node.gpus for node in state.nodes)
+    found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
+    if run.needs.gpus:
+        found += f" and {max(room.gpus, 0)} of {_count(gpus, 'GPU')} free"
+    if state.free and not placeable(state.free, run.needs):
+        found = "free are " + "; ".join(resources(Needs(1, *node)) for node in state.free)
+    doing = ", ".join(
+        _name(other, sight) for other in state.runs.values() if other.state == "running"
+    )
+    return f"needs {asked}, {found}: {doing or 'it starts next'}"
+
+
+def _ahead(state: State, run: Run) -> Run | None:
+    """The run that this one lets go first, though there is room for it."""
+    short, long = _first(state, short=True), _first(state, short=False)
+    own = short if run.kind in SHORT else long
+    ahead = long if state.passed >= PATIENCE and long is not None else own
+    return None if ahead is run else ahead
+
+
+def describe(nodes: Iterable[Node]) -> str:
+    """What a cluster has."""
+    each = [resources(Needs(1, *node)) for node in nodes]
+    return f"the cluster has {_count(len(each), 'node')}: {'; '.join(each) or 'no room'}"
+
+
+def resources(needs: Needs) -> str:
+    each = _count(needs.cpus, "CPU") + (f" and {_count(needs.gpus, 'GPU')}" if needs.gpus else "")
+    return each if needs.workers == 1 else f"{needs.workers} workers of {each}"
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}" + ("" if number == 1 else "s")
+
+
+def _name(run: Run, sight: Sight) -> str:
+    """A run in a sentence."""
+    task = run.task if run.task and sight.of(run.task) else "a private task"
+    if run.kind == "train":
+        return f"training {task}"
+    if run.kind == "refresh":
+        return f"refreshing {task}"
+    return DOING[run.kind]

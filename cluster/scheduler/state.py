@@ -1,0 +1,278 @@
+"""The coordinator's state of mind, the facts that change it, and what it can tell others to do.
+
+The state is what the registry says plus what runs now; it can always be read from there again. An
+event is a fact that is in the registry already, or the fate of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cluster.domain.tasks import Options
+
+SHORT = ("evaluate", "measure")  # kinds of work that end soon
+
+
+# -- what is known
+
+
+class Node(NamedTuple):
+    cpus: int
+    gpus: int = 0
+
+
+class Needs(NamedTuple):
+    """A group of equal workers, each on one node."""
+
+    workers: int = 1
+    cpus: int = 1
+    gpus: int = 0
+
+
+ONE_CPU = Needs()
+
+
+class Cell(NamedTuple):
+    """One pair to measure: by names for people, by digests for what it means."""
+
+    task: str  # whose vector
+    vector: str
+    on: str  # whose probe
+    shard: str
+    head: str = ""  # of that task, once it has one
+
+
+# What was measured of a vector: (task, digest of its shard, digest of its head) -> tau_jp.
+Row = Mapping[tuple[str, str, str], float]
+
+
+@dataclass
+class Task:
+    """A task with samples in the store; GENERIC is one, without options of interest."""
+
+    ordinal: int
+    options: Options
+    shard: str  # digest of its current version
+    owner: str = ""
+    head: str = ""  # digest, once it has a vector
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A task's champion."""
+
+    version: int
+    digest: str
+    seen: frozenset[str]  # digests of the shards it was trained or refreshed against
+
+
+@dataclass
+class Run:
+    """A run that is owed, or failed; done runs are only remembered by id."""
+
+    run_id: str
+    kind: str
+    number: int  # order of acceptance
+    task: str | None = None
+    needs: Needs = ONE_CPU
+    state: str = "queued"  # queued | running | failed (or cancelled: the same here)
+    deaths: int = 0
+    cells: tuple[Cell, ...] = ()  # of a measure
+    others: frozenset[str] = frozenset()  # of a refresh: tasks whose samples it sees
+
+
+@dataclass
+class State:
+    """Everything the decisions depend on. Changed by `handle` only."""
+
+    base: str  # digest
+    nodes: tuple[Node, ...] = ()
+    free: tuple[Node, ...] = ()  # of each node, when there are several
+    tasks: dict[str, Task] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # of the private tasks, removed ones too
+    champions: dict[str, Vector] = field(default_factory=dict)
+    rows: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # champion's task -> on -> tau_jp
+    missing: dict[str, set[str]] = field(default_factory=dict)  # champion's task -> on
+    unmeasurable: set[Cell] = field(default_factory=set)  # their run failed
+    runs: dict[str, Run] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)  # ids of finished runs
+    passed: int = 0  # short runs started while the first long one waits
+    ask: set[str] = field(default_factory=set)  # tasks whose vector may be due for a refresh
+    numbers: int = 0
+
+
+# -- what happens
+
+
+@dataclass(frozen=True)
+class NodesChanged:
+    """`free` is what each node of several has left, as far as the cluster knows; it may lag."""
+
+    nodes: tuple[Node, ...]
+    free: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class SamplesArrived:
+    """A new task's samples, or a new version of a task's samples."""
+
+    task: str
+    ordinal: int
+    options: Options
+    shard: str
+    owner: str = ""
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class Requested:
+    """A run was accepted, or a failed or cancelled one queued again."""
+
+    run_id: str
+    kind: str
+    task: str | None
+    needs: Needs
+
+
+@dataclass(frozen=True)
+class Published:
+    """A train or refresh ended with a vector; `row` is what was measured of it.
+
+    `champion` is False when the alias had been moved elsewhere meanwhile.
+    """
+
+    run_id: str
+    task: str
+    vector: Vector
+    row: Row
+    head: str
+    champion: bool = True
+
+
+@dataclass(frozen=True)
+class Championed:
+    """The champion of a task was moved to another version by hand; `row` as in Published."""
+
+    task: str
+    vector: Vector
+    row: Row
+
+
+@dataclass(frozen=True)
+class Measured:
+    run_id: str
+    values: Mapping[Cell, float]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run ended and changed nothing that is decided here: evaluated, composed, or refused to
+    refresh."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process of a run is gone; the run may succeed in another one."""
+
+    run_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run ended with an error, which it would meet again."""
+
+    run_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Somebody wants this run no more; it may be queued again."""
+
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A task's samples and vectors are withdrawn, and with them the runs that use them."""
+
+    task: str
+    runs: tuple[str, ...]
+    anew: tuple[str, ...] = ()  # runs that met its samples, and begin again without what they met
+
+
+Event = (
+    NodesChanged
+    | SamplesArrived
+    | Requested
+    | Published
+    | Championed
+    | Measured
+    | Ended
+    | Died
+    | Failed
+    | Cancelled
+    | Removed
+)
+
+
+# -- what is to be done
+
+
+@dataclass(frozen=True)
+class Start:
+    run_id: str
+    needs: Needs
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Accept a run that measures these pairs."""
+
+    run_id: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Accept a run that refreshes the task's champion against the other shards, named by task."""
+
+    run_id: str
+    task: str
+    vector: str
+    own: str  # digest of its own shard
+    others: tuple[tuple[str, str], ...]  # (task, digest of its shard)
+
+
+@dataclass(frozen=True)
+class Requeue:
+    run_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    run_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the process of a run, if there is one; the registry knows already."""
+
+    run_id: str
+    forget: bool = False  # its checkpoints too
+
+
+Instruction = Start | Measure | Refresh | Requeue | Fail | Stop
+
+
+class Inconsistent(Exception):
+    """The state contradicts itself: a defect of this program."""

@@ -1,0 +1,1 @@
+"""Answers: the predictor and the server around it."""

@@ -1,0 +1,259 @@
+"""Ray Serve: a thin ingress with the HTTP API, and predictors that answer many users at once.
+
+The application starts on the cluster of a home with `tacl serve` and ends with it. The ingress
+knows no torch. What arrives at the same time shares calls and passes (`cluster.serving.batching`):
+of the coordinator, who is asked for every request whose token it is and which model is theirs now,
+and of the predictors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.config import AutoscalingConfig, HTTPOptions
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import LoggingConfig
+from ray.util.metrics import Counter, Histogram
+
+from cluster.api.app import create_app
+from cluster.api.service import Answered, Question
+from cluster.domain.compositions import Making, Method
+from cluster.domain.names import checked_name
+from cluster.runtime.connection import COORDINATOR, NAMESPACE, connect
+from cluster.serving.batching import Gathering
+from cluster.storage.home import Home
+from tacl.errors import (
+    BadConfig,
+    ClusterNotRunning,
+    DataNotFound,
+    NameTaken,
+    Overloaded,
+    TaclError,
+    UnknownTask,
+)
+
+APP = "tacl"
+PORT = 8300
+AT_ONCE = 64  # rows in one pass
+CALLS = 2  # full ones that may be on their way for each predictor
+WAITING = 512  # questions for the predictors; more are refused
+LONGEST = 60.0  # seconds; nobody waits longer for an answer
+DRAIN_SECONDS = 20.0
+PATIENCE = 10.0  # seconds for a coordinator or predictor that was lost to be back
+LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
+SECONDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+
+
+class Predictors:
+    """What is made a deployment: a predictor, one pass at a time."""
+
+    def __init__(self, home: str, threads: int) -> None:
+        import torch
+
+        from cluster.serving.predictor import Predictor
+
+        torch.set_num_threads(threads)
+        self._predictor = Predictor(home)
+        self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
+        self._size = Histogram(
+            "tacl_predict_batch", description="questions in a pass", boundaries=[1, 2, 4, 8, 16, 32]
+        )
+
+    async def answer(self, questions: list[Question]) -> list[Answered | TaclError]:
+        return await self._passes.ask(questions)
+
+    async def _pass(self, calls: list[list[Question]]) -> list[list[Answered | TaclError]]:
+        questions = [question for call in calls for question in call]
+        self._size.observe(len(questions))
+        found = iter(await asyncio.to_thread(self._predictor.answer, questions))
+        return [list(islice(found, len(call))) for call in calls]
+
+
+def _rows(questions: list[Question]) -> int:
+    return sum(len(question.inputs) for question in questions)
+
+
+class Ingress:
+    """`cluster.api.service.Service` on Ray; Serve builds the API around it."""
+
+    def __init__(
+        self, home: str, predictors: DeploymentHandle, most: int, open_to_all: bool
+    ) -> None:
+        logging.getLogger("tacl.http").setLevel(logging.INFO)
+        self._home, self._predictors, self._open = home, predictors, open_to_all
+        self._coordinator: Any = None
+        self._gathered = {
+            "holder": Gathering(self._many("holders"), most=AT_ONCE),
+            "composition": Gathering(self._many("compositions"), most=AT_ONCE),
+        }
+        self._questions = Gathering(
+            self._predicted,
+            most=AT_ONCE,
+            weight=lambda question: len(question.inputs),
+            calls=CALLS * most,
+            waiting=WAITING,
+        )
+        labels = ("route", "method", "status")
+        self._count = Counter("tacl_http_requests", description="requests", tag_keys=labels)
+        self._seconds = Histogram(
+            "tacl_http_seconds",
+            description="time to an answer",
+            boundaries=SECONDS,
+            tag_keys=("route", "method"),
+        )
+
+    def __serve_build_asgi_app__(self) -> Any:
+        return create_app(self, open_to_all=self._open, observe=self._observe)
+
+    def _observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        self._count.inc(tags={"route": route, "method": method, "status": f"{status // 100}xx"})
+        self._seconds.observe(seconds, tags={"route": route, "method": method})
+
+    async def ask(self, method: str, *arguments: object) -> Any:
+        if method in self._gathered:
+            return await self._gathered[method].ask(*arguments)
+        return await self._asked(method, *arguments)
+
+    def _many(self, method: str) -> Callable[[list[Any]], Awaitable[list[Any]]]:
+        return lambda questions: self._asked(method, questions)
+
+    async def _asked(self, method: str, *arguments: object) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._coordinator is None:
+                    self._coordinator = ray.get_actor(COORDINATOR, namespace=NAMESPACE)
+                return await getattr(self._coordinator, method).remote(*arguments)
+            except RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+            except (RayActorError, ValueError) as error:  # lost, and made again by Ray
+                self._coordinator = None
+                if time.monotonic() > deadline:
+                    raise ClusterNotRunning("the coordinator does not answer now") from error
+                await asyncio.sleep(0.2)
+
+    async def predict(self, question: Question) -> Answered:
+        return await self._questions.ask(question)
+
+    async def _predicted(self, questions: list[Question]) -> list[Answered | TaclError]:
+        """A question has no effect: those whose predictor died are asked again."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                async with asyncio.timeout(LONGEST):
+                    return await self._predictors.answer.remote(questions)
+            except RayTaskError as error:
+                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+            except RayActorError as error:
+                if time.monotonic() > deadline:
+                    raise Overloaded("no predictor answers now; ask again soon") from error
+                await asyncio.sleep(0.1)
+
+    async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
+        """In a thread: every row is read and checked."""
+        # What reads data sets is slow to import.
+        from cluster.data.submissions import options_of, prepared_submission
+
+        options = options_of(fields.pop("options"))
+        checked_name(name)
+        if fields.get("request_id") is None:
+            await self._require_free(name)
+        home = Home.at(self._home)
+        modality = home.founded().base.modality
+        submission = await asyncio.to_thread(
+            lambda: prepared_submission(
+                name, data, home.blobs(), modality, owner=owner, options=options, **fields
+            )
+        )
+        return await self.ask("submit", submission)
+
+    async def _require_free(self, name: str) -> None:
+        """Before any data is read; the coordinator asks again when it stores the task."""
+        try:
+            await self.ask("task", name)
+        except UnknownTask:
+            return
+        raise NameTaken(f"there is a task {name} already; submit under another name")
+
+    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+        """In a thread: every row is read and checked."""
+        from cluster.data.compositions import prepared_in  # what reads data sets is slow to import
+
+        return await asyncio.to_thread(prepared_in, Home.at(self._home), terms, method, **given)
+
+    def reference(self, name: str) -> Path:
+        """Data that the operator laid into HOME/data."""
+        found = Home.at(self._home).path / "data" / name
+        if not found.exists():
+            raise DataNotFound(f"no data set {name} was laid ready; ask the operator")
+        return found
+
+
+def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool) -> str:
+    """Serve the API of a home's cluster; its URL.
+
+    `most` predictors at the most, each with `cpus`; fewer while little is asked. BadConfig: open
+    to all on an interface that others reach.
+    """
+    require_safe(host, open_to_all)
+    connect(home)
+    options = HTTPOptions(host=host, port=port)
+    serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
+    built = application({"home": home.where, "most": most, "cpus": cpus, "open": open_to_all})
+    serve.run(built, name=APP, route_prefix="/")
+    return f"http://{host}:{port}"
+
+
+def application(arguments: dict[str, Any]) -> serve.Application:
+    """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
+    node, `most` predictors, `cpus` of each, `open` without tokens."""
+    where, cpus = str(arguments["home"]), float(arguments.get("cpus", 1))
+    most = int(arguments.get("most", 1))
+    # One call is always on its way where something is asked; a second one is full.
+    scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
+    predictors = serve.deployment(Predictors, name="predictor").options(
+        autoscaling_config=scaling,
+        max_ongoing_requests=CALLS * most,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        ray_actor_options={"num_cpus": cpus},
+        logging_config=LOGGING,
+    )
+    ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(
+        max_ongoing_requests=1000,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        ray_actor_options={"num_cpus": 0},
+        logging_config=LOGGING,
+    )
+    handle = predictors.bind(where, max(1, int(cpus)))
+    return ingress.bind(where, handle, most, bool(arguments.get("open", False)))
+
+
+def stop(home: Home) -> None:
+    """What is being answered is answered first."""
+    connect(home)
+    serve.shutdown()
+
+
+def require_safe(host: str, open_to_all: bool) -> None:
+    if open_to_all and not _loopback(host):
+        raise BadConfig(
+            f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "
+            "or issue tokens with `tacl users issue` and leave access on"
+        )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

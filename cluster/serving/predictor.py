@@ -1,0 +1,214 @@
+"""The predictor: one loaded base, resident vectors, and any number of users' models over them.
+
+Questions of different users are answered in one pass (`tacl.models.mixed`). A plain class: what
+makes it remote is `cluster.serving.app`, and `cluster.runtime.connection` for a client on the same
+machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from cluster.api.service import Answered, Question, Ranked
+from cluster.domain.compositions import Composition, Merged
+from cluster.domain.methods import head_blobs, recipe_of
+from cluster.domain.tasks import VectorRef
+from cluster.learner.artifacts import BATCH, Materials
+from cluster.serving.cache import BYTES, Hot
+from cluster.storage.home import Home
+from tacl.backbone import Item
+from tacl.compose.arithmetic import require_one_model
+from tacl.errors import ClusterNotRunning, MixedRegimes, RunFailed, TaclError, UnknownTask
+from tacl.heads.head import Head, union
+from tacl.models.mixed import MixedEncoder, Recipe, alone, mixes, summed
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
+
+LOG = logging.getLogger(__name__)
+PLAIN: Recipe = {}  # the base alone
+
+
+class Predictor:
+    """Vectors are mapped from their files, so predictors of one machine share them."""
+
+    def __init__(self, home: str, hot_bytes: int = BYTES) -> None:
+        place = Home.at(home)
+        settings = place.settings()
+        if settings is None:
+            raise ClusterNotRunning(f"{home} is no home of TACL yet; run `tacl up` first")
+        self._materials = Materials(place, settings.base)
+        self._backbone = self._materials.backbone
+        self._taus: dict[str, Params] = {}  # by digest of the vector
+        self._loaded: dict[str, TaskVector] = {}
+        self._heads: dict[str, Head] = {}
+        self._hot = Hot(hot_bytes)
+        self._known = ChainMap(self._taus, self._hot.kept)
+        encoder, moved = self._backbone.encoder, self._backbone.trainable
+        self._mixed = MixedEncoder(encoder, moved, self._known)
+        self._mixes = mixes(self._backbone)
+        if not self._mixes:
+            LOG.warning(
+                "rows of different users cannot share a pass through %s", settings.base.spec
+            )
+        self._module = None if self._mixes else self._materials.linearized()
+
+    def predict(
+        self,
+        composition: Composition,
+        inputs: Sequence[bytes | str],
+        tasks: Sequence[str] | None = None,
+    ) -> list[Ranked]:
+        """One answer per input, for all tasks of the composition or for those named.
+
+        Exact: the dual forward of the composed vector. Raises BadSample, ModalityMismatch,
+        UnknownTask (not in the composition), MixedRegimes.
+        """
+        (found,) = self.answer([Question(composition, inputs, tasks)])
+        if isinstance(found, TaclError):
+            raise found
+        return found.answers
+
+    @torch.no_grad()
+    def answer(self, questions: Sequence[Question]) -> list[Answered | TaclError]:
+        """Of every question its answer or what is wrong with it, all in one pass."""
+        asked = [self._opened(question) for question in questions]
+        fine = [one for one in asked if isinstance(one, _Asked)]
+        digests = {one.question.model.digest for one in fine}
+        if len(digests) == 1 and digests <= self._hot.kept.keys():
+            for one in fine:  # nothing to mix; beside others a sum would be one more vector
+                one.recipe = dict.fromkeys(digests, 1.0)
+        rows = [(one, item) for one in fine for item in one.items]
+        self._exact([one for one in rows if one[0].question.way == "linearized"])
+        for one in fine:
+            if one.question.way == "materialized":
+                one.features += self._materialized(one)
+        bases = [one for one in fine if one.question.beside_base]
+        plain = [(_Asked(one.question, one.items, one.heads, PLAIN), one) for one in bases]
+        self._exact([(beside, item) for beside, _ in plain for item in beside.items])
+        beside = {id(one): ranked for shadow, one in plain for ranked in [shadow.ranked()]}
+        return [
+            one if isinstance(one, TaclError) else Answered(one.ranked(), beside.get(id(one)))
+            for one in asked
+        ]
+
+    def _opened(self, question: Question) -> _Asked | TaclError:
+        try:
+            heads = self._wanted(question)
+            items = [self._backbone.prepare(raw) for raw in question.inputs]
+            return _Asked(question, items, heads, self._recipe(question.model))
+        except TaclError as error:
+            return error
+        except Exception as error:  # a defect met by one question is not the others' trouble
+            LOG.exception("a question could not be opened")
+            return RunFailed(f"a defect: {type(error).__name__}")
+
+    def _wanted(self, question: Question) -> dict[str, Head]:
+        model = question.model
+        blobs = head_blobs(model)
+        unknown = sorted(set(question.tasks or ()) - blobs.keys())
+        if unknown:
+            raise UnknownTask(
+                f"{', '.join(unknown)} was asked for; {model.user}'s model has {', '.join(blobs)}"
+            )
+        told = [model.target.name] if model.target else blobs
+        heads = {task: self._head(blobs[task]) for task in question.tasks or told}
+        if not question.union:
+            return heads
+        named = [
+            Head(head.weight_CD, head.scale, tuple(f"{task}/{name}" for name in head.classes))
+            for task, head in heads.items()
+        ]
+        return {"union": union(named)}
+
+    def _head(self, blob: str) -> Head:
+        if blob not in self._heads:
+            self._heads[blob] = self._materials.head(blob)
+        return self._heads[blob]
+
+    def _recipe(self, model: Composition) -> Recipe:
+        """Coefficients by digest of the vector; a model that is asked often gets composed."""
+        if model.merged is not None:
+            self._vector(model.merged)
+            return {model.merged.digest: 1.0}
+        vectors = [self._vector(term.vector) for term in model.terms]
+        require_one_model(vectors)
+        if any(vector.regime != "linearized" for vector in vectors):
+            raise MixedRegimes("only models of linearized vectors can be asked so far")
+        recipe = recipe_of(model.terms)
+        self._hot.asked(model.digest, lambda: summed(recipe, self._taus))
+        return recipe
+
+    def _vector(self, ref: VectorRef | Merged) -> TaskVector:
+        if ref.digest not in self._loaded:
+            vector = self._materials.vector(ref)
+            self._loaded[ref.digest], self._taus[ref.digest] = vector, vector.to_params()
+        return self._loaded[ref.digest]
+
+    def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:
+        """f_lin of every row, given to whoever asked; a batch holds one row of a user after the
+        other, and a model that several ask is one."""
+        ordered = sorted(rows, key=lambda row: row[0].key)
+        for start in range(0, len(ordered), BATCH):
+            chunk = ordered[start : start + BATCH]
+            batch = self._backbone.collate([item for _, item in chunk])
+            for (one, _), feature_D in zip(chunk, self._features(batch, chunk), strict=True):
+                one.features.append(feature_D)
+
+    def _features(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> Tensor:
+        users: list[tuple[Recipe, int]] = []
+        keys: list[str] = []
+        for one, _ in chunk:
+            if keys[-1:] == [one.key]:
+                users[-1] = (users[-1][0], users[-1][1] + 1)
+            else:
+                users.append((one.recipe, 1))
+                keys.append(one.key)
+        if self._module is None:
+            return self._mixed(batch, users).float().cpu()
+        parts, start = [], 0
+        for recipe, count in users:
+            own = slice(start, start + count)
+            rows = {k: v[own] for k, v in batch.items()} if isinstance(batch, dict) else batch[own]
+            parts.append(alone(self._module, rows, recipe, self._known))
+            start += count
+        return torch.cat(parts).float().cpu()
+
+    def _materialized(self, one: _Asked) -> list[Tensor]:
+        """f(x; theta0 + sum c tau), an approximation of the model that was composed."""
+        encoder, tau = self._backbone.encoder, summed(one.recipe, self._known)
+        theta0 = dict(encoder.named_parameters())
+        theta = {name: theta0[name] + value for name, value in tau.items()}
+        batch = self._backbone.collate(one.items)
+        return list(functional_call(encoder, theta, (batch,), strict=False).float().cpu())
+
+
+class _Asked:
+    """A question on its way: prepared inputs, heads, and the features that come."""
+
+    def __init__(
+        self, question: Question, items: list[Item], heads: Mapping[str, Head], recipe: Recipe
+    ) -> None:
+        self.question, self.items, self.heads, self.recipe = question, items, heads, recipe
+        self.key = question.model.digest if recipe is not PLAIN else ""
+        self.features: list[Tensor] = []
+
+    def ranked(self) -> list[Ranked]:
+        if not self.features:
+            return []
+        features_ND = torch.stack(self.features)
+        shares = {task: head.logits(features_ND).softmax(-1) for task, head in self.heads.items()}
+        return [
+            {task: _ranked(head, shares[task][row]) for task, head in self.heads.items()}
+            for row in range(len(features_ND))
+        ]
+
+
+def _ranked(head: Head, shares_C: Tensor) -> list[tuple[str, float]]:
+    ordered = torch.argsort(shares_C, descending=True, stable=True).tolist()
+    return [(head.classes[row], float(shares_C[row])) for row in ordered]

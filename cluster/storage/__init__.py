@@ -1,0 +1,1 @@
+"""Files: a directory or a bucket, blobs by sha256, checkpoints, the sample store."""

@@ -1,0 +1,261 @@
+"""Immutable files named by the sha256 of their bytes, in a local directory or an S3 bucket.
+
+A blob is there whole or not at all: locally it is written beside its place, flushed and renamed;
+an object store shows an object only after its upload ended. Putting the same bytes twice is
+harmless, so every put can be repeated, also one whose answer was lost. What is read whole is
+checked against its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.fs
+
+from cluster import failpoints
+from cluster.storage.filesystem import Storage
+from tacl.errors import CorruptBlob, StorageUnavailable
+
+CHUNK = 1 << 20  # bytes read at a time
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of a store, as its directory lists it."""
+
+    digest: str
+    size: int  # bytes
+    modified: float  # seconds since 1970
+
+
+class Blobs:
+    """A content-addressed store.
+
+    Args:
+        uri: a directory, a `file://` URI, or `s3://BUCKET/PREFIX` (`cluster.storage.filesystem`).
+        cache: a directory of this machine for files of a remote store; a local store needs none.
+            Whatever lies there may be deleted at any time.
+
+    Every method of a remote store raises StorageUnavailable when it does not answer.
+    """
+
+    def __init__(self, uri: str | Path, cache: Path | None = None) -> None:
+        self._storage = Storage(uri)
+        self._filesystem, self._root = self._storage.filesystem, self._storage.root
+        self._local = self._storage.is_local
+        self._checked: set[str] = set()  # files of the cache that this process has read whole
+        if self._local:
+            self._cache = self
+        elif cache is not None:
+            self._cache = Blobs(cache)
+        else:
+            raise ValueError(f"{self._root} is remote: give Blobs a cache to get local paths")
+
+    def put(self, data: Path | bytes) -> str:
+        """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
+        digest, size = _measure(data)
+        if self._has(digest, size):
+            if self._local:
+                os.utime(self._place(digest))  # young again: no garbage while somebody wants it
+        elif self._local:
+            self._put_local(digest, data)
+        else:
+            self._put_remote(digest, size, data)
+        return digest
+
+    def open(self, digest: str) -> BinaryIO:
+        """A seekable binary file. CorruptBlob when there is none; its content is not checked."""
+        with self._storage.reaching():
+            try:
+                return self._filesystem.open_input_file(self._place(digest))
+            except FileNotFoundError as error:
+                raise self._missing(digest) from error
+
+    def read(self, digest: str) -> bytes:
+        """All bytes, checked. CorruptBlob when missing or altered."""
+        with self._storage.reaching(), self.open(digest) as stream:
+            data = stream.read()
+        self._require(digest, hashlib.sha256(data).hexdigest(), len(data))
+        return data
+
+    def local_path(self, digest: str) -> Path:
+        """A path on this machine to read the blob from; CorruptBlob when it is missing.
+
+        A blob of a remote store is downloaded into the cache, whose file is read whole and checked
+        once by every process. A local store's own file is not read: `verify` does that.
+        """
+        path = Path(self._cache._place(digest))
+        if self._local:
+            if not path.is_file():
+                raise self._missing(digest)
+        elif digest not in self._checked:
+            if not _is_sound(path, digest):
+                self._download(digest)
+            self._checked.add(digest)
+        return path
+
+    def exists(self, digest: str) -> bool:
+        """Whether a file of that name is there; its content is not checked."""
+        return self._has(digest, size=None)
+
+    def verify(self, digest: str) -> None:
+        """Read it all: CorruptBlob when missing, truncated or altered."""
+        found, size = hashlib.sha256(), 0
+        for chunk in self._stream(digest):
+            found.update(chunk)
+            size += len(chunk)
+        self._require(digest, found.hexdigest(), size)
+
+    def stored(self) -> Iterator[Stored]:
+        """Every blob there is, in no order."""
+        everything = pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        with self._storage.reaching():
+            found = self._filesystem.get_file_info(everything)
+        for file in found:
+            if file.is_file and _is_digest(file.base_name):
+                yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
+
+    def halves(self) -> Iterator[Path]:
+        """What processes left that died while they wrote here."""
+        return Path(self._root).glob("*/.*") if self._local else iter(())
+
+    def remove(self, digest: str) -> None:
+        """Delete it, here and in the cache; harmless when it is not there."""
+        self._checked.discard(digest)
+        for blobs in {self, self._cache}:
+            with self._storage.reaching():
+                if blobs.exists(digest):
+                    blobs._filesystem.delete_file(blobs._place(digest))
+
+    def _has(self, digest: str, size: int | None) -> bool:
+        with self._storage.reaching():
+            found = self._filesystem.get_file_info(self._place(digest))
+        return found.is_file and size in (None, found.size)
+
+    def _put_local(self, digest: str, data: Path | bytes | Iterator[bytes]) -> None:
+        place = Path(self._place(digest))
+        beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
+        try:
+            place.parent.mkdir(exist_ok=True)
+            with beside.open("xb") as stream:
+                self._copy(digest, data, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+            failpoints.reached("blob written")
+            beside.rename(place)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"a file of {place.parent.parent} cannot be written: {error.strerror}. Free some "
+                "space, or let this process write there; then repeat what you asked."
+            ) from error
+        finally:
+            beside.unlink(missing_ok=True)
+        _flush_directory(place.parent)
+        failpoints.reached("blob stored")
+
+    def _put_remote(self, digest: str, size: int, data: Path | bytes) -> None:
+        """Only bytes that cannot change any more are uploaded: closing the stream stores what it
+        had, and nothing may ever lie under another's digest."""
+        if isinstance(data, Path):
+            self._cache._put_local(digest, data)
+            data = self._cache.local_path(digest)
+            self._checked.add(digest)
+        try:
+            with self._storage.reaching():
+                self._upload(digest, data)
+        except StorageUnavailable:
+            if not self._landed(digest, size):  # the answer alone may have been lost
+                raise
+
+    def _upload(self, digest: str, data: Path | bytes) -> None:
+        buffer = pa.py_buffer(data) if isinstance(data, bytes) else pa.memory_map(str(data))
+        with self._filesystem.open_output_stream(self._place(digest)) as stream:
+            stream.write(buffer if isinstance(data, bytes) else buffer.read_buffer())
+
+    def _landed(self, digest: str, size: int) -> bool:
+        if not self._has(digest, size):
+            return False
+        self.verify(digest)
+        return True
+
+    def _download(self, digest: str) -> None:
+        try:
+            self._cache._put_local(digest, self._stream(digest))
+        except CorruptBlob:
+            self.verify(digest)  # says it better, or finds that it was the way that was bad
+            raise
+
+    def _stream(self, digest: str) -> Iterator[bytes]:
+        with self._storage.reaching(), self.open(digest) as stream:
+            while chunk := stream.read(CHUNK):
+                yield chunk
+
+    def _copy(self, digest: str, data: Path | bytes | Iterator[bytes], stream: BinaryIO) -> None:
+        copied = hashlib.sha256()
+        for chunk in _chunks(data):
+            copied.update(chunk)
+            stream.write(chunk)
+        if copied.hexdigest() != digest:
+            raise CorruptBlob(f"{data} changed while it was being stored; put it again")
+
+    def _place(self, digest: str) -> str:
+        return f"{self._root}/{digest[:2]}/{digest}"  # few enough names in any one directory
+
+    def _missing(self, digest: str) -> CorruptBlob:
+        return CorruptBlob(
+            f"blob {digest} was asked for; there is no such file under {self._root}. "
+            "Restore it from a backup, or submit again what it belongs to."
+        )
+
+    def _require(self, digest: str, found: str, size: int) -> None:
+        if found != digest:
+            raise CorruptBlob(
+                f"blob {digest} under {self._root} was altered: its {size} bytes have digest "
+                f"{found}. Restore it from a backup, or submit again what it belongs to."
+            )
+
+
+def _measure(data: Path | bytes) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    for chunk in _chunks(data):
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.hexdigest(), size
+
+
+def _chunks(data: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
+    if isinstance(data, bytes):
+        yield data
+    elif isinstance(data, Path):
+        with data.open("rb") as stream:
+            while chunk := stream.read(CHUNK):
+                yield chunk
+    else:
+        yield from data
+
+
+def _is_sound(path: Path, digest: str) -> bool:
+    try:
+        return _measure(path)[0] == digest
+    except FileNotFoundError:
+        return False
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == 64 and set(name) <= set("0123456789abcdef")
+
+
+def _flush_directory(folder: Path) -> None:
+    """The rename itself survives a power cut only when the directory was flushed too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,174 @@
+"""Checkpoints of one run: folders named by step; complete or absent, the newest two are kept.
+
+They lie on storage that every node of the run sees: a shared directory, where a rename makes one
+complete, or a bucket, where a mark that is written last does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.fs
+
+from cluster import failpoints
+from cluster.storage.filesystem import Storage
+
+KEPT = 2
+MARK = ".complete"
+SEAL = "sums.json"  # checksum of every other file
+
+
+def checkpoints(storage: Storage, run_id: str) -> Checkpoints:
+    """Those of a run, below `storage`."""
+    if storage.is_local:
+        return Checkpoints(Path(storage.root) / run_id)
+    return RemoteCheckpoints(storage.below(run_id))
+
+
+def runs(storage: Storage) -> list[str]:
+    """The runs that have any."""
+    selector = pyarrow.fs.FileSelector(storage.root, allow_not_found=True)
+    with storage.reaching():
+        return [folder.base_name for folder in storage.filesystem.get_file_info(selector)]
+
+
+class Checkpoints:
+    """`folder`/STEP in a shared directory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def newest(self) -> int | None:
+        """The step of the newest complete checkpoint; one whose files were altered is none."""
+        return next((step for step in reversed(self._steps()) if self._is_whole(step)), None)
+
+    @contextmanager
+    def opened(self, step: int) -> Iterator[Path]:
+        """The folder of a complete checkpoint, to be read inside the block."""
+        yield self._place(step)
+
+    def beside(self, step: int) -> Path:
+        """An empty place to write a checkpoint that is not complete yet."""
+        folder = self._folder / f".{step}.writing"
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that died while it wrote
+        folder.mkdir(parents=True)
+        return folder
+
+    def complete(self, step: int, written: Path) -> None:
+        """The rename that makes it visible; then older ones go."""
+        place = self._place(step)
+        _seal(written)
+        if place.exists() and self._is_whole(step):  # of an earlier attempt: the same content
+            shutil.rmtree(written)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+            failpoints.reached("checkpoint written")
+            written.rename(place)
+            failpoints.reached("checkpoint complete")
+        for old in self._steps()[:-KEPT]:
+            shutil.rmtree(self._place(old))
+
+    def write(self, step: int, save: Callable[[Path], None]) -> None:
+        """All of it at once, for one process."""
+        folder = self.beside(step)
+        save(folder)
+        self.complete(step, folder)
+
+    def clear(self) -> None:
+        """Nothing is kept of a run that has its result."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        failpoints.reached("checkpoints cleared")
+
+    def _is_whole(self, step: int) -> bool:
+        with self.opened(step) as folder:
+            return _is_sealed(folder)
+
+    def _place(self, step: int) -> Path:
+        return self._folder / str(step)
+
+    def _steps(self) -> list[int]:
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+
+
+class RemoteCheckpoints(Checkpoints):
+    """STEP/... and STEP.complete in a bucket; files pass through a temporary folder."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage, self._files = storage, storage.filesystem
+
+    @contextmanager
+    def opened(self, step: int) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="tacl-checkpoint-") as folder:
+            with self._storage.reaching():
+                pyarrow.fs.copy_files(self._at(step), folder, self._files)
+            yield Path(folder)
+
+    def beside(self, step: int) -> Path:
+        return Path(tempfile.mkdtemp(prefix=f"tacl-checkpoint-{step}-"))
+
+    def complete(self, step: int, written: Path) -> None:
+        """The mark makes it visible; then older ones go, their marks first."""
+        _seal(written)
+        with self._storage.reaching():
+            pyarrow.fs.copy_files(str(written), self._at(step), destination_filesystem=self._files)
+        failpoints.reached("checkpoint written")
+        self._storage.write(f"{step}{MARK}", b"")
+        failpoints.reached("checkpoint complete")
+        shutil.rmtree(written)
+        for old in self._steps()[:-KEPT]:
+            with self._storage.reaching():
+                self._files.delete_file(f"{self._at(old)}{MARK}")
+                self._files.delete_dir(self._at(old))
+
+    def clear(self) -> None:
+        with self._storage.reaching():
+            if self._files.get_file_info(self._storage.root).type != pyarrow.fs.FileType.NotFound:
+                self._files.delete_dir(self._storage.root)
+        failpoints.reached("checkpoints cleared")
+
+    def _at(self, step: int) -> str:
+        return f"{self._storage.root}/{step}"
+
+    def _steps(self) -> list[int]:
+        selector = pyarrow.fs.FileSelector(self._storage.root, allow_not_found=True)
+        with self._storage.reaching():
+            found = self._files.get_file_info(selector)
+        return sorted(int(f.base_name[: -len(MARK)]) for f in found if f.base_name.endswith(MARK))
+
+
+def _seal(folder: Path) -> None:
+    """What is altered later is found, and what was written is on the disk."""
+    with (folder / SEAL).open("w") as file:
+        json.dump(_sums(folder), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_sealed(folder: Path) -> bool:
+    try:
+        return json.loads((folder / SEAL).read_text()) == _sums(folder)
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+
+
+def _sums(folder: Path) -> dict[str, int]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    return {str(path.relative_to(folder)): _sum(path) for path in files}
+
+
+def _sum(path: Path) -> int:
+    """CRC-32: against accidents, at the speed of the disk."""
+    found = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            found = zlib.crc32(chunk, found)
+    return found

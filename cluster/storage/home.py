@@ -1,0 +1,249 @@
+"""The home directory: one installation, with one base. What lies where, and two small files."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from cluster.domain.base import Base, BlobRef, Message
+from cluster.storage.blobs import Blobs
+from cluster.storage.filesystem import Storage
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+
+M = TypeVar("M", bound=Message)
+
+SETTINGS = "settings.json"
+EMBEDDED = "embedded"  # the base that needs no data of anybody's
+FATAL = "error: "  # begins the last line of the log of a head that could not go on
+
+
+class Settings(Message):
+    """What `tacl up` decided the first time; written once. No credentials."""
+
+    base: Base
+    generic: BlobRef  # the reference shard
+    blobs: str  # URI of the blob store
+    storage: str | None = None  # URI of blobs, checkpoints, a copy of this; None: the home itself
+    registry: str | None = None  # URL; None: SQLite in the home
+
+
+class Running(Message):
+    """The cluster that serves a home now; there while it runs."""
+
+    pid: int  # of the head process
+    address: str  # of Ray's GCS
+    token: str | None  # path of the file with Ray's authentication token; None: it asks for none
+    joined: bool = False  # a cluster that was there before, of several machines
+
+
+def on_loopback(address: str) -> bool:
+    """Whether HOST:PORT can be reached from this machine alone."""
+    return address.startswith(("127.", "localhost:"))
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths under one directory.
+
+    With `storage`, the directory is only this machine's own part of a home whose settings, blobs
+    and checkpoints lie at that URI.
+    """
+
+    path: Path
+    storage: str | None = None
+
+    @staticmethod
+    def at(where: str | Path) -> Home:
+        """The home that `where` names, on any node: a directory, or the URI of its storage."""
+        text = str(where)
+        if "://" not in text:
+            return Home(Path(text))
+        caches = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        return Home(caches / "tacl" / hashlib.sha256(text.encode()).hexdigest()[:16], text)
+
+    @property
+    def where(self) -> str:
+        """What `at` finds it by on every node of its cluster."""
+        settings = self.settings()
+        return (settings and settings.storage) or str(self.path)
+
+    @property
+    def settings_file(self) -> Path:
+        return self.path / SETTINGS
+
+    @property
+    def running_file(self) -> Path:
+        return self.path / "cluster.json"
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def registry_url(self) -> str:
+        settings = self.settings()
+        own = f"sqlite:///{self.path / 'registry.sqlite'}"
+        return (settings and settings.registry) or own
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the coordinator must run on the machine of the home: its registry lies there."""
+        return self.registry_url.startswith("sqlite:")
+
+    def shared(self) -> Storage:
+        """Where every node of the cluster finds what is kept."""
+        settings = self.settings()
+        return Storage((settings and settings.storage) or self.path)
+
+    @property
+    def checkpoints(self) -> Storage:
+        """One folder per run; see `cluster.storage.checkpoints`."""
+        return self.shared().below("checkpoints")
+
+    def settings(self) -> Settings | None:
+        """None before the first `tacl up`; BadConfig when the file is damaged."""
+        found = _read(self.settings_file, Settings)
+        if found is None and self.storage is not None:
+            found = published(self.storage)
+            if found is not None:
+                self.path.mkdir(parents=True, exist_ok=True)
+                write(self.settings_file, found)
+        return found
+
+    def founded(self) -> Settings:
+        """The settings; ClusterNotRunning before the first `tacl up`."""
+        settings = self.settings()
+        if settings is None:
+            raise ClusterNotRunning(f"{self.path} is no home of TACL yet; run `tacl up` first")
+        return settings
+
+    def blobs(self) -> Blobs:
+        """The store that the settings name; ClusterNotRunning before the first `tacl up`."""
+        settings = self.founded()
+        return Blobs(settings.blobs, cache=self.path / "cache" / "blobs")
+
+    def running(self) -> Running | None:
+        """None when no cluster serves this home, a killed one included."""
+        running = _read(self.running_file, Running)
+        return running if running and self._locked() else None
+
+    @contextmanager
+    def lock(self, patience: float = 1.0) -> Iterator[None]:
+        """Held by the head for its life; gone with its process, however that ends. HomeInUse."""
+        if not self._locked():
+            self.running_file.unlink(missing_ok=True)  # of a head that was killed
+        with self.lock_file.open("a") as file:
+            until = time.monotonic() + patience  # somebody may just be looking
+            while not _try_lock(file.fileno(), fcntl.LOCK_EX):
+                if time.monotonic() > until:
+                    raise HomeInUse(
+                        f"{self.path} is served by another cluster (process "
+                        f"{running.pid if (running := self.running()) else 'starting'}). "
+                        "Stop it with `tacl down`, or use another --home."
+                    )
+                time.sleep(0.02)
+            yield
+
+    def _locked(self) -> bool:
+        try:
+            with self.lock_file.open() as file:
+                return not _try_lock(file.fileno(), fcntl.LOCK_SH)
+        except FileNotFoundError:
+            return False
+
+
+@dataclass(frozen=True)
+class Founding:
+    """What is chosen when a home is made, and may be said again later. Paths are absolute."""
+
+    base: str | None = None
+    generic: str | None = None
+    storage: str | None = None  # URI
+    registry: str | None = None  # URL
+
+
+def require_founder(home: Home, chosen: Founding) -> None:
+    """Before anything is started: what a first start needs, or what a later one may not change."""
+    settings, base = home.settings(), chosen.base
+    if settings is None and base is None:
+        raise BadConfig(
+            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
+            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N"
+        )
+    if settings is None and base != EMBEDDED and chosen.generic is None:
+        raise BadConfig(
+            f"a new home with the base {base} needs a generic data set, the reference that every "
+            "task is trained against: tacl up --generic DATA"
+        )
+    if settings is not None:
+        has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}
+        for what, found in has.items():
+            asked = getattr(chosen, what)
+            if asked is not None and asked != found:
+                raise HomeInUse(
+                    f"{home.path} has the {what} {found or 'in its own directory'}; {asked} was "
+                    "asked for. A home keeps what it was made with for ever: use another --home."
+                )
+
+
+def publish(settings: Settings) -> None:
+    """Put them where every node finds them, when they name a storage."""
+    if settings.storage is not None:
+        text = settings.model_dump_json(indent=2) + "\n"
+        Storage(settings.storage).write(SETTINGS, text.encode())
+
+
+def published(storage: str) -> Settings | None:
+    """The settings that lie at a storage for every node to find; None when it is new."""
+    text = Storage(storage).read(SETTINGS)
+    return None if text is None else _parsed(text.decode(), Settings, f"{SETTINGS} of {storage}")
+
+
+def write(path: Path, message: Message) -> None:
+    """The whole file or the old one, whatever dies."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("w") as stream:
+        stream.write(message.model_dump_json(indent=2) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.rename(path)
+
+
+def _read(path: Path, kind: type[M]) -> M | None:
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    return _parsed(text, kind, str(path))
+
+
+def _parsed(text: str, kind: type[M], name: str) -> M:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise BadConfig(f"{name} cannot be read: {error}. Restore it from a backup.") from error
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

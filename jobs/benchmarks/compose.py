@@ -1,0 +1,170 @@
+"""What a sum of vectors costs, and a step that learns its coefficients, against moving the bytes.
+
+The vectors are made up, written to disk and mapped, as a home keeps them. Sums and copies are
+written into memory that is there already: new pages from the system cost more than a sum does, and
+are counted apart (`fresh_s`).
+"""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from jobs.benchmarks.encoders import Subject, subject
+from jobs.benchmarks.memory import Made
+from jobs.benchmarks.step import Contestant, Rows, made_up, ordinary, small_tau
+from jobs.benchmarks.timing import Run, Say, Times, in_turns, ratio
+from tacl.compose.arithmetic import composed
+from tacl.compose.scaled import ScaledEncoder
+from tacl.compose.scaling import composed_block
+from tacl.errors import BadConfig
+from tacl.vectors import params
+from tacl.vectors.params import Params
+from tacl.vectors.vector import TaskVector
+
+COUNTS = (2, 8, 22)
+PLAIN_UP_TO = 8  # scaled copies of more would not fit into the memory of a small machine
+ATLAS_COUNT = 8
+BASE = "made up"
+
+
+def bench_compose(
+    model: str, counts: Sequence[int], batch: int, rounds: int, device: str, say: Say
+) -> dict[str, Any]:
+    one = subject(model)
+    with vectors_on_disk(one, max(*counts, ATLAS_COUNT)) as vectors:
+        sums = {str(count): bench_sum(vectors[:count], rounds, device, say) for count in counts}
+        atlas = bench_atlas(one, vectors[:ATLAS_COUNT], batch, rounds, device, say)
+    return {
+        "model": model,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        "theta_bytes": vectors[0].nbytes,
+        "sum": sums,
+        "atlas": atlas,
+    }
+
+
+@contextmanager
+def vectors_on_disk(one: Subject, count: int) -> Iterator[list[TaskVector]]:
+    """`count` different vectors of all trained blocks, mapped from files that then go away."""
+    tau = small_tau(one)
+    needed = count * sum(value.nbytes for value in tau.values())
+    with tempfile.TemporaryDirectory() as folder:
+        _require_room(needed, Path(folder))
+        yield [_mapped(Path(folder) / f"{t}.safetensors", t, tau) for t in range(count)]
+
+
+def _require_room(needed: int, folder: Path) -> None:
+    """Vectors that memory does not hold would be read from disk at every pass."""
+    room = min(psutil.virtual_memory().available // 2, shutil.disk_usage(folder).free)
+    if needed > room:
+        raise BadConfig(
+            f"the vectors take {needed / 1e9:.1f} GB of {folder}, and of memory as they are read; "
+            f"there is room for {room / 1e9:.1f} GB. Ask for fewer (--vectors) or a smaller model"
+        )
+
+
+def _mapped(path: Path, t: int, tau: Params) -> TaskVector:
+    vector = TaskVector.of_params(f"task{t}", BASE, "ordinary", params.scale(1 + t, tau))
+    vector.save(path)
+    return TaskVector.load(path)
+
+
+def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say) -> dict[str, Any]:
+    cs = [1.0] * len(vectors)  # as tauJp vectors are added
+    total, buffer = (composed(vectors, cs) for _ in range(2))
+    field: dict[str, Run] = {
+        "compose": lambda: composed(vectors, cs, out=total),
+        "copy": lambda: _copy(vectors, buffer),
+        "fresh": lambda: composed(vectors, cs),
+    }
+    if len(vectors) <= PLAIN_UP_TO:
+        field["plain"] = lambda: plainly(vectors, cs)
+    times = in_turns(field, rounds, device, say)
+    with Made() as made:
+        composed(vectors, cs)
+    return {
+        **{f"{name}_s": t.median for name, t in times.items()},
+        "spread_s": {name: t.spread for name, t in times.items()},
+        "ratio_to_copy": ratio(times, "compose", "copy"),
+        "read_gb_per_s": len(vectors) * vectors[0].nbytes / times["compose"].median / 1e9,
+        "peak_bytes": made.peak,
+    }
+
+
+def _copy(vectors: Sequence[TaskVector], buffer: Params) -> None:
+    """Every byte of the vectors read, and written once."""
+    for vector in vectors:
+        for name, block in vector.blocks.items():
+            buffer[name].copy_(block.dense())
+
+
+def plainly(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+    """Scaled copies of all vectors, added up."""
+    scaled = [params.scale(c, v.to_params()) for c, v in zip(coefficients, vectors, strict=True)]
+    return {name: torch.stack([s[name] for s in scaled]).sum(0) for name in scaled[0]}
+
+
+def bench_atlas(
+    one: Subject, vectors: Sequence[TaskVector], batch: int, rounds: int, device: str, say: Say
+) -> dict[str, Any]:
+    """A step of aTLAS (arXiv 2407.02880), against an ordinary step and two passes over vectors."""
+    rows = made_up(one, batch, 0).cast(torch.float32, device)
+    encoder = copy.deepcopy(one.encoder).to(device)
+    weights = _weights_alone(encoder, vectors)
+    field: dict[str, Run] = {
+        "weights": weights,
+        "step": _learning(encoder, vectors, rows).step,
+        "ordinary": ordinary(one, rows, torch.float32, device).step,
+        "passes": lambda: [_read(vectors) for _ in range(2)],
+    }
+    times = in_turns(field, rounds, device, say)
+    ideal = [a + b for a, b in zip(times["ordinary"].seconds, times["passes"].seconds, strict=True)]
+    with Made() as made:
+        weights()
+    return {
+        "vectors": len(vectors),
+        **{f"{name}_s": t.median for name, t in times.items()},
+        "spread_s": {name: t.spread for name, t in times.items()},
+        "ratio_to_ideal": ratio({**times, "ideal": Times(tuple(ideal))}, "step", "ideal"),
+        "peak_bytes": made.peak,
+    }
+
+
+def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
+    """All composed blocks, and the gradient of every coefficient from a gradient of the blocks."""
+    theta0 = dict(encoder.named_parameters())
+    lambda_TBK = torch.full((len(vectors), len(vectors[0].blocks), 1), 0.1, requires_grad=True)
+    gradients = {name: torch.randn_like(theta0[name]) for name in vectors[0].blocks}
+
+    def run() -> None:
+        for b, name in enumerate(vectors[0].blocks):
+            taus = [vector.blocks[name] for vector in vectors]
+            composed_block(theta0[name], lambda_TBK[:, b], taus).backward(gradients[name])
+
+    return run
+
+
+def _learning(encoder: nn.Module, vectors: Sequence[TaskVector], rows: Rows) -> Contestant:
+    backbone: Any = SimpleNamespace(encoder=encoder, digest=BASE)
+    module = ScaledEncoder(backbone, vectors, [0.1] * len(vectors))
+    return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
+
+
+def _read(vectors: Sequence[TaskVector]) -> None:
+    """One pass over the vectors that does next to nothing with them."""
+    for vector in vectors:
+        for block in vector.blocks.values():
+            block.dense().sum()

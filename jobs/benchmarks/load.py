@@ -1,0 +1,225 @@
+"""Many users ask over HTTP, each with a recipe of their own; replicas may be killed meanwhile.
+
+Every answer is compared with that of the user's own model, recomputed by cached tangents: additions
+only, and no pass of the server's. What is answered with "not now" is asked again and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import httpx2
+import psutil
+
+from cluster.client.client import Client
+from cluster.domain.tasks import VectorRef
+from cluster.learner.artifacts import Materials
+from tacl.evaluation.tangents import cached_tangents
+
+VECTORS = 8
+OF_EACH = 4  # vectors in a recipe
+CLOSE = 1e-4  # between a probability and the recomputed one
+PATIENCE = 120.0  # seconds until an answer must have come
+VICTIMS = ("predictor", "predictor", "ingress")  # deployments whose replicas are killed, in turn
+
+Say = Callable[[str], None]
+Expected = dict[str, dict[str, float]]  # task -> class -> probability
+
+
+def recipe_of(user: int) -> dict[str, float]:
+    """Another one for every user: which vectors, and how much of each."""
+    choose = random.Random(user)
+    tasks = choose.sample(range(VECTORS), OF_EACH)
+    return {f"t{t}": round(choose.uniform(0.1, 1.5), 6) for t in sorted(tasks)}
+
+
+def terms_of(recipe: Mapping[str, float]) -> list[str]:
+    return [f"+{coefficient}*{task}" for task, coefficient in recipe.items()]
+
+
+class Oracle:
+    """What every user must be told about each picture."""
+
+    def __init__(self, client: Client, pictures: Sequence[bytes]) -> None:
+        home = client.home
+        settings = home.settings()
+        assert settings is not None
+        materials = Materials(home, settings.base)
+        refs = [VectorRef(**_known(one)) for one in client.vectors() if one["champion"]]
+        self.taus = {ref.task: materials.vector(ref).to_params() for ref in refs}
+        self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
+        self.backbone, self.module = materials.backbone, materials.linearized()
+        self.items = [self.backbone.prepare(raw) for raw in pictures]
+        self.encoded = [base64.b64encode(raw).decode() for raw in pictures]
+        self._cached = cached_tangents(self.module, self.backbone, self.items, self.taus)
+        self.expected = cache(self._expected)
+
+    def _expected(self, user: int) -> list[Expected]:
+        recipe = recipe_of(user)
+        features_ND = self._cached.linearized(recipe)
+        shares = {
+            task: self.heads[task].logits(features_ND).softmax(-1).tolist() for task in recipe
+        }
+        return [
+            {t: dict(zip(self.heads[t].classes, shares[t][row], strict=True)) for t in recipe}
+            for row in range(len(features_ND))
+        ]
+
+    def is_right(self, user: int, picture: int, answer: Mapping[str, Any]) -> bool:
+        """`answer`: {task: [[class, probability], ...]}."""
+        return is_close(self.expected(user)[picture], answer)
+
+    def mistakable(self, pairs: int) -> int:
+        """Of so many pairs of users, how many might be given each other's answer unnoticed."""
+        answers = {user: self.expected(user)[0] for user in range(pairs)}
+        wire = {u: {t: list(s.items()) for t, s in one.items()} for u, one in answers.items()}
+        return sum(is_close(answers[user], wire[(user + 1) % pairs]) for user in range(pairs))
+
+
+def is_close(expected: Expected, answer: Mapping[str, Any]) -> bool:
+    return answer.keys() == expected.keys() and all(
+        dict(ranked).keys() == expected[task].keys()
+        and all(abs(expected[task][name] - share) <= CLOSE for name, share in ranked)
+        for task, ranked in answer.items()
+    )
+
+
+def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: facts[name] for name in VectorRef.model_fields if name in facts}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Requests of so many pictures each; replicas are killed at even shares of them."""
+
+    requests: int
+    at_once: int
+    pictures: int = 1
+    kills: int = 0
+
+
+@dataclass
+class Tally:
+    """Of requests that were answered: seconds of each, and how many answers were wrong."""
+
+    latencies: list[float] = field(default_factory=list)
+    wrong: int = 0
+    again: Counter[str] = field(default_factory=Counter)  # why something was asked again
+    killed: Counter[str] = field(default_factory=Counter)
+
+
+class Askers:
+    """Requests to `url`: users in turn, each about the next pictures."""
+
+    def __init__(self, url: str, token: str, oracle: Oracle, digests: Mapping[int, str]) -> None:
+        """`digests`: of the model of every user."""
+        self._url, self._token, self._oracle, self._digests = url, token, oracle, digests
+        self._users = list(digests)
+
+    def ask(self, work: Asking, head: int = 0, say: Say = print) -> Tally:
+        """The killed are below the process `head`.
+
+        Raises TimeoutError when a request gets no answer for two minutes.
+        """
+        return asyncio.run(self._ask(work, head, say))
+
+    async def _ask(self, work: Asking, head: int, say: Say) -> Tally:
+        tally, numbers = Tally(), iter(range(work.requests))
+        headers = {"authorization": f"Bearer {self._token}"}
+        limits = httpx2.Limits(max_connections=work.at_once)
+        http = httpx2.AsyncClient(headers=headers, timeout=PATIENCE, limits=limits)
+        async with http, asyncio.TaskGroup() as group:
+            for _ in range(work.at_once):
+                group.create_task(self._asker(http, numbers, work.pictures, tally))
+            group.create_task(_killer(tally, work, head, say))
+        return tally
+
+    async def _asker(
+        self, http: httpx2.AsyncClient, numbers: Iterator[int], count: int, tally: Tally
+    ) -> None:
+        for number in numbers:
+            user = self._users[number % len(self._users)]
+            chosen = [(number + row) % len(self._oracle.encoded) for row in range(count)]
+            started = time.perf_counter()
+            told = await self._told(http, user, chosen, tally)
+            tally.latencies.append(time.perf_counter() - started)
+            tally.wrong += self._wrong(user, chosen, told)
+
+    def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
+        """How many of the answers."""
+        own = (told["user"], told["digest"]) == (f"u{user}", self._digests[user])
+        answers = told["answers"]
+        if not own or len(answers) != len(pictures):
+            return len(pictures)
+        right = map(self._oracle.is_right, [user] * len(pictures), pictures, answers)
+        return len(pictures) - sum(right)
+
+    async def _told(
+        self, http: httpx2.AsyncClient, user: int, pictures: Sequence[int], tally: Tally
+    ) -> dict[str, Any]:
+        inputs = [{"image": self._oracle.encoded[picture]} for picture in pictures]
+        body = {"user": f"u{user}", "inputs": inputs, "seconds": 60}
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                try:
+                    found = await http.post(f"{self._url}/v1/predict", json=body)
+                except httpx2.TransportError as error:
+                    tally.again[type(error).__name__] += 1
+                else:
+                    if found.status_code < 500:
+                        return found.raise_for_status().json()
+                    tally.again[str(found.status_code)] += 1
+                await asyncio.sleep(0.2)
+
+
+async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
+    for kill in range(work.kills):
+        due = work.requests * (kill + 1) // (work.kills + 1)
+        while len(tally.latencies) < due:
+            await asyncio.sleep(0.02)
+        victim = VICTIMS[kill % len(VICTIMS)]
+        while not (pids := await asyncio.to_thread(replicas, head, victim)):
+            await asyncio.sleep(0.2)  # the one that was killed last is not there again yet
+        os.kill(pids[0], signal.SIGKILL)
+        tally.killed[victim] += 1
+        said = f"{due} of {work.requests} requests answered, {tally.wrong} answers wrong"
+        say(f"{said}; a replica of the {victim} killed ({kill + 1})")
+
+
+def replicas(head: int, deployment: str) -> list[int]:
+    """Processes below the head of a cluster that serve this."""
+    title = f"ray::ServeReplica:tacl:{deployment}"
+    return [p.pid for p in _family(head) if _title(p).startswith(title)]
+
+
+def cpu_seconds(head: int) -> float:
+    """Of all processes below the head of a cluster, so far."""
+    total = 0.0
+    for process in _family(head):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _family(head: int) -> list[psutil.Process]:
+    return psutil.Process(head).children(recursive=True)
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

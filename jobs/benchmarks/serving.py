@@ -1,0 +1,410 @@
+"""Asking over HTTP: many users, each with a recipe of their own, from a second process.
+
+A home of its own with the embedded encoder and made-up vectors; the server as `tacl serve` starts
+it; `jobs.benchmarks.load`; and, in the same run, a plain loop over the same batches with one model
+for all.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import socket
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from cluster.client.client import Client
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import BlobRef
+from cluster.domain.outcomes import Finished, Outcome
+from cluster.domain.tasks import Pair, Submission
+from cluster.domain.work import Measured, Trained, TrainWork, Work
+from cluster.learner.artifacts import Materials
+from cluster.scheduler.state import Needs, Node
+from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home, Settings, write
+from cluster.storage.samples import store_rows, store_shard
+from jobs.benchmarks.load import (
+    OF_EACH,
+    VECTORS,
+    Askers,
+    Asking,
+    Oracle,
+    Say,
+    Tally,
+    cpu_seconds,
+    recipe_of,
+    terms_of,
+)
+from jobs.benchmarks.timing import in_turns
+from tacl.embedded import generate
+from tacl.heads.head import prototype_head
+from tacl.models.mixed import MixedEncoder, alone, summed
+from tacl.vectors.vector import TaskVector
+
+PICTURES = 16  # that are asked about
+CLASSES = ("ash", "birch", "cedar", "date")
+COLD = 100_000  # users from here on ask once, right after composing
+SIZE = 0.05  # of a made-up block, relative to theta0's standard deviation
+ROWS = 64  # of a batch without a server around it
+
+
+class Made:
+    """A `cluster.coordinator.launcher.Launcher` whose vectors are random numbers: serving does not
+    mind."""
+
+    def __init__(self, home: Home, settings: Settings) -> None:
+        self._materials = Materials(home, settings.base)
+        self._module = self._materials.linearized()
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (Node(2),)
+
+    def start(self, work: Work, needs: Needs) -> Work:
+        return work
+
+    def poll(self, handle: Work) -> Outcome:
+        if isinstance(handle, TrainWork):
+            return Finished(self._trained(handle.submission))
+        pairs: Any = getattr(handle, "pairs", ())
+        return Finished(Measured(pairs=tuple(_pair(vector, shard) for vector, shard in pairs)))
+
+    def free(self) -> tuple[Node, ...]:
+        return ()
+
+    def cancel(self, handle: Work) -> None:
+        pass
+
+    def _trained(self, task: Submission) -> Trained:
+        noise = torch.Generator().manual_seed(sum(task.name.encode()))
+        module, backbone = self._module, self._materials.backbone
+        tau = {
+            name: SIZE * _std(theta0) * torch.randn(theta0.shape, generator=noise)
+            for name in module.blocks
+            for theta0 in [module.theta0(name)]
+        }
+        vector = TaskVector.of_params(task.name, backbone.digest, "linearized", tau)
+        rows = self._materials.labelled(task.train)
+        features_ND = self._materials.features(rows.items)
+        head = prototype_head(features_ND, rows.labels, task.classes)
+        return Trained(
+            vector_digest=vector.digest,
+            vector_blob=self._materials.put_vector(vector),
+            head_blob=self._materials.put_head(head),
+            config={},
+            metrics={},
+            curves={},
+            norm=1.0,
+        )
+
+
+def _std(theta0: torch.Tensor) -> float:
+    return theta0.std().item() if theta0.numel() > 1 else 1.0
+
+
+def _pair(vector: Any, shard: Any) -> Pair:
+    return Pair(
+        task=vector.task,
+        version=vector.version,
+        vector_digest=vector.digest,
+        on=shard.task,
+        shard_digest=shard.blob.digest,
+        tau_jp=1.0 if vector.task == shard.task else 0.1,
+        standard_error=0.0,
+        rows=1,
+        head=shard.head,
+        logits=(1.0 if vector.task == shard.task else 0.1) if shard.head else None,
+        logits_error=0.0 if shard.head else None,
+    )
+
+
+def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: int) -> None:
+    """The home's registry and blobs as after the training of `tasks` tasks, t0, t1, ..."""
+    write(home.settings_file, settings)
+    coordinator = Coordinator(home.path, Made(home, settings))
+    blobs = home.blobs()
+    labels = [row % len(CLASSES) for row in range(len(pictures))]
+    for number in range(tasks):
+        data = store_rows(blobs, list(pictures), labels)
+        shard = store_shard(blobs, list(pictures), [row == 0 for row in range(len(pictures))])
+        coordinator.submit(_submission(f"t{number}", data, shard))
+        while any(task["version"] is None for task in coordinator.status()["tasks"]):  # type: ignore[attr-defined]
+            coordinator.tick()
+    while coordinator.status()["work"]:
+        coordinator.tick()
+    coordinator.close()
+
+
+def _submission(name: str, data: BlobRef, shard: BlobRef) -> Submission:
+    return Submission(
+        request_id=name,
+        name=name,
+        owner="bench",
+        modality="image",
+        classes=CLASSES,
+        train=data,
+        validation=data,
+        test=data,
+        shard=shard,
+    )
+
+
+# -- the load
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a number of users saw."""
+
+    users: int
+    asking: Asking
+    seconds: float
+    cpu: float | None  # seconds of the server's processes; not known when some were killed
+    tally: Tally
+    bytes_per_user: float
+    cold: float | None = None  # seconds from composing to the first answer of a new recipe
+
+    def facts(self) -> dict[str, Any]:
+        cuts = statistics.quantiles(self.tally.latencies, n=100, method="inclusive")
+        return {
+            "users": self.users,
+            "requests": self.asking.requests,
+            "answers": self.asking.requests * self.asking.pictures,
+            "per_second": self.asking.requests / self.seconds,
+            "p50": cuts[49],
+            "p95": cuts[94],
+            "p99": cuts[98],
+            "longest": max(self.tally.latencies),
+            "cpu": None if self.cpu is None else self.cpu / self.asking.requests,
+            "cold": self.cold,
+            "bytes_per_user": self.bytes_per_user,
+            "wrong": self.tally.wrong,
+            "again": dict(self.tally.again),
+            "killed": dict(self.tally.killed),
+        }
+
+
+class Loads:
+    """Loads on a server that answers at `url`."""
+
+    def __init__(self, client: Client, url: str, oracle: Oracle, say: Say) -> None:
+        running = client.home.running()
+        assert running is not None
+        self._client, self._url, self._oracle, self._say = client, url, oracle, say
+        self._head = running.pid
+        self._digests: dict[int, str] = {}  # of the models that were composed
+        self._token = client.issue_token("loader", "admin")["token"]
+
+    def load(self, users: int, asking: Asking) -> Load:
+        """Every answer is checked."""
+        self._say(f"composing for {users} users")
+        before = _stored(self._client)
+        new = [user for user in range(users) if user not in self._digests]
+        self._digests |= {user: self._composed(user) for user in new}
+        grown = (_stored(self._client) - before) / max(len(new), 1)
+        digests = {user: self._digests[user] for user in range(users)}
+        askers = Askers(self._url, self._token, self._oracle, digests)
+        self._say(f"{users} users, {asking.requests} requests")
+        started, cpu = time.perf_counter(), cpu_seconds(self._head)
+        tally = askers.ask(asking, self._head, self._say)
+        seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
+        return Load(users, asking, seconds, None if asking.kills else cpu, tally, grown)
+
+    def cold(self, user: int) -> float:
+        """Of a recipe that nobody asked before, from composing it to its answer."""
+        started = time.perf_counter()
+        askers = Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
+        askers.ask(Asking(1, 1))
+        return time.perf_counter() - started
+
+    def _composed(self, user: int) -> str:
+        return self._client.compose(f"u{user}", terms_of(recipe_of(user))).digest
+
+
+def _stored(client: Client) -> int:
+    """Bytes of the registry's tables; its log holds copies of pages for a while."""
+    with closing(sqlite3.connect(client.home.path / "registry.sqlite")) as db:
+        figures = [db.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size")]
+    return math.prod(figures)
+
+
+# -- the passes alone
+
+
+def passes(oracle: Oracle, rounds: int, say: Callable[[int, int], None]) -> dict[str, float]:
+    """Rows per second of one batch: one model for all rows by the dual forward, a loop over users
+    with a model each, and all users mixed in one pass."""
+    backbone, module = oracle.backbone, oracle.module
+    items = [oracle.items[row % len(oracle.items)] for row in range(ROWS)]
+    batch: Any = backbone.collate(items)
+    recipes = [recipe_of(row) for row in range(ROWS)]
+    module.load_tau(summed(recipes[0], oracle.taus))
+    mixed = MixedEncoder(backbone.encoder, backbone.trainable, oracle.taus)
+    runs = {
+        "one model": lambda: _dual(module, batch),
+        "mixed": lambda: mixed(batch, [(recipe, 1) for recipe in recipes]),
+        "a loop over 8 users": lambda: [
+            alone(module, batch[row : row + 1], recipes[row], oracle.taus) for row in range(8)
+        ],
+    }
+    times = in_turns(runs, rounds, "cpu", say)
+    rows = {"one model": ROWS, "mixed": ROWS, "a loop over 8 users": 8}
+    return {name: rows[name] / found.median for name, found in times.items()}
+
+
+@torch.no_grad()
+def _dual(module: Any, batch: Any) -> torch.Tensor:
+    return module.linearized(batch)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What each number of users asks, and what the most of them ask while replicas are killed."""
+
+    users: Sequence[int]
+    asking: Asking
+    soak: Asking | None = None
+
+
+def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
+    """On the cluster of a `populated` home; its server is started and stopped."""
+    oracle = Oracle(client, pictures_of(PICTURES))
+    say("passes without a server")
+    torch.set_num_threads(1)
+    alone = passes(oracle, rounds, lambda done, total: None)
+    loads = Loads(client, client.serve(port=free_port())["url"], oracle, say)
+    facts = [
+        {**loads.load(users, sizes.asking).facts(), "cold": loads.cold(COLD + users)}
+        for users in sizes.users
+    ]
+    soak = loads.load(max(sizes.users), sizes.soak).facts() if sizes.soak else None
+    client.stop_serving()
+    share = alone["mixed"] / alone["one model"]
+    return {
+        "vectors": VECTORS,
+        "of_each": OF_EACH,
+        "rows_per_second": alone,
+        "share": share,
+        "of_the_best": share * (2 + OF_EACH) / 3,
+        "at_once": sizes.asking.at_once,
+        "mistakable": oracle.mistakable(1000),
+        "loads": facts,
+        "soak": soak,
+    }
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def pictures_of(count: int) -> list[bytes]:
+    images_NHWC, _ = generate("digits", count, seed=7)
+    return [_png(image_HWC) for image_HWC in images_NHWC]
+
+
+def _png(image_HWC: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image_HWC).save(file, format="PNG")
+    return file.getvalue()
+
+
+def founded(folder: Path) -> Home:
+    """A home with the embedded encoder and VECTORS made-up vectors, whose cluster does not run."""
+    from cluster.learner.learner import Learner
+
+    home = Home(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    blobs = folder / "blobs"
+    pictures = pictures_of(2 * PICTURES)
+    base = Learner(str(folder)).describe_base("embedded")
+    shard = store_shard(Blobs(blobs), pictures, [row == 0 for row in range(len(pictures))])
+    populated(home, Settings(base=base, generic=shard, blobs=str(blobs)), pictures, VECTORS)
+    return home
+
+
+def bench_alone(sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
+    """The whole of it in a folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        say("making vectors")
+        client = Client(founded(Path(folder) / "home").path)
+        client.up(cpus=2)
+        try:
+            return bench_serving(client, sizes, rounds, say)
+        finally:
+            client.down()
+
+
+def written(found: Mapping[str, Any], command: str) -> str:
+    """As Markdown."""
+    rates, at_once = found["rows_per_second"], found["at_once"]
+    lines = [
+        "# Asking over HTTP",
+        "",
+        f"Embedded encoder, {found['vectors']} made-up vectors, {found['of_each']} in every "
+        f"recipe, another recipe for every user. `{command}` makes this. Times are of the machine "
+        "and what else ran on it; ratios are of one run, and processor time is what the server's "
+        "processes used for a request, all together.",
+        "",
+        f"## Passes without a server, {ROWS} rows, one thread",
+        "",
+        "| what | rows per second |",
+        "|---|---|",
+        *(f"| {name} | {rate:.1f} |" for name, rate in rates.items()),
+        "",
+        f"{ROWS} users in one pass reach {found['share']:.2f} of one model for all rows: "
+        f"{found['of_the_best']:.2f} of 3/(2 + k), what products of every vector could reach.",
+        "",
+        f"## Requests of one picture, {at_once} at once, one predictor",
+        "",
+        "| users | requests | per second | processor ms | p50 ms | p95 ms | p99 ms | longest ms | "
+        "cold recipe ms | registry bytes per user | wrong answers |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(_row(one) for one in found["loads"]),
+        "",
+        "An answer is right when it names its user and their model, and every probability is that "
+        "of the user's own model, recomputed from cached tangents. Without the names, "
+        f"{found['mistakable']} of 1,000 pairs of users could be given each other's answers "
+        "unnoticed.",
+    ]
+    if found["soak"]:
+        lines += ["", *_soak(found["soak"])]
+    return "\n".join(lines) + "\n"
+
+
+def _row(one: Mapping[str, Any]) -> str:
+    times = (_ms(one[name]) for name in ("cpu", "p50", "p95", "p99", "longest", "cold"))
+    cells = (f"{one['users']}", f"{one['requests']}", f"{one['per_second']:.1f}", *times)
+    grown = f"{one['bytes_per_user']:.0f}" if one["users"] > 1 else "-"  # tables grow by pages
+    return f"| {' | '.join(cells)} | {grown} | {one['wrong']} |"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.0f}"
+
+
+def _soak(one: Mapping[str, Any]) -> list[str]:
+    killed = ", ".join(f"{n} of the {name}" for name, n in one["killed"].items())
+    again = ", ".join(f"{n} times {why}" for why, n in sorted(one["again"].items())) or "nothing"
+    return [
+        "## Replicas killed while they answer",
+        "",
+        f"{one['requests']:,} requests of {one['users']:,} users about {one['answers']:,} "
+        f"pictures, every answer checked; replicas killed (SIGKILL): {killed or 'none'}. "
+        f"**Wrong answers: {one['wrong']}.** "
+        f"{one['per_second']:.1f} requests per second, p50 {_ms(one['p50'])} ms, p99 "
+        f"{_ms(one['p99'])} ms, the longest {_ms(one['longest'])} ms, asking again included. "
+        f"Told that there is no answer now, and asked again: {again}.",
+    ]

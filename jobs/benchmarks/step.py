@@ -1,0 +1,273 @@
+"""What a training step costs: ours, an ordinary one, and the linearized one as it was published.
+
+A step is: zero gradients, forward, backward, over the same trained blocks in eval mode. Clipping
+and the optimizer cost all the same and are timed apart. The arithmetic says 5/3 of an ordinary
+step without penalty, 15/8 with it (ARCHITECTURE.md).
+
+The published way is `torch.func.jvp`, called once for the task's rows and once for the penalty's,
+with the attention kernel that has a forward derivative.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils import clip_grad_norm_
+
+from jobs.benchmarks.encoders import Subject, subject
+from jobs.benchmarks.memory import Made
+from jobs.benchmarks.timing import Say, in_turns, ratio
+from tacl.models.frozen import Batch
+from tacl.models.linearized import LinearizedEncoder, trainable_blocks
+from tacl.training.penalties import relative_tau_jp
+from tacl.vectors.params import Params
+
+CLASSES, SCALE, OTHERS, STRENGTH = 100, 20.0, 7, 1.0
+ERROR_ROWS = 2  # and one of another task: float64 is slow, and the error is the same
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of the task with their labels, and how many rows of other tasks come after them."""
+
+    batch: Batch
+    labels_B: Tensor
+    weight_CD: Tensor
+
+    def loss(self, features_BD: Tensor, tangent_BD: Tensor) -> Tensor:
+        """The task's loss over the first rows, and the penalty over all others."""
+        own = len(self.labels_B)
+        linearized = (features_BD + tangent_BD)[:own].to(self.weight_CD.dtype)
+        logits_BC = SCALE * normalize(linearized, dim=-1) @ self.weight_CD.T
+        loss = cross_entropy(logits_BC, self.labels_B)
+        if len(tangent_BD) == own:
+            return loss
+        others = tangent_BD[own:].to(self.weight_CD.dtype)
+        return loss + STRENGTH * relative_tau_jp(others, "l2_squared", torch.tensor(1.0)).mean()
+
+    def own(self) -> Rows:
+        return Rows(cut(self.batch, slice(len(self.labels_B))), self.labels_B, self.weight_CD)
+
+    def cast(self, dtype: torch.dtype, device: str) -> Rows:
+        batch = {"": self.batch} if isinstance(self.batch, Tensor) else self.batch
+        moved = {
+            key: x.to(device, dtype if x.is_floating_point() else None) for key, x in batch.items()
+        }
+        precise = torch.float64 if dtype == torch.float64 else torch.float32
+        return Rows(
+            moved.get("", moved), self.labels_B.to(device), self.weight_CD.to(device, precise)
+        )
+
+
+def cut(batch: Batch, some: slice) -> Batch:
+    return batch[some] if isinstance(batch, Tensor) else {k: x[some] for k, x in batch.items()}
+
+
+Forward = Callable[[], tuple[Rows, Tensor, Tensor]]  # (rows, features, tangent)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A forward pass, and the parameters whose gradients the backward pass adds."""
+
+    forward: Forward
+    parameters: list[nn.Parameter]
+
+    def loss(self) -> Tensor:
+        rows, features_BD, tangent_BD = self.forward()
+        return rows.loss(features_BD, tangent_BD)
+
+    def step(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.loss().backward()
+
+
+def ordinary(one: Subject, rows: Rows, dtype: torch.dtype, device: str) -> Contestant:
+    """The encoder fine-tuned as everybody does it; its other parameters are frozen."""
+    encoder = copy.deepcopy(one.encoder).to(device, dtype)
+    blocks = set(trainable_blocks(encoder, one.trainable))
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(name in blocks)
+    trained = [p for p in encoder.parameters() if p.requires_grad]
+    zero = torch.zeros((), device=device)
+    return Contestant(lambda: (rows, f := encoder(rows.batch), zero.expand_as(f)), trained)
+
+
+def ours(module: LinearizedEncoder, rows: Rows) -> Contestant:
+    return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
+
+
+def by_jvp(
+    one: Subject, rows: Rows, tau: Params, dtype: torch.dtype, device: str, calls: int
+) -> Contestant:
+    """`torch.func.jvp` with all rows in one call, or the task's and the others' in two."""
+    encoder = copy.deepcopy(one.encoder).to(device, dtype)
+    blocks = trainable_blocks(encoder, one.trainable)
+    theta0 = {name: p for name, p in encoder.named_parameters() if name in set(blocks)}
+    taus = {name: nn.Parameter(tau[name].to(device, dtype)) for name in blocks}
+    own = slice(len(rows.labels_B)), slice(len(rows.labels_B), None)
+    parts = [rows.batch] if calls == 1 else [cut(rows.batch, some) for some in own]
+
+    def one_call(batch: Batch) -> tuple[Tensor, Tensor]:
+        def features(theta: Params) -> Tensor:
+            return functional_call(encoder, theta, (batch,))
+
+        with sdpa_kernel(SDPBackend.MATH), _unfused():
+            return jvp(features, (theta0,), (taus,))  # pyright: ignore[reportReturnType]
+
+    def forward() -> tuple[Rows, Tensor, Tensor]:
+        features, tangents = zip(*(one_call(batch) for batch in parts), strict=True)
+        return rows, torch.cat(features), torch.cat(tangents)
+
+    return Contestant(forward, list(taus.values()))
+
+
+@contextmanager
+def _unfused() -> Iterator[None]:
+    """The fused encoder layers of torch.nn have no forward derivative."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def bench_step(
+    model: str, dtype: str, batch: int, rounds: int, device: str, say: Say
+) -> dict[str, Any]:
+    """Seconds, ratios, bytes and errors of every contestant; see the keys."""
+    one, precision = subject(model), getattr(torch, dtype)
+    few = max(1, batch // 8)
+    field = contestants(one, precision, batch, few, device)
+    times = in_turns({name: c.step for name, c in field.items()}, rounds, device, say)
+    kept = {name: activations(c) for name, c in field.items()}
+    optimizer = in_turns({"": _optimizer_step(field["ours_cyclical"])}, 3, device, _silent)
+    return {
+        "model": model,
+        "dtype": dtype,
+        "batch": batch,
+        "penalty_batch": few,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "rounds": rounds,
+        **{f"{name}_s": t.median for name, t in times.items()},
+        "spread_s": {name: t.spread for name, t in times.items()},
+        "optimizer_s": optimizer[""].median,
+        "ratio_to_ordinary": {name: ratio(times, name, "ordinary") for name in field},
+        "speedup_over_two_jvp": ratio(times, "two_jvp", "ours_cyclical"),
+        "activation_bytes": {name: bytes_ for name, (bytes_, _) in kept.items()},
+        "peak_bytes": {name: peak for name, (_, peak) in kept.items()},
+        "max_relative_error": errors(one, precision, device),
+    }
+
+
+def contestants(
+    one: Subject, dtype: torch.dtype, batch: int, few: int, device: str
+) -> dict[str, Contestant]:
+    """All of them, over the same weights, rows and tau."""
+    everything = made_up(one, batch, OTHERS * few).cast(dtype, device)
+    cyclical, alone = first_others(everything, few), everything.own()
+    module = LinearizedEncoder(
+        copy.deepcopy(one.encoder).to(device), one.trainable, _or_none(dtype)
+    )
+    tau = small_tau(one)
+    module.load_tau(tau)
+    return {
+        "ordinary": ordinary(one, alone, dtype, device),
+        "ours_none": ours(module, alone),
+        "ours_cyclical": ours(module, cyclical),
+        "ours_strict": ours(module, everything),
+        "one_jvp": by_jvp(one, cyclical, tau, dtype, device, 1),
+        "two_jvp": by_jvp(one, cyclical, tau, dtype, device, 2),
+    }
+
+
+def made_up(one: Subject, batch: int, others: int) -> Rows:
+    random = torch.Generator().manual_seed(0)
+    rows = one.batch(batch + others, random)
+    with torch.no_grad():
+        width = one.encoder(cut(rows, slice(1))).shape[-1]
+    weight_CD = normalize(torch.randn(CLASSES, width, generator=random), dim=-1)
+    return Rows(rows, torch.randint(CLASSES, (batch,), generator=random), weight_CD)
+
+
+def first_others(rows: Rows, few: int) -> Rows:
+    kept = slice(len(rows.labels_B) + few)
+    return Rows(cut(rows.batch, kept), rows.labels_B, rows.weight_CD)
+
+
+def small_tau(one: Subject) -> Params:
+    """A thousandth of every block's own size: at tau = 0 half of the arithmetic could not err."""
+    random = torch.Generator().manual_seed(1)
+    parameters = dict(one.encoder.named_parameters())
+    blocks = trainable_blocks(one.encoder, one.trainable)
+    sizes = {name: parameters[name].float().square().mean().sqrt() + 1e-3 for name in blocks}
+    return {
+        name: 1e-3 * sizes[name] * torch.randn(parameters[name].shape, generator=random)
+        for name in blocks
+    }
+
+
+def _or_none(dtype: torch.dtype) -> torch.dtype | None:
+    """The encoder's own precision is not a cast."""
+    return dtype if dtype == torch.bfloat16 else None
+
+
+def activations(contestant: Contestant) -> tuple[int, int]:
+    """(bytes that the forward pass keeps for the backward pass, the most it held at a time)."""
+    with Made() as made:
+        loss = contestant.loss()
+    del loss
+    return made.kept, made.peak
+
+
+def _optimizer_step(contestant: Contestant) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(contestant.parameters, lr=0.0)
+
+    def step() -> None:
+        clip_grad_norm_(contestant.parameters, 1.0)
+        optimizer.step()
+
+    return step
+
+
+def errors(one: Subject, dtype: torch.dtype, device: str) -> dict[str, float]:
+    """The largest of the errors of features, tangents and gradient, each relative to its norm,
+    against two calls of `torch.func.jvp` in float64."""
+    rows, tau = made_up(one, ERROR_ROWS, 1), small_tau(one)
+    exact = _answers(by_jvp(one, rows.cast(torch.float64, device), tau, torch.float64, device, 2))
+    rows = rows.cast(dtype, device)
+    module = LinearizedEncoder(
+        copy.deepcopy(one.encoder).to(device), one.trainable, _or_none(dtype)
+    )
+    module.load_tau(tau)
+    field = {"ours": ours(module, rows), "two_jvp": by_jvp(one, rows, tau, dtype, device, 2)}
+    return {
+        name: max(
+            ((got.double() - true).norm() / true.norm()).item()
+            for got, true in zip(_answers(contestant), exact, strict=True)
+        )
+        for name, contestant in field.items()
+    }
+
+
+def _answers(contestant: Contestant) -> tuple[Tensor, Tensor, Tensor]:
+    """(features, tangents, gradient), the gradient of all blocks as one vector."""
+    rows, features_BD, tangent_BD = contestant.forward()
+    loss = rows.loss(features_BD, tangent_BD)
+    gradients = torch.autograd.grad(loss, contestant.parameters)
+    return features_BD, tangent_BD, torch.cat([g.flatten() for g in gradients])
+
+
+def _silent(done: int, total: int) -> None: ...

@@ -1,0 +1,236 @@
+"""bench: what things cost, as ratios of one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from jobs.cli.app import Home, Json, app, tell, verb
+
+bench = typer.Typer(no_args_is_help=True, help="What things cost here, as ratios of one run.")
+app.add_typer(bench, name="bench", rich_help_panel="research")
+
+Model = Annotated[
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="As a base is written; without weights they are random. hf:minilm is a shape.",
+    ),
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Every contestant has a turn in each.")]
+Vit = "open_clip:ViT-B-32"
+
+
+@verb("bench", of=bench)
+def step(
+    model: Model = Vit,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the passes.")] = (
+        "float32"
+    ),
+    batch: Annotated[int, typer.Option(min=1, help="Rows; an eighth as many are penalised.")] = 16,
+    rounds: Rounds = 5,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """A training step: ordinary, ours, and by torch.func.jvp.
+
+    A step is zero gradients, forward, backward, over the same trained blocks in eval mode.
+    """
+    from jobs.benchmarks.step import bench_step
+
+    _run(lambda say: bench_step(model, dtype, batch, rounds, _device(), say), "step", as_json)
+
+
+@verb("bench", of=bench)
+def compose(
+    model: Model = Vit,
+    vectors: Annotated[str, typer.Option(metavar="T,T,...", help="How many are added.")] = "2,8,22",
+    batch: Annotated[int, typer.Option(min=1, help="Rows of the aTLAS step.")] = 16,
+    rounds: Rounds = 5,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Sums of made-up vectors on disk, and a step that learns their coefficients."""
+    from jobs.benchmarks.compose import bench_compose
+    from tacl.errors import BadConfig
+
+    try:
+        counts = [int(part) for part in vectors.split(",")]
+    except ValueError:
+        raise BadConfig(f"--vectors {vectors!r}: give numbers, such as 2,8,22") from None
+    _run(
+        lambda say: bench_compose(model, counts, batch, rounds, _device(), say), "compose", as_json
+    )
+
+
+@verb("bench", of=bench)
+def evaluate(
+    model: Model = "embedded",
+    rows: Annotated[int, typer.Option(min=1, help="Of each task.")] = 64,
+    rounds: Rounds = 5,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """All pairs of 8 vectors on 8 tasks: from cached tangents, and by dual passes."""
+    from jobs.benchmarks.evaluate import bench_evaluate
+
+    _run(lambda say: bench_evaluate(model, rows, rounds, _device(), say), "evaluate", as_json)
+
+
+@verb("bench", of=bench)
+def refresh(
+    model: Model = "hf:minilm",
+    rounds: Rounds = 3,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """The label-free refresh of a vector, against the training of one."""
+    from jobs.benchmarks.refresh import bench_refresh
+
+    _run(lambda say: bench_refresh(model, rounds, _device(), say), "refresh", as_json)
+
+
+@verb("bench", of=bench)
+def submit(
+    runs: Annotated[int, typer.Option(min=1, help="Tasks, one after another.")] = 3,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """From submit to ready on a cluster of its own: what is training, and where the rest goes."""
+    from jobs.benchmarks.submit import bench_submit
+
+    _run(lambda say: bench_submit(runs, say), "submit", as_json)
+
+
+@verb("bench", of=bench, name="all")
+def everything(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """All of the above, against their goals; about ten minutes on a machine without other work."""
+    from jobs.benchmarks.report import bench_all, markdown
+    from jobs.console.progress import saying
+
+    with saying("bench") as say:
+        found = bench_all(_device(), say)
+    if out is not None:
+        out.write_text(markdown(found))
+    tell(found, as_json, markdown)
+
+
+@verb("bench", of=bench)
+def registry(
+    size: Annotated[
+        Literal["tenth", "full", "both"],
+        typer.Option(help="full: 1,000 tasks, 10,000 versions, 100,000 models, 1,000,000 samples."),
+    ] = "tenth",
+    rounds: Annotated[int, typer.Option(min=20, help="How often each thing is done.")] = 1000,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="An empty registry; default: SQLite.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What people wait for when a home is large: start, submit, look-ups, penalty batches."""
+    from jobs.benchmarks.registry import bench_registry, markdown
+    from jobs.console.progress import saying
+    from tacl.errors import BadConfig
+
+    if url is not None and size == "both":
+        raise BadConfig("one empty registry holds one size: give --size tenth or --size full")
+    sizes = ["tenth", "full"] if size == "both" else [size]
+    with saying("filling a home") as say:
+        found = bench_registry(sizes, rounds, url, say)
+    if out is not None:
+        out.write_text(markdown(found, f" --size {size} --rounds {rounds}"))
+    tell(found, as_json, _times)
+
+
+def _times(found: dict[str, Any]) -> Any:
+    from jobs.benchmarks.registry import table
+    from jobs.console import tables
+
+    columns = [f"{size} [ms]" for size in found["sizes"]]
+    shown = tables.table("median / p99", "goal", *columns, right=("goal", *columns))
+    for row in table(found):
+        shown.add_row(*row)
+    return shown
+
+
+@verb("bench", of=bench)
+def serve(
+    users: Annotated[
+        str, typer.Option(metavar="U,U,...", help="How many ask, each with a recipe of their own.")
+    ] = "1,10,100,1000",
+    requests: Annotated[int, typer.Option(min=2, help="Of each number of users.")] = 400,
+    at_once: Annotated[int, typer.Option(min=1, help="Requests on their way.")] = 32,
+    soak: Annotated[
+        int, typer.Option(metavar="N", help="Then N requests while replicas are killed.")
+    ] = 0,
+    pictures: Annotated[int, typer.Option(min=1, max=64, help="In a request of --soak.")] = 1,
+    kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
+    rounds: Rounds = 5,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Asking over HTTP: many users with distinct recipes; every answer is checked.
+
+    On a home of its own, with the embedded encoder and made-up vectors.
+    """
+    from jobs.benchmarks.load import Asking
+    from jobs.benchmarks.serving import Sizes, bench_alone, written
+    from jobs.console.progress import saying
+
+    soaking = Asking(soak, at_once, pictures, kills) if soak else None
+    counts = [int(part) for part in users.split(",")]
+    sizes = Sizes(counts, Asking(requests, at_once), soaking)
+    with saying("serving") as say:
+        found = bench_alone(sizes, rounds, say)
+    chosen = f"--users {users} --requests {requests} --at-once {at_once}"
+    chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
+    text = written(found, f"tacl bench serve {chosen} --out results/serving.md")
+    if out is not None:
+        out.write_text(text)
+    tell(found, as_json, lambda f: text)
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _run(measure: Any, what: str, as_json: bool) -> None:
+    from jobs.console.progress import counting
+
+    with counting(what) as say:
+        found = measure(say)
+    tell(found, as_json, _table)
+
+
+def _table(found: dict[str, Any]) -> Any:
+    """Every figure on a line of its own, named as in --json."""
+    from jobs.console import tables
+
+    table = tables.table("figure", "value", right=("value",))
+    for name, value in _flat(found):
+        table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
+    return table
+
+
+def _flat(found: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    lines: list[tuple[str, Any]] = []
+    for name, value in found.items():
+        inner = isinstance(value, dict)
+        lines += _flat(value, f"{before}{name} ") if inner else [(before + name, value)]
+    return lines

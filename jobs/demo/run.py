@@ -1,0 +1,130 @@
+"""`tacl demo`: the whole story on a cluster of its own, on generated pictures; nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from cluster.client.client import Client
+from jobs.console import tables as show
+from jobs.console.progress import saying, stderr, watching
+from jobs.demo import tables
+from jobs.demo.story import Arrival, Chapter, Plan, Subtraction, Users, story
+from tacl.errors import HomeInUse
+
+CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+KINDS = {Arrival: "arrivals", Users: "users", Subtraction: "subtractions"}
+
+
+def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = None) -> None:
+    """Tell the story; the cluster and, unless `keep` says where, its home are gone afterwards.
+
+    Raises HomeInUse when `keep` is no new or empty directory, KeyboardInterrupt, and what the
+    cluster met.
+    """
+    started, told = time.monotonic(), []
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
+    console = stderr() if as_json else show.console()
+    plan = plan or Plan()
+    with _endings(), _home(keep) as home, tempfile.TemporaryDirectory() as data:
+        console.print(_opening(plan))
+        with _cluster(home) as client, watching(console) as watch:
+            for chapter in story(client, Path(data), plan, watch):
+                told.append(chapter)
+                console.print(tables.chapter(chapter))
+    seconds = time.monotonic() - started
+    console.print(tables.summary([one for one in told if isinstance(one, Arrival)]))
+    _close(console, seconds, keep)
+    if as_json:
+        print(json.dumps(document(told, seconds), indent=2))
+
+
+def document(told: list[Chapter], seconds: float) -> dict[str, Any]:
+    """Everything that was told: {arrivals, users, subtractions: [their fields], seconds}."""
+    found: dict[str, Any] = {name: [] for name in KINDS.values()}
+    for chapter in told:
+        found[KINDS[type(chapter)]].append(asdict(chapter))
+    return found | {"seconds": seconds}
+
+
+def _opening(plan: Plan) -> Text:
+    return Text(
+        f"{len(plan.tasks)} tasks arrive one after another. Each is trained apart, by DeepSpeed: "
+        "on its own labelled pictures and, by the tauJp penalty, against the unlabelled pictures "
+        "of the others that have arrived. Older vectors make room for it without labels."
+    )
+
+
+def _close(console: Console, seconds: float, keep: Path | None) -> None:
+    minutes = f"{int(seconds) // 60} min {int(seconds) % 60} s"
+    console.print(Text(f"\ndone in {minutes}; nothing is left running"))
+    if keep is not None:
+        console.print(Text(f"its home is kept: tacl up --home {keep}; tacl status --home {keep}"))
+
+
+@contextmanager
+def _home(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="tacl-demo-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    if keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
+        raise HomeInUse(f"{keep} is not empty; the demo makes a home of its own in a new directory")
+    yield keep
+
+
+@contextmanager
+def _cluster(home: Path) -> Iterator[Client]:
+    """A cluster for the time of the story, however that ends."""
+    client = Client(home)
+    try:
+        with saying("starting a cluster on this machine") as say:
+            client.up("embedded", cpus=min(CPUS, len(os.sched_getaffinity(0))), progress=say)
+            client.cluster()  # connected: Ray has set its own handlers, which print stack traces
+        with _endings():
+            yield client
+    finally:
+        with _undisturbed(), saying("stopping the cluster"):
+            client.down()
+
+
+@contextmanager
+def _endings() -> Iterator[None]:
+    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily."""
+    before = {number: signal.signal(number, _interrupt) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C does not interrupt the tidying up after the first."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,196 @@
+"""The story of `tacl demo`: tasks arrive, vectors make room, people compose. Chapter by chapter.
+
+Everything goes through `cluster.client.client.Client`, as a person's own program would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.client.client import Client
+from tacl import embedded
+from tacl.embedded.parquet import png
+from tacl.errors import RunFailed
+
+EVERYONE = "everyone"  # whose model is the sum of all vectors so far
+ASKED_SEED = 77  # of the pictures in the questions: in no training or test row
+
+Evaluated = dict[str, Any]  # the fields of `cluster.domain.work.Evaluated`
+Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is told, and how large it is; `options` are those of a submission."""
+
+    tasks: tuple[str, ...] = embedded.tasks()
+    train_rows: int = 800
+    test_rows: int = 300
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refreshing:
+    """One label-free refresh; figures are mean squares relative to what the vector does itself."""
+
+    vector: str  # TASK@vN
+    version: int | None  # the one it made; None when the old one stays
+    reason: str
+    interference_before: float | None = None
+    interference_after: float | None = None
+    own_change: float | None = None
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A task arrived, was trained, and older vectors made room for it."""
+
+    task: str
+    sum: Evaluated  # of all vectors so far
+    unrefreshed: Evaluated | None  # the sum had nothing been refreshed so far, where it was
+    refreshes: tuple[Refreshing, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    user: str
+    task: str
+    shown: str  # the class of the picture
+    ranked: tuple[tuple[str, float], ...]  # (class, probability), likeliest first
+
+
+@dataclass(frozen=True)
+class Users:
+    """People with different models out of the same vectors."""
+
+    models: dict[str, tuple[str, ...]]  # user -> terms
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Subtraction:
+    """The sum, and the model with one vector subtracted instead of added."""
+
+    task: str
+    sum: Evaluated
+    subtracted: Evaluated
+
+
+Chapter = Arrival | Users | Subtraction
+
+
+def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Chapter]:
+    """Tell it; while a chapter is read, the cluster works on the next. RunFailed ends it."""
+    teller = _Teller(client, plan)
+    told: _Owed | None = None
+    for name in plan.tasks:
+        teller.submit(name, folder / name)
+        if told is not None:
+            yield told.arrival(client, watch)
+        client.wait(progress=watch, poll=0.5)
+        told = teller.arrived(name)
+    assert told is not None  # a plan has tasks
+    subtraction = teller.subtract(plan.tasks[-1])
+    last = told.arrival(client, watch)
+    yield last
+    yield teller.users()
+    yield Subtraction(plan.tasks[-1], last.sum, _evaluated(client, subtraction, watch))
+
+
+@dataclass(frozen=True)
+class _Owed:
+    """An arrival whose evaluations run."""
+
+    tasks: tuple[str, ...]  # so far, by arrival
+    sum_run: str
+    unrefreshed_run: str | None
+    refreshes: tuple[Refreshing, ...]
+
+    def arrival(self, client: Client, watch: Watch) -> Arrival:
+        def evaluated(run_id: str) -> Evaluated:
+            found = _evaluated(client, run_id, watch)
+            return found | {"per_task": {task: found["per_task"][task] for task in self.tasks}}
+
+        without = self.unrefreshed_run
+        unrefreshed = None if without is None else evaluated(without)
+        return Arrival(self.tasks[-1], evaluated(self.sum_run), unrefreshed, self.refreshes)
+
+
+class _Teller:
+    """What the story remembers between chapters."""
+
+    def __init__(self, client: Client, plan: Plan) -> None:
+        self.client, self.plan = client, plan
+        self.pinned: dict[str, int] = {}  # the versions that the last sum was made of
+        self.seen: set[str] = set()  # refresh runs
+
+    def submit(self, name: str, folder: Path) -> None:
+        embedded.write_parquet(name, folder, self.plan.train_rows, self.plan.test_rows, seed=0)
+        self.client.submit(name, folder, refresh="on_arrival", **self.plan.options)
+
+    def arrived(self, name: str) -> _Owed:
+        """Pin the sum of now, and have it evaluated; and the sum had nothing been refreshed."""
+        first = dict.fromkeys((*self.pinned, name), 1)
+        model = self.client.compose(EVERYONE, _sum([*first]))
+        made = {term.vector.task: term.vector.version for term in model.terms}
+        self.pinned = {task: made[task] for task in first}  # in the order of arrival
+        sum_run, unrefreshed = self.client.evaluating(EVERYONE), None
+        if self.pinned != first:
+            self.client.compose("unrefreshed", [f"+{task}@v1" for task in first])
+            unrefreshed = self.client.evaluating("unrefreshed")
+        return _Owed(tuple(first), sum_run, unrefreshed, tuple(self._refreshes()))
+
+    def subtract(self, task: str) -> str:
+        """The run that evaluates everything minus `task`."""
+        kept = [name for name in self.pinned if name != task]
+        self.client.compose("subtracted", [*_sum(kept), f"-{task}"])
+        return self.client.evaluating("subtracted")
+
+    def users(self) -> Users:
+        """Two people with one vector in common; each is asked a picture of each of their tasks."""
+        names = list(self.pinned)
+        half = (len(names) + 1) // 2
+        models = {"alice": _sum(names[:half]), "bob": _sum(names[half - 1 :])}
+        answers = [answer for user in models for answer in self._asked(user, models[user])]
+        return Users({user: tuple(terms) for user, terms in models.items()}, tuple(answers))
+
+    def _asked(self, user: str, terms: Sequence[str]) -> Iterator[Answer]:
+        self.client.compose(user, terms)
+        for number, task in enumerate(task for task in self.pinned if f"+{task}" in terms):
+            images, labels = embedded.generate(task, number + 1, ASKED_SEED)
+            found = self.client.query(user, [png(images[-1])], [task])
+            shown = embedded.classes(task)[labels[-1]]
+            yield Answer(user, task, shown, tuple(map(tuple, found["answers"][0][task])))
+
+    def _refreshes(self) -> Iterator[Refreshing]:
+        """Those that ended since the last arrival."""
+        for task in self.pinned:
+            made = {one["run_id"]: one["version"] for one in self.client.vectors(task)}
+            for run in self.client.task(task)["runs"]:
+                if run["kind"] == "refresh" and run["run_id"] not in self.seen:
+                    self.seen.add(run["run_id"])
+                    yield _refreshing(self.client, run, made.get(run["run_id"]))
+
+
+def _refreshing(client: Client, run: dict[str, Any], version: int | None) -> Refreshing:
+    vector = run["about"].removeprefix("refreshing ")
+    try:
+        found = client.result(run["run_id"])
+    except RunFailed as error:  # the old version stays, and the story goes on
+        return Refreshing(vector, None, str(error))
+    figures = {name: found["metrics"].get(name) for name in _FIGURES}
+    return Refreshing(vector, version, found["reason"], **figures)
+
+
+_FIGURES = ("interference_before", "interference_after", "own_change")
+
+
+def _sum(names: Sequence[str]) -> list[str]:
+    return [f"+{name}" for name in names]
+
+
+def _evaluated(client: Client, run_id: str, watch: Watch) -> Evaluated:
+    return client.result(run_id, progress=lambda run: watch(client.status()))

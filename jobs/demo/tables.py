@@ -1,0 +1,117 @@
+"""The chapters of the demo's story as tables for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from jobs.console.tables import percent, table
+from jobs.demo.story import Answer, Arrival, Chapter, Evaluated, Refreshing, Subtraction, Users
+
+ANSWERS = 2  # classes shown of an answer
+
+
+def chapter(told: Chapter) -> RenderableType:
+    match told:
+        case Arrival():
+            return arrival(told)
+        case Users():
+            return users(told)
+        case Subtraction():
+            return subtraction(told)
+
+
+def headed(title: str, *parts: RenderableType) -> Group:
+    return Group(Text(), Rule(Text(title, style="bold"), align="left"), *parts)
+
+
+def arrival(told: Arrival) -> RenderableType:
+    """Every task so far: before, by its own vector, and by the sum of all vectors."""
+    count = len(told.sum["per_task"])
+    title = f"{told.task} has arrived: the sum of {count} vector{'s' * (count > 1)}, in %"
+    parts: list[RenderableType] = [_accuracies(told)]
+    if told.refreshes:
+        parts += [Text(), _refreshes(told.refreshes)]
+    return headed(title, *parts)
+
+
+def _accuracies(told: Arrival) -> Table:
+    """The mean over the tasks in the last row."""
+    refreshed = told.unrefreshed is not None
+    columns = ["zero-shot", "own model", *(["never refreshed"] if refreshed else []), "sum so far"]
+    made = table("task", *columns, right=columns)
+    kinds = [(told.sum, "zero_shot"), (told.sum, "individual")]
+    kinds += [(told.unrefreshed, "composed")] if told.unrefreshed else []
+    kinds += [(told.sum, "composed")]
+    for task in told.sum["per_task"]:
+        made.add_row(task, *(percent(found["per_task"][task][kind]) for found, kind in kinds))
+    made.add_section()
+    made.add_row("mean", *(percent(_mean(found, kind)) for found, kind in kinds), style="bold")
+    return made
+
+
+def _mean(found: Evaluated, kind: str) -> float:
+    rows = found["per_task"].values()
+    return sum(row[kind] for row in rows) / len(rows)
+
+
+def _refreshes(refreshes: Sequence[Refreshing]) -> Group:
+    figures = ("interference left", "own function changed")
+    made = table("refreshed without labels", "", *figures, right=figures)
+    failed = []
+    for one in refreshes:
+        if one.own_change is None:
+            failed.append(Text(f"{one.vector} stays: {one.reason}", style="red"))
+            continue
+        verdict = "stays" if one.version is None else f"-> v{one.version}"
+        left = (one.interference_after or 0) / max(one.interference_before or 0, 1e-12)
+        made.add_row(one.vector, verdict, f"{left:.0%}", f"{one.own_change:.0%}")
+    return Group(*([made] if made.rows else []), *failed)
+
+
+def users(told: Users) -> RenderableType:
+    """Who composed what, and what each was answered."""
+    models = [Text(f"{user:6} {'  '.join(terms)}") for user, terms in told.models.items()]
+    made = table("user", "a picture of", "", "answer")
+    for one in told.answers:
+        mark = Text("right", "green") if one.shown == one.ranked[0][0] else Text("wrong", "red")
+        made.add_row(one.user, one.shown, mark, _ranked(one))
+    title = "Two users, two models out of the same vectors, a picture for each task"
+    return headed(title, *models, Text(), made)
+
+
+def _ranked(one: Answer) -> str:
+    return ", ".join(f"{name} {share:.2f}" for name, share in one.ranked[:ANSWERS])
+
+
+def subtraction(told: Subtraction) -> RenderableType:
+    """One task is to fall, and the others are to stay."""
+    minus = f"-{told.task} instead"
+    columns = ("zero-shot", "sum of all", minus)
+    made = table("task", *columns, right=columns)
+    for task, row in told.sum["per_task"].items():
+        less = told.subtracted["per_task"][task]["composed"]
+        cells = (percent(value) for value in (row["zero_shot"], row["composed"], less))
+        made.add_row(task, *cells, style="bold" if task == told.task else None)
+    return headed(f"{told.task} subtracted instead of added, in %", made)
+
+
+def summary(arrivals: Sequence[Arrival]) -> RenderableType:
+    """The sum after each arrival, task by task.
+
+    Beside: the mean, the mean share of what the own model reaches, and the mean where the task is
+    not told, so that one head over the classes of all tasks must find it too.
+    """
+    tasks = [told.task for told in arrivals]
+    measures = ("mean", "of own", "untold")
+    made = table("after", *tasks, *measures, right=(*tasks, *measures))
+    for told in arrivals:
+        found = told.sum
+        cells = [percent(found["per_task"].get(task, {}).get("composed")) for task in tasks]
+        figures = (found["absolute"], found["normalized"], found["class_incremental"])
+        made.add_row(told.task, *cells, *map(percent, figures))
+    return headed("The sum after each arrival, in % (untold: which task it is)", made)

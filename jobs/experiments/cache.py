@@ -1,0 +1,95 @@
+"""Finished cells: facts and tensors under a key of all that decides them; never made twice.
+
+A cell is two files, `KIND/KEY.safetensors` (if it has tensors) and then `KIND/KEY.json`: with the
+second it is finished. Both are written beside their place and renamed, so that an interruption
+loses the cell at work and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from jobs.experiments.cost import Cost, measured
+from tacl.vectors.params import Params
+
+# A part of every key. Raise it when the same configuration would give other numbers.
+ALGORITHM = 1
+
+Made = tuple[dict[str, Any], Params]  # what a person may read, and tensors
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`key` stands for everything that decided it, so a cell may decide others by its key."""
+
+    key: str
+    facts: dict[str, Any]
+    cost: Cost
+    file: Path
+
+    def tensors(self) -> Params:
+        return load_file(self.file)
+
+
+class Cells:
+    """All finished cells of a folder. `made` counts those that this process computed."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None) -> None:
+        self.folder, self.say = folder, say
+        self.made: list[str] = []
+
+    def get(
+        self, kind: str, decides: Mapping[str, Any], make: Callable[[], Made], what: str = ""
+    ) -> Cell:
+        """The finished cell, or `make()` and keep it. `decides` must be plain JSON."""
+        key = key_of(kind, decides)
+        record = self.folder / kind / f"{key}.json"
+        if not record.is_file():
+            self.say(f"{kind} {what}")
+            with measured() as cost:
+                facts, tensors = make()
+            self._write(record, {"decides": decides, "facts": facts, "cost": cost}, tensors)
+            self.made.append(f"{kind} {what}")
+        found = json.loads(record.read_text())
+        file = record.with_suffix(".safetensors")
+        return Cell(key, found["facts"], Cost(**found["cost"]), file)
+
+    def _write(self, record: Path, content: dict[str, Any], tensors: Params) -> None:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        if tensors:
+            whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+            with beside(record.with_suffix(".safetensors")) as path:
+                save_file(whole, path)
+        text = json.dumps({**content, "cost": content["cost"].as_dict()}, sort_keys=True, indent=1)
+        with beside(record) as path:
+            path.write_text(text)
+
+
+def key_of(kind: str, decides: Mapping[str, Any]) -> str:
+    text = json.dumps([ALGORITHM, kind, decides], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class beside:
+    """`with beside(path) as p`: p takes the place of path when the block ends well."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+
+    def __enter__(self) -> Path:
+        return self.draft
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.draft.replace(self.path)
+        else:
+            self.draft.unlink(missing_ok=True)

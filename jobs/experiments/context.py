@@ -1,0 +1,177 @@
+"""One suite with one seed: base, tasks, heads and samples, and what is trained from them.
+
+Whatever takes time is a cell. Nothing is read, prepared or encoded before it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cluster.storage.blobs import Blobs
+from jobs.experiments.cache import Cells, Made
+from jobs.experiments.rows import Rows, stored_rows
+from jobs.experiments.suites import Suite
+from tacl.backbone import Backbone, Item, load_backbone
+from tacl.curvature import Statistics, measure
+from tacl.data.batches import Labelled, sample_rows
+from tacl.heads.head import Head, prototype_head, text_head
+from tacl.models.linearized import LinearizedEncoder
+from tacl.models.ordinary import OrdinaryEncoder, ordinary_features
+from tacl.training.config import Precision
+from tacl.training.loop import Store
+from tacl.vectors.params import Params
+
+BATCH = 64  # rows of one evaluation batch
+
+
+@dataclass(frozen=True)
+class Base:
+    """A loaded encoder on the device of this process; shared by all seeds."""
+
+    backbone: Backbone
+    trainable: tuple[str, ...]
+
+    @staticmethod
+    def of(suite: Suite) -> Base:
+        backbone = load_backbone(suite.base)
+        backbone.encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+        return Base(backbone, suite.trainable or backbone.trainable)
+
+    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
+        """A new module whose tau is zero."""
+        dtype = torch.bfloat16 if precision == "bfloat16" else None
+        return LinearizedEncoder(self.backbone.encoder, self.trainable, dtype)
+
+    def ordinary(self) -> OrdinaryEncoder:
+        return OrdinaryEncoder(self.backbone.encoder, self.trainable)
+
+    @cached_property
+    def module(self) -> LinearizedEncoder:
+        """For evaluation: whoever sets its tau gives it back as it was."""
+        return self.linearized()
+
+    @cached_property
+    def _ordinary(self) -> OrdinaryEncoder:
+        return self.ordinary()
+
+    def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
+        """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
+        return ordinary_features(self._ordinary, self.backbone, items, tau or {}, BATCH)
+
+
+class Bench:
+    """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches."""
+
+    def __init__(self, suite: Suite, seed: int, data: Path, cells: Cells, base: Base) -> None:
+        self.suite, self.seed, self.cells, self.base = suite, seed, cells, base
+        self.pool = suite.names
+        self._data = data
+        self._blobs = Blobs(cells.folder / "blobs")
+        self._known: dict[str, Rows] = {}
+        self._stores: dict[tuple[str, int | None], Store] = {}
+        self._statistics: dict[str, Statistics] = {}
+
+    def of(self, suite: Suite) -> Bench:
+        """Another suite over the same data, cells and encoder."""
+        return Bench(suite, self.seed, self._data, self.cells, self.base)
+
+    @property
+    def backbone(self) -> Backbone:
+        return self.base.backbone
+
+    def decided_by(self, *heads: str, **more: Any) -> dict[str, Any]:
+        """Of every key: the encoder, which of its blocks are trained, and the prompts of those of
+        the used `heads` that have some of their own."""
+        own = {task: list(found) for task in heads if (found := self.suite.source(task).templates)}
+        more |= {"templates": own} if own else {}
+        return {"base": self.backbone.digest, "trainable": list(self.base.trainable), **more}
+
+    def rows(self, task: str) -> Rows:
+        if task not in self._known:
+            source, modality = self.suite.source(task), self.backbone.modality
+            cell = stored_rows(self.cells, self._blobs, self._data, source, modality, self.seed)
+            self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
+        return self._known[task]
+
+    def head(self, task: str) -> Head:
+        """From class names where the base has a text tower, else from class means."""
+        rows, backbone = self.rows(task), self.backbone
+        textual = backbone.head_kind == "text"
+
+        def make() -> Made:
+            if textual:
+                templates = self.suite.source(task).templates
+                return {}, text_head(backbone, rows.classes, templates).to_params()
+            features_ND = self.base.encoded(rows.train.items)
+            made = prototype_head(
+                features_ND, rows.train.labels, rows.classes, backbone.logit_scale
+            )
+            return {}, made.to_params()
+
+        decides = self.decided_by(
+            task, classes=rows.classes, data=None if textual else rows.digest("train")
+        )
+        return Head.from_params(self.cells.get("head", decides, make, self._of(task)).tensors())
+
+    def head_from(self, task: str, data: Labelled) -> Head:
+        """The same of a new task, of which no label is known but those of `data`."""
+        if self.backbone.head_kind == "text":
+            return self.head(task)
+        features_ND = self.base.encoded(data.items)
+        classes, scale = self.rows(task).classes, self.backbone.logit_scale
+        return prototype_head(features_ND, data.labels, classes, scale)
+
+    def store(self, task: str, most: int | None = None) -> Store:
+        """The task's shared samples without the probe; at most `most` of them, chosen by seed."""
+        if (task, most) not in self._stores:
+            items = self.rows(task).items("shard")
+            chosen = sample_rows(range(len(items)), most or len(items), self.seed)
+            norm = self.feature_norm(task) if self.suite.relative else 1.0
+            self._stores[task, most] = Store(task, [items[row] for row in chosen], norm)
+        return self._stores[task, most]
+
+    def statistics(self, task: str) -> Statistics:
+        """What the curvature penalty knows of a task; hundreds of MB, so no cell."""
+        if task not in self._statistics:
+            self.cells.say(f"statistics {self._of(task)}")
+            items, blocks = self.rows(task).items("shard"), self.base.trainable
+            self._statistics[task] = measure(self.backbone, items, blocks, seed=self.seed)
+        return self._statistics[task]
+
+    def feature_norm(self, task: str) -> float:
+        """Mean |f(x; theta0)|_2 over the task's probe."""
+
+        def make() -> Made:
+            features_ND = self.base.encoded(self.rows(task).items("probe"))
+            return {"norm": features_ND.norm(dim=-1).mean().item()}, {}
+
+        decides = self.decided_by(data=self.rows(task).digest("shard"))
+        return self.cells.get("norm", decides, make, self._of(task)).facts["norm"]
+
+    def features(
+        self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
+    ) -> Tensor:
+        """f(x; theta0 + tau) of a part of a task's rows, [N, D]; `key` stands for tau."""
+        rows = self.rows(task)
+
+        def make() -> Made:
+            return {}, {"features": self.base.encoded(rows.items(part), tau())}
+
+        decides = self.decided_by(data=self.content(task, part), tau=key)
+        cell = self.cells.get("features", decides, make, f"{self._of(task)} {part}, {key[:8]}")
+        return cell.tensors()["features"]
+
+    def content(self, task: str, part: str) -> list[str | int]:
+        """What decides the rows of a part, among them the seed of those that are a choice."""
+        chosen = [self.seed] if ":" in part else []
+        return [part, self.rows(task).digest(part), *chosen]
+
+    def _of(self, task: str) -> str:
+        return f"of {task}, seed {self.seed}"

@@ -1,0 +1,133 @@
+"""A table for a reader of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jobs.experiments.cost import together
+from jobs.experiments.table import Column, Entry, Spread, Table, spread
+
+
+def markdown(table: Table) -> str:
+    parts = [f"# {table.title}", table.about, _main(table), _notes(table)]
+    parts += [_by_task(table, column) for column in table.columns if _has(table, column)]
+    parts += [_data(table), _settings(table), _commands(table)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _main(table: Table) -> str:
+    heads = ["", *(column.heading for column in table.columns)]
+    policy = ["coefficients"] if _has_policy(table) else []
+    heads += [
+        *policy,
+        "seeds",
+        "saw in training",
+        "saw in merging",
+        "training",
+        "merging",
+        "peak",
+        "",
+    ]
+    return _rows(heads, [_variant(table, variant) for variant in table.variants()])
+
+
+def _variant(table: Table, variant: str) -> list[str]:
+    entries = table.of(variant)
+    cells = [_shown(spread([e.numbers.get(c.key) for e in entries]), c) for c in table.columns]
+    training = spread([entry.training.cpu_seconds for entry in entries])
+    merging = spread([entry.merging.cpu_seconds for entry in entries])
+    peak = together([cost for e in entries for cost in (e.training, e.merging)]).peak_mib
+    first = entries[0]
+    return [
+        variant,
+        *cells,
+        *([first.coefficients] if _has_policy(table) else []),
+        ", ".join(str(entry.seed) for entry in entries),
+        first.saw_training,
+        first.saw_merging,
+        _seconds(training),
+        _seconds(merging),
+        f"{peak:.0f} MiB" if peak else "",
+        _facts(entries),
+    ]
+
+
+def _has_policy(table: Table) -> bool:
+    return any(entry.coefficients for entry in table.entries)
+
+
+def _facts(entries: Sequence[Entry]) -> str:
+    """What was chosen or accepted, seed by seed."""
+    names = [k for k, v in entries[0].more.items() if isinstance(v, bool | int | float)]
+    return "; ".join(
+        f"{name} {', '.join(_short(entry.more.get(name)) for entry in entries)}" for name in names
+    )
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _notes(table: Table) -> str:
+    return (
+        "Mean ± standard deviation over the seeds. Training and merging: CPU seconds for all tasks "
+        "together, evaluation left out. Peak: memory of the process, or of the GPU."
+    )
+
+
+def _has(table: Table, column: Column) -> bool:
+    return any(column.key in numbers for e in table.entries for numbers in e.tasks.values())
+
+
+def _by_task(table: Table, column: Column) -> str:
+    tasks = list(dict.fromkeys(task for entry in table.entries for task in entry.tasks))
+    lines = []
+    for variant in table.variants():
+        entries = table.of(variant)
+        found = [spread([_of(e, task, column) for e in entries]) for task in tasks]
+        lines.append([variant, *(_shown(one, column) for one in found)])
+    return f"## {column.heading}, by task\n\n" + _rows(["", *tasks], lines)
+
+
+def _of(entry: Entry, task: str, column: Column) -> float | None:
+    return entry.tasks.get(task, {}).get(column.key)
+
+
+def _data(table: Table) -> str:
+    if not table.data:
+        return ""
+    keys = list(next(iter(table.data.values())))
+    lines = [[name, *(str(sizes[key]) for key in keys)] for name, sizes in table.data.items()]
+    return "## Rows\n\n" + _rows(["", *keys], lines)
+
+
+def _settings(table: Table) -> str:
+    suite = table.settings["suite"]
+    shown = {name: suite[name] for name in ("steps", "batch", "learning_rate", "strength", "norm")}
+    listed = ", ".join(f"{name} {value}" for name, value in shown.items())
+    base = table.settings["base"]
+    return (
+        f"Suite {suite['name']}: {listed}. Base {suite['base']}, digest {base[:12]}. "
+        f"Everything else is in `{table.name}.json`."
+    )
+
+
+def _commands(table: Table) -> str:
+    return "Made by\n\n```\n" + "\n".join(table.commands) + "\n```"
+
+
+def _rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in heads[1:])]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
+
+
+def _shown(found: Spread | None, column: Column) -> str:
+    if found is None:
+        return ""
+    factor, digits = (100, 1) if column.percent else (1, 3)
+    mean = f"{factor * found.mean:.{digits}f}"
+    return mean if found.deviation is None else f"{mean} ± {factor * found.deviation:.{digits}f}"
+
+
+def _seconds(found: Spread | None) -> str:
+    return f"{found.mean:.0f} s" if found and found.mean else ""

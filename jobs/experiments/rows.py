@@ -1,0 +1,108 @@
+"""The data of one task under one seed, as `tacl submit` would store it; prepared when needed."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cluster.data.ingest import ingest
+from cluster.domain.base import BlobRef, Modality
+from cluster.storage import samples
+from cluster.storage.blobs import Blobs
+from jobs.experiments.cache import Cell, Cells
+from jobs.experiments.suites import Source
+from tacl.backbone import Backbone, Item
+from tacl.data.batches import Labelled, sample_rows
+from tacl.errors import DataNotFound
+
+
+class Rows:
+    """Rows of a task by part: `train`, `validation`, `test`, `shard` (without its probe), `probe`;
+    `test:300` is at most 300 of the test rows, chosen by seed."""
+
+    def __init__(
+        self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int
+    ) -> None:
+        self.name, self._seed = name, seed
+        self.facts = ingested.facts
+        self.classes: tuple[str, ...] = tuple(self.facts["classes"])
+        self._blobs, self._backbone = blobs, backbone
+
+    def digest(self, part: str) -> str:
+        """sha256 of what is stored where `part` comes from."""
+        return self._ref(part).digest
+
+    def count(self, part: str) -> int:
+        """Of a whole split, or of all shared samples, the probe too."""
+        return self._ref(part).rows
+
+    def labels_N(self, part: str) -> Tensor:
+        """Of a split or some of it, without preparing any input."""
+        _, labels = samples.labelled_rows(self._blobs, self._ref(part))
+        return torch.tensor(labels)[self._chosen(part, len(labels))]
+
+    def items(self, part: str) -> list[Item]:
+        """Inputs of a part, in the order of `labels_N`."""
+        ref = self._ref(part)
+        if part == "probe":
+            raws = samples.probe_inputs(self._blobs, ref)
+        elif part == "shard":
+            raws = samples.training_inputs(self._blobs, ref)
+        else:
+            raws, _ = samples.labelled_rows(self._blobs, ref)
+        return [self._backbone.prepare(raws[row]) for row in self._chosen(part, len(raws))]
+
+    def labelled(self, part: str) -> Labelled:
+        return Labelled(self.items(part), self.labels_N(part))
+
+    @cached_property
+    def train(self) -> Labelled:
+        return self.labelled("train")
+
+    def _chosen(self, part: str, rows: int) -> list[int]:
+        _, _, most = part.partition(":")
+        return sample_rows(range(rows), int(most), self._seed) if most else list(range(rows))
+
+    def _ref(self, part: str) -> BlobRef:
+        stored = "shard" if part == "probe" else part.partition(":")[0]
+        return BlobRef(**self.facts[stored])
+
+
+def stored_rows(
+    cells: Cells, blobs: Blobs, data: Path, source: Source, modality: Modality, seed: int
+) -> Cell:
+    """Reads, checks and splits a data set once for a seed. DataNotFound when it is nowhere."""
+    where, content = _located(data, source)
+
+    def make() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        found = ingest(where, blobs, modality, seed=seed)
+        parts = ("train", "validation", "test", "shard")
+        refs = {part: getattr(found, part).model_dump(mode="json") for part in parts}
+        return {"classes": list(found.classes), **refs}, {}
+
+    decides = {"content": content, "modality": modality, "seed": seed}
+    return cells.get("data", decides, make, source.name)
+
+
+def _located(data: Path, source: Source) -> tuple[str, str]:
+    """Where it is, and what stands for its content: the sha256 of its files, or its id."""
+    folder = data / source.name
+    if folder.exists():
+        return str(folder), _content(folder)
+    if source.hub is None:
+        raise DataNotFound(f"no data of {source.name}: there is no folder {folder.absolute()}")
+    return source.hub, f"hub:{source.hub}"
+
+
+def _content(folder: Path) -> str:
+    sha = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        sha.update(f"{path.relative_to(folder)}\0".encode())
+        with path.open("rb") as file:
+            sha.update(hashlib.file_digest(file, "sha256").digest())
+    return sha.hexdigest()

@@ -1,0 +1,181 @@
+"""A table as it is kept: what was measured, under which settings, and by which commands.
+
+A table grows: a later run with other seeds or variants adds its entries to those that were made
+with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jobs.experiments.cache import beside
+from jobs.experiments.cost import Cost
+from tacl.errors import BadConfig
+
+SHOWN = 3  # differences in a message
+Numbers = dict[str, float | None]
+
+
+@dataclass
+class Entry:
+    """One variant with one seed. `numbers` are the columns, `tasks` the same for each task, `more`
+    what a picture needs. Costs: of all trainings, and of what came after them.
+    `coefficients`: by what policy they are chosen, where rows of the table differ in it."""
+
+    variant: str
+    seed: int
+    saw_training: str
+    saw_merging: str
+    numbers: Numbers
+    tasks: dict[str, Numbers] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    training: Cost = field(default_factory=Cost)
+    merging: Cost = field(default_factory=Cost)
+    coefficients: str = ""
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Over tasks; None when it was measured on none of them."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+class Column(NamedTuple):
+    """`percent`: a share in [0, 1], shown as a percentage."""
+
+    key: str
+    heading: str
+    percent: bool = True
+
+
+@dataclass
+class Table:
+    """`settings` is what entries must share to stand in one table: suite, base and weights."""
+
+    name: str
+    title: str
+    about: str
+    columns: Sequence[Column]
+    settings: dict[str, Any]
+    data: dict[str, dict[str, int]] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        """In the place of what is known of the same variant and seed."""
+        same = [(e.variant, e.seed) for e in self.entries]
+        if (entry.variant, entry.seed) in same:
+            self.entries[same.index((entry.variant, entry.seed))] = entry
+        else:
+            self.entries.append(entry)
+
+    def sort(self, variants: Sequence[str]) -> None:
+        """As these variants, then by seed, whenever an entry was made; what is not among them
+        stays behind."""
+        place = {variant: number for number, variant in enumerate(variants)}
+        self.entries.sort(key=lambda one: (place.get(one.variant, len(place)), one.seed))
+
+    def variants(self) -> list[str]:
+        return list(dict.fromkeys(entry.variant for entry in self.entries))
+
+    def of(self, variant: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.variant == variant]
+
+    def as_dict(self) -> dict[str, Any]:
+        columns = [column._asdict() for column in self.columns]
+        return asdict(self) | {"columns": columns, "summary": self.summary()}
+
+    def summary(self) -> dict[str, dict[str, dict[str, Any] | None]]:
+        """Mean and deviation over the seeds, by variant and column."""
+        found = {
+            (variant, column.key): spread([e.numbers.get(column.key) for e in self.of(variant)])
+            for variant in self.variants()
+            for column in self.columns
+        }
+        return {
+            variant: {
+                column.key: one._asdict() if (one := found[variant, column.key]) else None
+                for column in self.columns
+            }
+            for variant in self.variants()
+        }
+
+
+class Spread(NamedTuple):
+    """Over seeds; `deviation` is that of a sample, None for one seed."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """None when nothing was measured."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    if not known:
+        return None
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(statistics.fmean(known), deviation, len(known))
+
+
+def grown(fresh: Table, path: Path) -> Table:
+    """`fresh` with what the file knows.
+
+    Raises BadConfig when the file's rows do not belong in it: they were made under other settings
+    or have other columns.
+    """
+    if not path.is_file():
+        return fresh
+    known = json.loads(path.read_text())
+    mine = json.loads(json.dumps(fresh.as_dict()))
+    different = [
+        f"{name} {reprlib.repr(was)}, now {reprlib.repr(now)}"
+        for part in ("settings", "columns")
+        for name, was, now in _differences(part, known[part], mine[part])
+    ]
+    if different:
+        shown = "; ".join(different[:SHOWN]) + (", ..." if len(different) > SHOWN else "")
+        raise BadConfig(
+            f"{path} has {len(known['entries'])} rows made otherwise: {shown}; "
+            "move it away, or choose another --out"
+        )
+    fresh.entries = [_entry(one) for one in known["entries"]]
+    fresh.commands = list(dict.fromkeys([*known["commands"], *fresh.commands]))
+    fresh.data = known["data"] | fresh.data
+    return fresh
+
+
+def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON values differ, by the dotted names of their fields."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted({*was, *now}):
+            yield from _differences(f"{name}.{key}", was.get(key), now.get(key))
+    elif was != now:
+        yield name, was, now
+
+
+def _entry(known: dict[str, Any]) -> Entry:
+    costs: dict[str, Any] = {name: Cost(**known[name]) for name in ("training", "merging")}
+    return Entry(**{**known, **costs})
+
+
+def write(table: Table, folder: Path, picture: Callable[[Table, Path], None]) -> list[Path]:
+    """NAME.json, NAME.md and NAME.png, each whole or as it was before."""
+    from jobs.experiments.markdown import markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{table.name}.{kind}" for kind in ("json", "md", "png")]
+    with beside(paths[0]) as path:
+        path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
+    with beside(paths[1]) as path:
+        path.write_text(markdown(table))
+    with beside(paths[2]) as path:
+        picture(table, path)
+    return paths

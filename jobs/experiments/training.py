@@ -1,0 +1,169 @@
+"""What a bench trains: vectors alone, all tasks together, refreshes. Each is a cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobs.experiments.cache import Made
+from jobs.experiments.context import Bench
+from jobs.experiments.cost import Cost, together
+from jobs.experiments.directions import Kept, Vector
+from tacl.curvature.statistics import FORMAT
+from tacl.data.batches import Labelled
+from tacl.heads.head import RowLoss
+from tacl.heads.joint import JointHead, joint_data
+from tacl.training.config import RefreshConfig, TrainConfig
+from tacl.training.loop import PlainEngine, StepRecord, Store, train
+from tacl.training.refresh import refresh
+from tacl.vectors import params
+from tacl.vectors.params import Params
+from tacl.vectors.vector import Regime
+
+TOLD = 50  # steps between two lines about a training
+
+
+def trained(
+    bench: Bench,
+    task: str,
+    others: Sequence[str] = (),
+    most: int | None = None,
+    regime: Regime = "linearized",
+    start: Vector | None = None,
+    **changed: Any,
+) -> Vector:
+    """The vector of a task, with the tauJp penalty on the samples of `others` if there are any.
+
+    `most` bounds the samples of every other task; training goes on from `start`, or from 0;
+    `changed` are fields of TrainConfig.
+    """
+    rows = bench.rows(task)
+    settings = {"penalty": "cyclical" if others else "none", **_precision(regime), **changed}
+    given = (task, rows.count("train"), bench.seed, bench.base.trainable)
+    config = bench.suite.config(*given, **settings)
+
+    def make() -> Made:
+        stores = [bench.store(other, most) for other in others]
+        if config.penalty == "curvature":
+            stores = [replace(s, statistics=bench.statistics(s.name)) for s in stores]
+        say = _teller(bench, task, config.steps)
+        tau = start.tau() if start else {}
+        return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)
+
+    # Statistics are no cell of their own: what is measured decides here.
+    statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
+    decides = bench.decided_by(
+        task,
+        regime=regime,
+        config=config.as_dict(),
+        data=[rows.digest("train"), list(rows.classes)],
+        others=[[bench.rows(other).digest("shard"), most] for other in others],
+        relative=bench.suite.relative,
+        **statistics,
+        start=start.key if start else None,
+    )
+    cell = bench.cells.get("vector", decides, make, f"of {task}, {_told(regime, config, others)}")
+    return Vector(cell, regime, task, cell.cost, Cost())
+
+
+def joint(bench: Bench, regime: Regime) -> Kept:
+    """One vector for all tasks (MTL), from as many rows as all the single trainings together."""
+    rows = [bench.rows(task) for task in bench.pool]
+    given = [(r.name, r.count("train"), bench.seed, bench.base.trainable) for r in rows]
+    configs = [bench.suite.config(*one, penalty="none", **_precision(regime)) for one in given]
+    config = replace(configs[0], steps=sum(one.steps for one in configs))
+
+    def make() -> Made:
+        heads = [bench.head(task) for task in bench.pool]
+        data = joint_data([one.train for one in rows], heads)
+        say = _teller(bench, "all tasks", config.steps)
+        return _run(bench, regime, JointHead.of(heads), data, [], config, say, {})
+
+    data = [[one.digest("train"), list(one.classes)] for one in rows]
+    decides = bench.decided_by(*bench.pool, regime=regime, config=config.as_dict(), joint=data)
+    return Kept(bench.cells.get("joint", decides, make, f"{regime}, seed {bench.seed}"), regime)
+
+
+def refreshed(
+    bench: Bench, vector: Vector, others: Sequence[str], config: RefreshConfig | None = None
+) -> Vector:
+    """The vector made way for `others` without a label; itself where that was not accepted.
+
+    Refreshed again, it is held to what it was before the first time.
+    """
+    config = replace(config or bench.suite.refresh, seed=bench.seed)
+    first = vector.first or vector.cell
+    again = first.key != vector.key
+
+    def make() -> Made:
+        module = bench.base.linearized(bench.suite.precision)
+        # A refresh is relative to the vector's own size: nobody asks for the features' norms.
+        own, *rest = [
+            Store(name, bench.store(name).items, math.nan) for name in (vector.task, *others)
+        ]
+        places = (module, bench.backbone, vector.tau(), own, rest, config)
+        found = refresh(*places, first=first.tensors() if again else None)
+        facts = {
+            "accepted": found.accepted,
+            "reason": found.reason,
+            "before": found.before._asdict(),
+            "after": found.after._asdict(),
+        }
+        return facts, found.tau if found.accepted else {}
+
+    decides = bench.decided_by(
+        vector=vector.key,
+        config=config.as_dict(),
+        precision=bench.suite.precision,
+        own=bench.rows(vector.task).digest("shard"),
+        others=[bench.rows(other).digest("shard") for other in others],
+        **({"first": first.key} if again else {}),
+    )
+    cell = bench.cells.get("refresh", decides, make, f"of {vector.task}, seed {bench.seed}")
+    later = together([vector.later, cell.cost])
+    kept = cell if cell.facts["accepted"] else vector.cell
+    return replace(vector, cell=kept, later=later, refresh=cell, first=first)
+
+
+def _run(
+    bench: Bench,
+    regime: Regime,
+    loss: RowLoss,
+    data: Labelled,
+    stores: Sequence[Store],
+    config: TrainConfig,
+    say: Callable[[int], None],
+    start: Params,
+) -> Made:
+    linearized = regime == "linearized"
+    module = bench.base.linearized(config.precision) if linearized else bench.base.ordinary()
+    module.load_tau(start)
+    engine, curve = PlainEngine(module, config), []
+
+    def on_step(record: StepRecord) -> None:
+        curve.append(round(record.loss, 4))
+        say(record.step)
+
+    train(engine, bench.backbone, loss, data, lambda step: stores, config, on_step=on_step)
+    tau = engine.module.tau_dict()
+    return {"loss": curve, "norm": params.norm(tau)}, tau
+
+
+def _precision(regime: Regime) -> dict[str, Any]:
+    """What an ordinary tau adds to theta0 is below the digits of bfloat16."""
+    return {"precision": "float32"} if regime == "ordinary" else {}
+
+
+def _teller(bench: Bench, what: str, steps: int) -> Callable[[int], None]:
+    def say(step: int) -> None:
+        if (step + 1) % TOLD == 0:
+            bench.cells.say(f"  {what}: step {step + 1} of {steps}")
+
+    return say
+
+
+def _told(regime: Regime, config: TrainConfig, others: Sequence[str]) -> str:
+    against = f"{config.penalty} x {config.strength:g} against {len(others)}" if others else "alone"
+    return f"{regime}, {against}, seed {config.seed}"

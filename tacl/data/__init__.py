@@ -1,0 +1,1 @@
+"""Rows: batches, splits by seed, augmentation."""

@@ -1,0 +1,1 @@
+"""Evaluation by addition: tangents, metrics, interference."""

@@ -1,0 +1,1 @@
+"""Classifier heads on the features of a base model."""

@@ -1,0 +1,108 @@
+"""Frozen classification heads: logits = s W f / |f|, with unit rows in W.
+
+Computed once from theta0: class-name text through the text tower, or class means of features.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from tacl.backbone import Backbone
+from tacl.errors import BadConfig, BadRecipe, EmptySplit, LabelOutOfRange
+from tacl.vectors.params import Params
+
+
+class RowLoss(Protocol):
+    """What a loop needs of a head, or of several: the loss of each row."""
+
+    def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor: ...
+    def to(self, device: torch.device | str, /) -> Self: ...
+
+
+@dataclass(frozen=True)
+class Head:
+    """weight_CD has unit rows; row c belongs to classes[c]."""
+
+    weight_CD: Tensor
+    scale: float
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.classes) != self.weight_CD.shape[0]:
+            raise ValueError(f"{self.weight_CD.shape[0]} rows for {len(self.classes)} classes")
+
+    def logits(self, features_BD: Tensor) -> Tensor:
+        """[B, C]; features before normalisation."""
+        return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
+
+    def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
+        """Cross-entropy of each row, [B]."""
+        return cross_entropy(self.logits(features_BD), labels_B, reduction="none")
+
+    def to(self, device: torch.device | str) -> Head:
+        return Head(self.weight_CD.to(device), self.scale, self.classes)
+
+    def to_params(self) -> Params:
+        """Tensors alone, so that a head can be stored where tensors are."""
+        names = torch.frombuffer(bytearray(json.dumps(self.classes).encode()), dtype=torch.uint8)
+        scale = torch.tensor(self.scale, dtype=torch.float64)
+        return {"weight": self.weight_CD.cpu().contiguous(), "scale": scale, "classes": names}
+
+    @staticmethod
+    def from_params(params: Params) -> Head:
+        classes = json.loads(bytes(params["classes"].tolist()).decode())
+        return Head(params["weight"], params["scale"].item(), tuple(classes))
+
+
+def readable_class(name: str) -> str:
+    """`AnnualCrop_land` -> `Annual Crop land`: underscores and camel case become spaces."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name.replace("_", " "))
+    return " ".join(spaced.split())
+
+
+def text_head(
+    backbone: Backbone, classes: Sequence[str], templates: Sequence[str] | None = None
+) -> Head:
+    """Unit text features of every class, averaged over the templates, normalised again."""
+    templates = tuple(templates or backbone.templates)
+    for template in templates:
+        if "{}" not in template:
+            raise BadConfig(f"template {template!r} has no {{}} where the class name goes")
+    texts = [t.replace("{}", readable_class(name)) for name in classes for t in templates]
+    features_CTD = backbone.encode_texts(texts).view(len(classes), len(templates), -1)
+    weight_CD = normalize(normalize(features_CTD, dim=-1).mean(1), dim=-1)
+    return Head(weight_CD, backbone.logit_scale, tuple(classes))
+
+
+def prototype_head(
+    features_ND: Tensor, labels_N: Tensor, classes: Sequence[str], scale: float = 16.0
+) -> Head:
+    """Normalised class means of theta0 features; every class needs a labelled row."""
+    if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < len(classes):
+        raise LabelOutOfRange(
+            f"labels {labels_N.min()}..{labels_N.max()} for {len(classes)} classes"
+        )
+    counts_C = torch.bincount(labels_N, minlength=len(classes))
+    empty = [name for name, count in zip(classes, counts_C.tolist(), strict=True) if not count]
+    if empty:
+        raise EmptySplit(f"no training rows of the classes {empty}: they would have no prototype")
+    sums_CD = features_ND.new_zeros(len(classes), features_ND.shape[1])
+    sums_CD.index_add_(0, labels_N, features_ND)
+    return Head(normalize(sums_CD / counts_C.unsqueeze(1), dim=-1), scale, tuple(classes))
+
+
+def union(heads: Sequence[Head]) -> Head:
+    """One head over the classes of all tasks, in the order given (class-incremental accuracy)."""
+    scales = {head.scale for head in heads}
+    if len(scales) != 1:
+        raise BadRecipe(f"a union needs heads of one scale, not {sorted(scales)}")
+    classes = tuple(name for head in heads for name in head.classes)
+    return Head(torch.cat([head.weight_CD for head in heads]), scales.pop(), classes)

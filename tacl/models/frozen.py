@@ -1,0 +1,183 @@
+"""theta0 as a constant, and what the pre-trained encoder gives at other weights.
+
+Two models lie around theta0. The linearized one is f(x; theta0) + J(x) tau; the ordinary one is
+f(x; theta0 + tau). `Regime` names in which of them a vector was trained. theta0 is never a
+parameter: an engine that wraps a module of this kind sees an ordinary module with few parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tacl.backbone.padding import Batch, passes
+from tacl.dual import DualTensor, primal, tangent
+from tacl.vectors.params import Params
+from tacl.vectors.vector import Regime
+
+
+def trainable_blocks(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Names of the parameters that some pattern matches, in the module's order.
+
+    Raises ValueError when nothing matches.
+    """
+    names = [name for name, _ in encoder.named_parameters()]
+    chosen = [n for n in names if any(fnmatchcase(n, pattern) for pattern in patterns)]
+    if not chosen:
+        raise ValueError(f"no parameter matches {list(patterns)}; there are {names[:8]} ...")
+    return chosen
+
+
+def require_eval(encoder: nn.Module) -> None:
+    """Raises ValueError, naming the first module that is in train mode."""
+    training = next((name for name, module in encoder.named_modules() if module.training), None)
+    if training is not None:
+        raise ValueError(f"the encoder is in train mode ({training or 'all'}): call encoder.eval()")
+
+
+class FrozenEncoder(nn.Module):
+    """theta0, and one pass of the unchanged encoder with some blocks at other values.
+
+    Args:
+        encoder: `encoder(batch) -> features_BD`, in eval mode; it is neither changed nor trained.
+        trainable: name patterns (fnmatch) of the blocks that may have other values.
+        dtype: arithmetic of the pass; what comes out is in `precision`.
+
+    Raises:
+        ValueError: a module of the encoder is in train mode, or no block matches.
+    """
+
+    regime: Regime
+    precision: torch.dtype
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        trainable: Sequence[str] = ("*",),
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        require_eval(encoder)
+        self._encoder = (encoder,)  # in a tuple: its parameters are not parameters of this module
+        self.blocks = trainable_blocks(encoder, trainable)
+        parameters = dict(encoder.named_parameters())
+        self._frozen: list[str] = []
+        for name, value in [*parameters.items(), *encoder.named_buffers()]:
+            value = value.detach()
+            if dtype is not None and value.is_floating_point():
+                value = value.to(dtype)
+            self.register_buffer(_slot(name), value, persistent=False)
+            if name not in self.blocks:
+                self._frozen.append(name)
+        double = any(parameters[n].dtype == torch.float64 for n in self.blocks)
+        self.precision = torch.float64 if double and dtype is None else torch.float32
+
+    def theta0(self, name: str) -> Tensor:
+        """One pre-trained parameter or buffer."""
+        return self.get_buffer(_slot(name))
+
+    def tau_by_block(self) -> Params:
+        """What is added to theta0, by block name, with its graph."""
+        raise NotImplementedError
+
+    def tau_dict(self) -> Params:
+        """A copy of what is added to theta0, by block name."""
+        raise NotImplementedError
+
+    def linearized_at(self, tau: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """(f(x; theta0), J(x) tau), both [B, D]; tau names every block."""
+        weights = {
+            name: DualTensor(self.theta0(name), value.to(self.theta0(name).dtype))
+            for name, value in tau.items()
+        }
+        return self._run(weights, batch)
+
+    def ordinary_at(self, theta: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """f(x; theta), [B, D]; theta names every block."""
+        return self._run(theta, batch)[0]
+
+    def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features, tangent), [B, D], in as many passes as leave little padding.
+
+        Raises ValueError when the encoder was put into train mode meanwhile.
+        """
+        require_eval(self._encoder[0])
+        everything = {name: self.theta0(name) for name in self._frozen} | dict(weights)
+        rows: list[int] = []
+        features, tangents = [], []
+        for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
+            found = functional_call(self._encoder[0], everything, (part,), strict=True)
+            features_BD, direction = primal(found), tangent(found)
+            rows += some
+            features.append(features_BD)
+            tangents.append(torch.zeros_like(features_BD) if direction is None else direction)
+        return self._in_order(rows, features), self._in_order(rows, tangents)
+
+    def _in_order(self, rows: list[int], parts: list[Tensor]) -> Tensor:
+        if len(parts) == 1:
+            return parts[0].to(self.precision)
+        return torch.cat(parts)[torch.tensor(rows).argsort()].to(self.precision)
+
+
+class MovedEncoder(FrozenEncoder):
+    """A frozen encoder and tau, float32, which starts at zero: the only parameters."""
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        trainable: Sequence[str] = ("*",),
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(encoder, trainable, dtype)
+        zeros = [(n, torch.zeros_like(self.theta0(n), dtype=self.precision)) for n in self.blocks]
+        # Pairs keep the module's order, a dict would be sorted.
+        self.tau = nn.ParameterDict([(_key(name), nn.Parameter(zero)) for name, zero in zeros])
+
+    def tau_by_block(self) -> Params:
+        """The parameters themselves, by block name."""
+        return {name: self.tau[_key(name)] for name in self.blocks}
+
+    def tau_dict(self) -> Params:
+        """A copy of tau by block name."""
+        return {name: value.detach().clone() for name, value in self.tau_by_block().items()}
+
+    @torch.no_grad()
+    def load_tau(self, tau: Params) -> None:
+        """Set tau; blocks that `tau` does not name become zero.
+
+        Raises ValueError, before anything is set, when `tau` names a block that is not trained
+        here or has another shape.
+        """
+        unknown = sorted(set(tau) - set(self.blocks))
+        if unknown:
+            raise ValueError(f"tau names blocks that this encoder does not train: {unknown[:5]}")
+        for name, value in tau.items():
+            expected = self.theta0(name).shape
+            if value.shape != expected:
+                raise ValueError(f"tau's {name} is {list(value.shape)}, here {list(expected)}")
+        for name, slot in self.tau_by_block().items():
+            slot.copy_(tau[name]) if name in tau else slot.zero_()
+
+
+def _cast(batch: Batch, dtype: torch.dtype) -> Batch:
+    """Floating inputs in the precision of theta0."""
+
+    def cast(x: Tensor) -> Tensor:
+        return x.to(dtype) if x.is_floating_point() else x
+
+    if isinstance(batch, dict):
+        return {key: cast(value) for key, value in batch.items()}
+    return cast(batch)
+
+
+def _slot(name: str) -> str:
+    return "theta0/" + _key(name)
+
+
+def _key(name: str) -> str:
+    """Parameter names without dots, which torch reserves."""
+    return name.replace(".", "/")

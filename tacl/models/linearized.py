@@ -1,0 +1,29 @@
+"""f_lin(x; tau) = f(x; theta0) + J(x) tau, by one dual pass through the unchanged encoder.
+
+Source: arXiv 2305.12827, equation 4; the cost is counted in "As cheap as it can be" of
+ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tacl.models.frozen import Batch, MovedEncoder, require_eval, trainable_blocks
+from tacl.vectors.vector import Regime
+
+__all__ = ["LinearizedEncoder", "require_eval", "trainable_blocks"]
+
+
+class LinearizedEncoder(MovedEncoder):
+    """The encoder's tangent model around theta0; in bfloat16 only the pass is, tau never."""
+
+    regime: Regime = "linearized"
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(f(x; theta0), J(x) tau), both [B, D] in tau's precision."""
+        return self.linearized_at(self.tau_by_block(), batch)
+
+    def linearized(self, batch: Batch) -> Tensor:
+        """f(x; theta0) + J(x) tau, [B, D]."""
+        features_BD, tangent_BD = self(batch)
+        return features_BD + tangent_BD

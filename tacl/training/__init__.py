@@ -1,0 +1,1 @@
+"""The loop, its penalties, optimizer and engines; refresh."""

@@ -1,0 +1,272 @@
+"""Training one task vector: loss = task + strength * penalty, by one dual pass per step.
+
+The loop knows nothing of what runs it. An `Engine` owns the optimizer and the ranks; `known`
+says at every step which other tasks the store holds, so that a task which arrives during
+training joins the cycle at the next step boundary. Rows are pure functions of (seed, step):
+a resumed run goes on with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from tacl.backbone import Backbone, Batch, Item
+from tacl.curvature import Statistics, merged
+from tacl.data.batches import Labelled, batch_rows
+from tacl.errors import BadConfig
+from tacl.heads.head import RowLoss
+from tacl.models.frozen import FrozenEncoder
+from tacl.training.config import TrainConfig, schedule
+from tacl.training.optimizer import adamw
+from tacl.training.penalties import other_tasks, relative_tau_jp
+
+Row = TypeVar("Row")
+Module = TypeVar("Module", bound=FrozenEncoder)
+
+
+class Engine(Protocol):
+    """Who holds the optimizer: plain torch in one process, or DeepSpeed on many ranks."""
+
+    device: torch.device
+    rank: int
+    world_size: int
+
+    @property
+    def module(self) -> FrozenEncoder:
+        """Linearized or ordinary; the engine trains all of its parameters."""
+        ...
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features, tangent), each [B, D]."""
+        ...
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradient of this micro-batch; ranks are averaged."""
+        ...
+
+    def step(self, learning_rate: float) -> float:
+        """Clips, updates tau, clears the gradients; returns the gradient's norm."""
+        ...
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Store:
+    """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them.
+
+    `statistics` are what the curvature penalty needs. A task may share them instead of samples:
+    then there are no items, and its turn in a cycle is a step against its statistics.
+    """
+
+    name: str
+    items: list[Item]
+    feature_norm: float
+    statistics: Statistics | None = None
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one optimizer step saw on this rank; `penalty` is None where there was none."""
+
+    step: int
+    steps: int  # of the whole training
+    loss: float
+    penalty: float | None
+    gradient_norm: float
+    learning_rate: float
+
+
+class PlainEngine(Generic[Module]):
+    """The reference engine: torch's AdamW in this process."""
+
+    rank = 0
+    world_size = 1
+
+    def __init__(self, module: Module, config: TrainConfig) -> None:
+        self.module: Module = module
+        self.device = next(module.parameters()).device
+        self.clip = config.clip
+        self.optimizer = adamw(module, config)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        return self.module(batch)
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, learning_rate: float) -> float:
+        norm = clip_grad_norm_(self.module.parameters(), self.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(norm)
+
+    def save(self, folder: Path) -> None:
+        """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {f"tau/{name}": p.detach() for name, p in self.module.named_parameters()}
+        for name, parameter in self.module.named_parameters():
+            for key, value in self.optimizer.state[parameter].items():
+                tensors[f"{key}/{name}"] = value
+        save_file(tensors, folder / "plain.safetensors")
+
+    @torch.no_grad()
+    def load(self, folder: Path) -> None:
+        tensors = load_file(folder / "plain.safetensors")
+        for name, parameter in self.module.named_parameters():
+            parameter.copy_(tensors[f"tau/{name}"])
+            keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
+            state = {key: tensors[f"{key}/{name}"] for key in keys}
+            # The step counter stays where AdamW makes it, on the CPU.
+            self.optimizer.state[parameter] = {
+                key: value if key == "step" else value.to(parameter.device)
+                for key, value in state.items()
+            }
+
+
+def train(
+    engine: Engine,
+    backbone: Backbone,
+    head: RowLoss,
+    data: Labelled,
+    known: Callable[[int], Sequence[Store]],
+    config: TrainConfig,
+    *,
+    start_step: int = 0,
+    on_step: Callable[[StepRecord], bool | None] | None = None,
+) -> None:
+    """Trains the engine's module in place, from `start_step` to `config.steps`.
+
+    An ordinary module is trained by the same loop; its tangent is zero, and a penalty is refused.
+    `known(step)` gives the stores of the OTHER tasks, the generic one included, in the order of
+    their arrival; it is asked once before every optimizer step. `on_step` is called after it, and
+    training ends there when it answers True.
+    """
+    head = head.to(engine.device)
+    if engine.module.regime == "ordinary" and config.penalty != "none":
+        raise BadConfig(
+            f"penalty {config.penalty!r} was asked of ordinary fine-tuning, which has no tangent "
+            "to penalise; train a linearized vector, or set penalty to none"
+        )
+    parts = config.accumulation * engine.world_size
+    if min(len(data), config.batch) < parts:
+        raise BadConfig(
+            f"a batch of {min(len(data), config.batch)} rows cannot be cut into {parts} parts "
+            f"({config.accumulation} micro-batches on {engine.world_size} workers)"
+        )
+    curvatures = Merged(engine.device)
+    for step in range(start_step, config.steps):
+        everyone = known(step)
+        stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
+        strength = config.strength_against(len(everyone))
+        curvature = curvatures(everyone) if config.penalty == "curvature" else None
+        loss_sum, penalty_sum = 0.0, 0.0
+        for micro in range(config.accumulation):
+            share = Share(micro * engine.world_size + engine.rank, parts)
+            task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
+            if curvature is not None:
+                penalty = curvature.penalty(engine.module.tau_by_block()) / parts
+            loss = task + strength * penalty
+            # Shares add up to the loss of the step, and engines average over ranks.
+            engine.backward(loss * engine.world_size)
+            loss_sum += float(task.detach()) * engine.world_size
+            penalty_sum += float(penalty.detach()) * engine.world_size
+        rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
+        norm = engine.step(rate)
+        seen = penalty_sum if stores or curvature is not None else None
+        record = StepRecord(step, config.steps, loss_sum, seen, norm, rate)
+        if on_step is not None and on_step(record):
+            return
+
+
+class Merged:
+    """The statistics of all other tasks as one; merged again only when a task has arrived."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.names: tuple[str, ...] = ()
+        self.statistics: Statistics | None = None
+
+    def __call__(self, stores: Sequence[Store]) -> Statistics | None:
+        """None where there is no other task yet; BadConfig where one has no statistics."""
+        without = [store.name for store in stores if store.statistics is None]
+        if without:
+            raise BadConfig(f"the curvature penalty needs statistics, and {without} gave none")
+        names = tuple(store.name for store in stores)
+        if names and names != self.names:
+            shared = [store.statistics for store in stores if store.statistics is not None]
+            self.names, self.statistics = names, merged(shared).to(self.device)
+        return self.statistics if names else None
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part `part` of `parts` of a step's rows: one micro-batch of one rank."""
+
+    part: int
+    parts: int
+
+    def of(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows[self.part :: self.parts]
+
+
+def losses(
+    engine: Engine,
+    backbone: Backbone,
+    head: RowLoss,
+    data: Labelled,
+    stores: Sequence[Store],
+    config: TrainConfig,
+    step: int,
+    share: Share,
+) -> tuple[Tensor, Tensor]:
+    """This share of the step's task loss and of its penalty; over all shares they sum to means."""
+    rows = batch_rows(len(data), config.batch, config.seed, step)
+    my_rows, my_others = share.of(rows), share.of(other_rows(stores, config, step))
+    own = [data.items[row] for row in my_rows]
+    others = [store.items[row] for store, row, _ in my_others]
+    features, tangent = engine(backbone.collate([*own, *others]))  # ONE forward for both
+    features_BD, tangent_BD, other_tangent_PD = (
+        features[: len(own)],
+        *tangent.tensor_split([len(own)]),
+    )
+    labels_B = data.labels[list(my_rows)].to(engine.device)
+    task = head.losses(features_BD + tangent_BD, labels_B).sum() / len(rows)
+    feature_norm_P = torch.tensor([store.feature_norm for store, _, _ in my_others])
+    weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
+    sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
+    penalty = (weight_P * sizes_P).sum()
+    for store in stores:
+        if not store.items and store.statistics is not None:
+            stated = store.statistics.penalty(engine.module.tau_by_block())
+            # Its root at tau = 0 has no gradient.
+            stated = stated if config.norm == "l2_squared" else stated.clamp_min(1e-24).sqrt()
+            penalty = penalty + stated / (len(stores) * share.parts)
+    return task, penalty
+
+
+def other_rows(
+    stores: Sequence[Store], config: TrainConfig, step: int
+) -> list[tuple[Store, int, float]]:
+    """The rows that penalise a step, each with its weight in the mean over tasks of row means.
+
+    A mixed step has one row of each of its stores, chosen by its place among those of all steps.
+    """
+    weighted = []
+    for place, store in enumerate(stores, step * config.penalty_batch):
+        if store.items or store.statistics is None:
+            many, turn = (1, place) if config.penalty == "mixed" else (config.penalty_batch, step)
+            rows = batch_rows(len(store.items), many, config.seed, turn)
+            weighted += [(store, row, 1 / (len(stores) * len(rows))) for row in rows]
+    return weighted

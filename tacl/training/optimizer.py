@@ -1,0 +1,48 @@
+"""Adam and AdamW (arXiv 1412.6980, 1711.05101) as torch has them, without torch's compiler.
+
+torch's optimizers hide from the compiler, and the first time they are used they import it to do
+so: as much time as torch itself takes, in every process that trains. Nothing is compiled here, so
+the methods below are torch's own, taken out of the wrappers that hide them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tacl.training.config import TrainConfig
+
+
+def _unwrapped(name: str) -> Any:
+    """The method itself; as it is in a release of torch that does not wrap it."""
+    method = getattr(torch.optim.Adam, name)
+    return getattr(method, "__wrapped__", method)
+
+
+class _Unwrapped:
+    add_param_group = _unwrapped("add_param_group")
+    state_dict = _unwrapped("state_dict")
+    load_state_dict = _unwrapped("load_state_dict")
+    zero_grad = _unwrapped("zero_grad")
+    _step = _unwrapped("step")
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self._step()
+
+
+class Adam(_Unwrapped, torch.optim.Adam):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Bit for bit `torch.optim.Adam`."""
+
+
+class AdamW(_Unwrapped, torch.optim.AdamW):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Bit for bit `torch.optim.AdamW`."""
+
+
+def adamw(module: nn.Module, config: TrainConfig) -> AdamW:
+    """Over all parameters of the module; on a CPU in one pass over them and their moments."""
+    parameters = list(module.parameters())
+    fused = True if parameters[0].device.type == "cpu" else None
+    return AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused)

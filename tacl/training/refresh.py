@@ -1,0 +1,228 @@
+"""Label-free refresh: take an old vector out of the way of tasks that arrived after it.
+
+tau_s was never penalised on a later task k. Without any label, move it to tau_s + delta, keeping
+its own function and removing its interference:
+
+    minimise  mean over own rows  |J(x) (tau_s + delta - first_s)|^2
+            + strength * mean over other rows  |J(x) (tau_s + delta)|^2
+
+first_s is the vector as it was trained: one that is refreshed many times is held to that, and does
+not drift. Both terms are relative to the size |J(x) first_s| on own rows, so strength is
+dimensionless. It is least squares in delta with far more unknowns than rows: every row is new to
+the step that takes it, and rows held out decide how far along delta to go and whether to accept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from tacl.backbone import Backbone, Item
+from tacl.data.batches import sample_rows
+from tacl.data.splits import batch_rows
+from tacl.errors import EmptySplit
+from tacl.evaluation.tangents import cached_tangents
+from tacl.models.linearized import LinearizedEncoder
+from tacl.training.config import RefreshConfig, schedule
+from tacl.training.loop import Store
+from tacl.training.optimizer import Adam
+from tacl.vectors import params
+from tacl.vectors.params import Params
+
+AT_ONCE = 16  # rows of one pass without gradient: with 64 a picture takes a CPU a third longer
+
+
+class Change(NamedTuple):
+    """Mean squares relative to the own size on some rows: what is lost and what is left."""
+
+    own: float  # |J (tau_s + delta - first_s)|^2 on own rows
+    interference: float  # |J (tau_s + delta)|^2 on rows of other tasks
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """What came of it; `tau` is the refreshed vector, also where it was not accepted, and has every
+    block that the module trains."""
+
+    tau: Params
+    accepted: bool
+    reason: str
+    before: Change  # on held-out rows
+    after: Change
+    curve: list[float]  # the objective per step
+
+
+def refresh(
+    module: LinearizedEncoder,
+    backbone: Backbone,
+    tau: Params,
+    own: Store,
+    others: Sequence[Store],
+    config: RefreshConfig,
+    on_step: Callable[[int, float], None] | None = None,
+    first: Params | None = None,
+) -> Refresh:
+    """Refreshes `tau` against the stores of all other tasks, in the module's tau.
+
+    `first` is the vector as it was trained, where `tau` has been refreshed before.
+    Raises EmptySplit when there is no other store or a store is too small to hold rows out.
+    """
+    if not others:
+        raise EmptySplit("a refresh needs the samples of at least one other task; there is none")
+    learn, held_out = _cut([own, *others], config)
+    if first is None:
+        first_own_ND, *old = tangents_by_part(module, backbone, tau, [learn[0], *held_out])
+        first_ND = old[0]
+    else:
+        old = tangents_by_part(module, backbone, tau, held_out)
+        own_rows = [learn[0], held_out[0]]
+        first_own_ND, first_ND = tangents_by_part(module, backbone, first, own_rows)
+    size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
+
+    module.load_tau(tau)
+    fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
+    curve = []
+    for step in range(config.steps):
+        curve.append(
+            fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
+        )
+        if on_step is not None:
+            on_step(step, curve[-1])
+
+    device = next(iter(tau.values())).device
+    learnt = {name: block.to(device) for name, block in module.tau_dict().items()}
+    new = tangents_by_part(module, backbone, learnt, held_out)
+    wrong = [old[0] - first_ND, *old[1:]]
+    deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
+    length = best_length(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
+    length = min(length, _reach(wrong[0], deltas[0], config.most_change * size))
+    before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
+    accepted, reason = judge(before, after, config)
+    # Blocks that the vector does not have, as of an adapter, have learnt too, and were judged.
+    whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | tau
+    delta = params.add(learnt, params.scale(-1.0, whole))
+    refreshed = params.add(whole, params.scale(length, delta))
+    return Refresh(refreshed, accepted, reason, before, after, curve)
+
+
+def best_length(
+    wrong: Sequence[Tensor], deltas: Sequence[Tensor], weights: Sequence[float]
+) -> float:
+    """argmin over a >= 0 of sum_t weights[t] * mean over rows |wrong[t] + a deltas[t]|^2.
+
+    wrong, deltas: [N_t, D] each. J is linear, so the objective is a parabola along delta. Steps of
+    Adam are of one size whether much is to be moved or little; this makes right the small moves
+    of vectors that were penalised already, and stops where rows never learnt from would lose.
+    """
+    slope = bend = 0.0
+    for wrong_ND, delta_ND, weight in zip(wrong, deltas, weights, strict=True):
+        slope += weight * float((wrong_ND * delta_ND).sum(-1).mean())
+        bend += weight * float(delta_ND.square().sum(-1).mean())
+    return max(0.0, -slope / bend) if bend > 0 else 0.0
+
+
+def _reach(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
+    """The greatest a >= 0 where the mean over rows |wrong + a delta|^2 is at most `most`; or 0."""
+    bend = delta_ND.square().sum(-1).mean()
+    slope = (wrong_ND * delta_ND).sum(-1).mean()
+    room = slope.square() + bend * (most - wrong_ND.square().sum(-1).mean())
+    if bend == 0:
+        return math.inf
+    return max(0.0, float((room.sqrt() - slope) / bend)) if room >= 0 else 0.0
+
+
+def _change(
+    wrong: Sequence[Tensor], deltas: Sequence[Tensor], size: Tensor, length: float
+) -> Change:
+    """At `length` times delta, own rows first; every other task counts the same."""
+    own, *others = (
+        float((wrong_ND + length * delta_ND).square().sum(-1).mean() / size)
+        for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)
+    )
+    return Change(own, sum(others) / len(others))
+
+
+def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
+    """Accept when held-out interference falls enough to be worth a version."""
+    left = after.interference / before.interference if before.interference > 0 else 1.0
+    figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
+    if left > config.most_left:
+        return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
+    return True, figures
+
+
+def _cut(
+    stores: Sequence[Store], config: RefreshConfig
+) -> tuple[list[list[Item]], list[list[Item]]]:
+    """Rows to learn from and rows held out, own ones first: `samples` rows of all other tasks
+    together, and own ones in the proportion of the batches."""
+    learn: list[list[Item]] = []
+    held_out: list[list[Item]] = []
+    own = config.samples * config.batch // config.other_batch
+    for store in stores:
+        count = own if store is stores[0] else config.samples // (len(stores) - 1)
+        chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
+        if len(chosen) < 2:
+            raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+        # By seed and not the last ones: a store may be in the order of its classes.
+        aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
+        learn.append([store.items[row] for row in chosen if row not in aside])
+        held_out.append([store.items[row] for row in chosen if row in aside])
+    return learn, held_out
+
+
+def tangents_by_part(
+    module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
+) -> list[Tensor]:
+    """J tau on the rows of every part, [N, D] each, by one run over all of them."""
+    items = [item for part in parts for item in part]
+    cached = cached_tangents(module, backbone, items, {"tau": tau}, AT_ONCE)
+    return list(cached.tangents["tau"].split([len(part) for part in parts]))
+
+
+def _root_mean_square(tau: Params) -> float:
+    """Of all entries: the scale on which a step of Adam moves them."""
+    return params.norm(tau) / math.sqrt(max(1, sum(block.numel() for block in tau.values())))
+
+
+class _Fit:
+    """The optimizer of tau + delta, which lives in the module."""
+
+    def __init__(
+        self,
+        module: LinearizedEncoder,
+        backbone: Backbone,
+        size: Tensor,
+        peak: float,
+        config: RefreshConfig,
+    ) -> None:
+        self.module, self.backbone, self.size, self.config = module, backbone, size, config
+        self.peak = peak
+        self.optimizer = Adam(module.parameters(), lr=peak)
+
+    def step(
+        self, step: int, own: Sequence[Item], first_own_ND: Tensor, others: Sequence[Item]
+    ) -> float:
+        """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
+        config = self.config
+        own_rows = batch_rows(len(own), config.batch, config.seed, step)
+        other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
+        items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
+        _, tangent = self.module(self.backbone.collate(items))
+        new_own, new_other = tangent.tensor_split([len(own_rows)])
+        kept = (new_own - first_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
+        removed = new_other.square().sum(-1).mean()
+        loss = (kept + config.strength * removed) / self.size.to(kept.device)
+        loss.backward()
+        clip_grad_norm_(self.module.parameters(), config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule(self.peak, step, config.steps, warmup_fraction=0.1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss.detach())

@@ -1,0 +1,1 @@
+"""Task vectors: named tensors, as files."""

@@ -1,0 +1,123 @@
+"""Task vectors as they are kept: what one task changed, block by block, in a file of tensors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from tacl.errors import CorruptBlob
+from tacl.vectors import params
+from tacl.vectors.blocks import KINDS, Block, Dense, Storage, stored
+from tacl.vectors.params import Params
+
+FORMAT = 1
+METADATA_KEY = "tacl"  # one key: several would be written in no particular order
+
+Regime = Literal["linearized", "ordinary"]
+REGIMES = ("linearized", "ordinary")
+
+
+@dataclass(frozen=True, eq=False)
+class TaskVector:
+    """theta - theta0 of one task. `base` is the digest of the encoder that it belongs to.
+
+    `regime` says in which model it was trained, and so in which it may be added: linearized at
+    theta0, or ordinary.
+    """
+
+    task: str
+    base: str
+    regime: Regime
+    blocks: Mapping[str, Block]
+
+    def __post_init__(self) -> None:
+        if self.regime not in REGIMES:
+            raise ValueError(f"regime {self.regime!r} is none of {REGIMES}")
+
+    @staticmethod
+    def of_params(task: str, base: str, regime: Regime, tau: Mapping[str, Tensor]) -> TaskVector:
+        blocks = {n: Dense(v.detach().cpu().contiguous()) for n, v in tau.items()}
+        return TaskVector(task, base, regime, blocks)
+
+    def stored(self, storage: Storage) -> TaskVector:
+        """The same with smaller blocks: what is lost is lost for good."""
+        blocks = {name: stored(block.dense(), storage) for name, block in self.blocks.items()}
+        return replace(self, blocks=blocks)
+
+    def to_params(self) -> Params:
+        """Dense float32 blocks."""
+        return {name: block.dense() for name, block in self.blocks.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over content, head and tensors as kept; not over the order of a file."""
+        head = json.dumps(self._head(), sort_keys=True)
+        return hashlib.sha256(f"{head}\0{params.digest(self._parts())}".encode()).hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors, as kept."""
+        return sum(part.nbytes for part in self._parts().values())
+
+    def save(self, path: Path) -> None:
+        """Equal vectors give equal bytes."""
+        text = json.dumps({**self._head(), "digest": self.digest}, sort_keys=True)
+        tensors = {name: part.contiguous() for name, part in self._parts().items()}
+        save_file(tensors, path, metadata={METADATA_KEY: text})
+
+    @staticmethod
+    def load(path: Path) -> TaskVector:
+        """Tensors are mapped from the file. CorruptBlob: it is truncated, altered or foreign."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                head = json.loads((file.metadata() or {})[METADATA_KEY])
+                parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            vector = _assembled(head, parts)
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise CorruptBlob(f"{path} is no whole task vector: {error!r}") from error
+        if vector.digest != head["digest"]:
+            raise CorruptBlob(
+                f"{path} was altered: its content has digest {vector.digest}, "
+                f"and it was written with {head['digest']}"
+            )
+        return vector
+
+    def _head(self) -> dict[str, Any]:
+        blocks = {n: {"kind": b.kind, "shape": list(b.shape)} for n, b in self.blocks.items()}
+        return {
+            "format": FORMAT,
+            "task": self.task,
+            "base": self.base,
+            "regime": self.regime,
+            "blocks": blocks,
+        }
+
+    def _parts(self) -> Params:
+        return {
+            f"{part}:{name}": value
+            for name, block in self.blocks.items()
+            for part, value in block.parts().items()
+        }
+
+
+def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TaskVector:
+    if head["format"] != FORMAT:
+        raise ValueError(f"format {head['format']}; this version reads format {FORMAT}")
+    parts: dict[str, Params] = {}
+    for key, value in tensors.items():
+        part, _, name = key.partition(":")
+        parts.setdefault(name, {})[part] = value
+    blocks = {
+        name: KINDS[entry["kind"]].of_parts(parts[name], tuple(entry["shape"]))
+        for name, entry in head["blocks"].items()
+    }
+    return TaskVector(head["task"], head["base"], head["regime"], blocks)

@@ -1,0 +1,70 @@
+"""schemathesis over the whole OpenAPI: whatever is sent, nothing undeclared and no defect."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import ignored_auth, positive_data_acceptance
+
+from tests.support.api_scene import headers, scene
+from tests.unit.cluster.api.test_api import CSV
+
+EXAMPLES = int(os.environ.get("TACL_OPENAPI_EXAMPLES", "4"))  # of every operation
+
+
+def _app():
+    app, service = scene(Path(tempfile.mkdtemp()) / "home", root="admin")
+    (data := Path(tempfile.mkdtemp()) / "data.csv").write_bytes(CSV)
+    from cluster.client.client import Client
+
+    client = Client(service.home, coordinator=service.coordinator, user="root")
+    client.submit("faces", data, owner="root")
+    client.wait(poll=0)
+    client.compose("alice", ["faces"])
+    client.compose("root", ["faces"])
+    return app
+
+
+schema = schemathesis.openapi.from_asgi("/v1/openapi.json", _app())
+
+
+@schema.exclude(path="/v1/events").parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="TACL_OPENAPI_EXAMPLES" not in os.environ,  # the same requests for every change
+    suppress_health_check=[HealthCheck.too_slow],
+)
+def test_every_operation(case: schemathesis.Case) -> None:
+    # A recipe or a picture may fit its schema and still be none. And its own look at tokens sends
+    # ours along: `test_api` asks every route without one.
+    case.call_and_validate(
+        headers=headers("root"), excluded_checks=[ignored_auth, positive_data_acceptance]
+    )
+
+
+def test_every_operation_has_an_example_and_declares_its_refusals() -> None:
+    for path, methods in schema.raw_schema["paths"].items():
+        for method, operation in methods.items():
+            assert operation.get("description") or operation.get("summary"), (method, path)
+            assert {"400", "401", "404", "413", "422"} <= operation["responses"].keys()
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            assert body is None or "$ref" in body["schema"]
+    shown = (
+        "Compose",
+        "Make",
+        "Made",
+        "Ask",
+        "AliasMove",
+        "Reference",
+        "Answer",
+        "Model",
+        "Problem",
+    )
+    for name, found in schema.raw_schema["components"]["schemas"].items():
+        if name in (*shown, "Problem"):
+            assert "examples" in str(found), name

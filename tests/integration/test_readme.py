@@ -1,0 +1,98 @@
+"""The examples of README.md as they stand there, on an encoder and data of a few kilobytes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.domain.work import Result, TrainWork, Work
+from cluster.learner.learner import Learner
+from cluster.runtime import launch
+from jobs.benchmarks.serving import free_port
+from jobs.cli import main
+from tests.support import bases
+from tests.support.places import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+CLASSES = ("business", "sports", "world")
+URL = "http://127.0.0.1:8300"
+
+
+class Brief(Learner):
+    """Trains for five steps, whatever the rule says."""
+
+    def work(self, work: Work) -> Result:
+        if isinstance(work, TrainWork):
+            options = work.submission.options.model_copy(update={"steps": 5, "engine": "plain"})
+            submission = work.submission.model_copy(update={"options": options})
+            work = work.model_copy(update={"submission": submission})
+        return super().work(work)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What the examples take for granted; `tacl down` when one of them fails before it."""
+    for name in ("models/minilm", "data/reviews", "data/news", "data/trec"):
+        (tmp_path / name).mkdir(parents=True)
+    bases.bert(tmp_path / "models/minilm")
+    for name in ("reviews", "news", "trec"):
+        rows = [
+            {"text": f"{name} {row} sat on the mat", "label": CLASSES[row % 3]} for row in range(90)
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"data/{name}/rows.jsonl").write_text(lines)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # the learner below is found by Ray's workers
+    monkeypatch.setattr(launch, "HEAD", (*launch.HEAD, "--learner", f"{__name__}:Brief"))
+    yield tmp_path
+    tacl("tacl down")
+
+
+def examples(language: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    return [code for name, code in found if name == language]
+
+
+def tacl(line: str) -> str:
+    """What a command prints. Its comment is none of it."""
+    found = CliRunner().invoke(main.app, shlex.split(line, comments=True)[1:])
+    assert found.exit_code == 0, f"{line}\n{found.output}"
+    return found.stdout
+
+
+def test_the_command_line(folder: Path) -> None:
+    (example,) = [block for block in examples("") if block.startswith("tacl up")]
+    said = {line: tacl(line) for line in example.splitlines()}
+    asked, evaluated = (next(t for c, t in said.items() if v in c) for v in ("query", "evaluate"))
+    assert all(name in asked for name in CLASSES)
+    assert "news" in evaluated
+    assert "trec" in evaluated
+
+
+def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, over_http = examples("python")
+    here, down = here.rsplit("\n", 2)[:2]
+    known: dict[str, Any] = {}
+    exec(compile(here, "README.md", "exec"), known)
+    assert "'news': [(" in capsys.readouterr().out
+    (serving,) = [block for block in examples("") if block.startswith("tacl serve")]
+    port = free_port()
+    serve, issue = (line.partition("#")[0] for line in serving.splitlines())
+    tacl(f"{serve} --port {port}")
+    (token,) = re.findall(r"[\w-]{43}", tacl(issue))
+    assert URL in over_http
+    over_http = over_http.replace(URL, f"http://127.0.0.1:{port}").replace('"..."', repr(token))
+    exec(compile(over_http, "README.md", "exec"), {})
+    told = capsys.readouterr().out
+    assert "'news': [(" in told
+    assert "'trec'" not in told
+    exec(compile(down, "README.md", "exec"), known)

@@ -1,0 +1,203 @@
+"""Ray Serve for real: the right answers while a predictor is killed and models and vectors move."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from cluster.client.client import Client
+from cluster.domain.compositions import Composition
+from cluster.domain.work import Refreshed, RefreshWork, Result, Work
+from cluster.learner.artifacts import Materials
+from cluster.runtime.connection import leave
+from cluster.serving.app import require_safe
+from cluster.serving.predictor import Predictor
+from cluster.storage.home import Home
+from jobs.benchmarks.load import VECTORS, Asking, Oracle
+from jobs.benchmarks.serving import Loads, free_port, populated
+from tacl.errors import BadConfig, NotAuthenticated, Overloaded, TooLate
+from tacl.vectors.vector import TaskVector
+from tests.integration.test_head import pids, processes, start_head, until
+from tests.support import tiny
+from tests.support.fakes import calm, result_of
+
+PATIENCE = 200.0  # seconds for a predictor to start on a busy machine
+
+
+class Halver:
+    """A learner whose refresh halves a vector: a version that nobody takes for the one before."""
+
+    def __init__(self, home: str) -> None:
+        self._home = Home.at(home)
+
+    def work(self, work: Work) -> Result:
+        if not isinstance(work, RefreshWork):
+            return result_of(work, self._home.blobs(), calm)
+        materials = Materials(self._home, work.base)
+        old = materials.vector(work.vector).to_params()
+        tau = {block: 0.5 * value for block, value in old.items()}
+        vector = TaskVector.of_params(work.vector.task, work.base.digest, "linearized", tau)
+        return Refreshed(
+            accepted=True,
+            reason="halved",
+            vector_digest=vector.digest,
+            vector_blob=materials.put_vector(vector),
+            config={},
+            metrics={},
+            curves={},
+            norm=1.0,
+        )
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A cluster with eight vectors."""
+    home = tiny.home(tmp_path_factory.mktemp("served") / "home")
+    settings = home.settings()
+    assert settings is not None
+    populated(home, settings, tiny.pictures(8)[0], tasks=VECTORS)
+    process = start_head(home, learner=f"{__name__}:Halver")
+    try:
+        until(lambda: home.running() or process.poll() is not None, "the head is ready", 120)
+        assert home.running(), process.communicate()[0]
+        yield Client(home.path)
+    finally:
+        leave(home)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, said
+    until(lambda: not processes(home), f"nothing is left running: {processes(home)}", 60)
+
+
+@pytest.fixture(scope="module")
+def url(client: Client) -> Iterator[str]:
+    """Where it is served; afterwards nothing is."""
+    url = client.serve(port=free_port(), cpus=0.5)["url"]
+    assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
+    yield url
+    client.stop_serving()
+    with pytest.raises(httpx2.HTTPError):
+        httpx2.get(f"{url}/v1/health")
+
+
+class Asker(threading.Thread):
+    """Asks again and again over HTTP, and keeps when it asked and what it was told."""
+
+    def __init__(self, url: str, token: str, user: str, pictures: list[bytes]) -> None:
+        super().__init__()
+        self.client, self.user, self.pictures = Client(url, token=token), user, pictures
+        self.told: list[tuple[float, dict[str, Any]]] = []
+        self.failed: list[Exception] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.is_set():
+            asked = time.monotonic()
+            try:
+                self.told.append((asked, self.client.query(self.user, self.pictures)))
+            except Exception as error:
+                self.failed.append(error)
+
+    def was_told(self, digest: str) -> bool:
+        return any(told["digest"] == digest for _, told in self.told)
+
+
+class Moves:
+    """What users' models were, and since when."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Composition] = {}
+        self.since: dict[str, list[tuple[float, str]]] = {}
+
+    def moved(self, model: Composition) -> str:
+        self.models[model.digest] = model
+        self.since.setdefault(model.user, []).append((time.monotonic(), model.digest))
+        return model.digest
+
+    def require(self, user: str, asked: float, digest: str) -> None:
+        """An answer is of the model at the time of the question, or of one that came after."""
+        known = [number for number, (at, _) in enumerate(self.since[user]) if at <= asked]
+        assert digest in {digest for _, digest in self.since[user][known[-1] :]}
+
+
+@pytest.mark.slow
+def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) -> None:
+    """While a predictor dies, a vector is published, aliases move and users compose anew."""
+    pictures, _ = tiny.pictures(2, task=1)
+    moves = Moves()
+    moves.moved(client.compose("ann", ["+t0"]))
+    moves.moved(client.compose("bob", ["0.5*t1"]))
+    tokens = {user: client.issue_token(user)["token"] for user in ("ann", "bob")}
+    assert httpx2.get(f"{url}/v1/status").status_code == 401
+    assert "text/html" in httpx2.get(url).headers["content-type"]
+    askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
+    ann, bob = askers
+    for asker in askers:
+        asker.start()
+    try:
+        until(lambda: ann.told and bob.told, "both are answered", PATIENCE)
+        (old,) = pids(client.home, "ServeReplica:tacl:predictor")
+        client.refresh("t0")
+        os.kill(old, signal.SIGKILL)
+        until(lambda: client.task("t0")["version"] == 2, "a second version is there", PATIENCE)
+        anns = moves.moved(client.update_composition("ann"))
+        bobs = moves.moved(client.compose("bob", ["-0.5*t0", "t1"]))
+        until(lambda: ann.was_told(anns) and bob.was_told(bobs), "both moved", PATIENCE)
+        client.move_alias("t0", "champion", 1)
+        bobs = moves.moved(client.update_composition("bob"))
+        anns = moves.moved(client.compose("ann", ["t0@v2", "-t1"]))
+        until(lambda: ann.was_told(anns) and bob.was_told(bobs), "and again", PATIENCE)
+        assert old not in pids(client.home, "ServeReplica:tacl:predictor")
+    finally:
+        for asker in askers:
+            asker.done.set()
+        for asker in askers:
+            asker.join()
+    assert len(moves.models) == 6
+    predictor = Predictor(client.home.where)
+    expected = {m.digest: predictor.predict(m, pictures) for m in moves.models.values()}
+    for asker in askers:
+        # While no predictor is there, it is said that there was no answer: never another's.
+        assert all(isinstance(error, Overloaded | TooLate) for error in asker.failed), asker.failed
+        for asked, told in asker.told:
+            assert told["user"] == asker.user
+            moves.require(asker.user, asked, told["digest"])
+            _require_close(told["answers"], expected[told["digest"]])
+    client.revoke_tokens("bob")
+    with pytest.raises(NotAuthenticated):
+        bob.client.query("bob", pictures)
+
+
+@pytest.mark.slow
+def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> None:
+    """`tacl bench serve --soak`, in short."""
+    said: list[str] = []
+    oracle = Oracle(client, tiny.pictures(16, task=1)[0])
+    assert oracle.mistakable(40) == 0
+    loads = Loads(client, url, oracle, said.append)
+    found = loads.load(40, Asking(400, at_once=16, pictures=2, kills=1))
+    assert len(found.tally.latencies) == 400
+    assert found.tally.killed == {"predictor": 1}
+    assert found.tally.wrong == 0, said
+    assert max(found.tally.latencies) > 1  # somebody waited for the new predictor
+
+
+def _require_close(found: list[Any], expected: list[Any]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        for task, ranked in other.items():
+            assert dict(one[task]) == {name: pytest.approx(p, abs=1e-5) for name, p in ranked}
+
+
+def test_open_to_all_only_on_loopback() -> None:
+    require_safe("127.0.0.1", True)
+    require_safe("0.0.0.0", False)
+    for host in ("0.0.0.0", "10.0.0.1", "example.org", "::"):
+        with pytest.raises(BadConfig, match="tacl users issue"):
+            require_safe(host, True)

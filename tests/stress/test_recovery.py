@@ -1,0 +1,300 @@
+"""Recovery: whatever happens and whenever the coordinator dies, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from cluster.coordinator.recovery import restored
+from cluster.domain.compositions import Fit, Making
+from cluster.domain.outcomes import Finished, Gone, Raised
+from cluster.domain.tasks import CHAMPION, GENERIC
+from cluster.domain.work import RefreshWork
+from cluster.registry import Registry
+from cluster.scheduler.plan import validate
+from cluster.scheduler.state import Cell, Node, State
+from cluster.storage.samples import store_rows
+from tacl.errors import AliasMoved, StorageUnavailable
+from tests.support.fakes import FakeProcess, Scene, calm, lost_answer, refreshed, shard_blob
+
+
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+@pytest.fixture
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process loses no writes, so these tests need not wait for them."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed",))
+
+
+def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
+    scene.trained("digits")
+    scene.submit("shapes")
+    ended, owed = scene.task("digits")["run_id"], scene.task("shapes")["run_id"]
+    scene.coordinator.known(owed, 0)
+    for run in (ended, owed):
+        (scene.home.path / "checkpoints" / run / "1").mkdir(parents=True)
+    scene.restart()
+    assert [folder.name for folder in (scene.home.path / "checkpoints").iterdir()] == [owed]
+
+
+def still_unmeasurable(state: State) -> set[Cell]:
+    """Of tasks that were not removed."""
+    return {cell for cell in state.unmeasurable if {cell.task, cell.on} <= state.tasks.keys()}
+
+
+class Life(RuleBasedStateMachine):
+    """Everything that people and processes can do, in any order, and restarts.
+
+    The plan in memory and the registry on the disk are one: after every step the state that would
+    be read again is the state that there is."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.scene = Scene(self.folder / "home", Node(2), tau=loud)
+        self.names: list[str] = []  # accepted, by arrival
+        self.gone: set[str] = set()  # and removed since
+        self.purged: set[str] = set()
+        self.counter = itertools.count()
+
+    def pick(self, data: st.DataObject) -> FakeProcess:
+        return data.draw(st.sampled_from(self.scene.launcher.running()))
+
+    def heard(self, write: str, heard: bool) -> AbstractContextManager[None]:
+        """Whether the coordinator hears the answer to a commit; the client never does."""
+        return nullcontext() if heard else lost_answer(self.scene, write)
+
+    def present(self, data: st.DataObject) -> str | None:
+        """A task that was not removed."""
+        names = [name for name in self.names if name not in self.gone]
+        return data.draw(st.sampled_from(names)) if names else None
+
+    @rule(
+        arrival=st.sampled_from(["never", "on_arrival"]),
+        workers=st.integers(1, 2),
+        owner=st.sampled_from(["ann", "bob"]),
+        private=st.booleans(),
+    )
+    def submit(self, arrival: str, workers: int, owner: str, private: bool) -> None:
+        name = f"t{next(self.counter)}"
+        self.names.append(name)
+        workers = min(workers, sum(node.cpus for node in self.scene.coordinator._state.nodes))
+        for _ in range(2):  # a client that did not hear the answer
+            whose = {"owner": owner, "private": private}
+            self.scene.submit(name, refresh=arrival, workers=workers, **whose)
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data())
+    def grow(self, data: st.DataObject) -> None:
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            blob = shard_blob(self.scene.home, f"more {number}")
+            self.scene.coordinator.add_samples(name, blob, f"grow {number}")
+
+    @precondition(lambda self: self.scene.ready())
+    @rule(data=st.data())
+    def use(self, data: st.DataObject) -> None:
+        name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
+        user = data.draw(st.sampled_from(["alice", "eve"]))
+        self.scene.coordinator.compose(user, [f"+{name}"], f"compose {number}")
+        self.scene.coordinator.evaluate(user)
+        self.scene.coordinator.refresh(name, f"refresh {number}")
+
+    @precondition(lambda self: self.scene.ready())
+    @rule(data=st.data(), fitted=st.booleans())
+    def make(self, data: st.DataObject, fitted: bool) -> None:
+        """Few names, few recipes: the same is asked for again and again."""
+        name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
+        user, making = data.draw(st.sampled_from(["alice", "eve"])), Making(method="ties")
+        if fitted:
+            shots = store_rows(self.scene.home.blobs(), ["one", "two"], [0, 1])
+            making = Making(method="atlas", fit=Fit(classes=("x", "y"), shots=shots))
+        call = self.scene.coordinator
+        asked = [call.make(user, [name], making, f"make {number}") for _ in "ab"]
+        assert asked[0]["run_id"] == asked[1]["run_id"]
+        if asked[0]["state"] == "ready":
+            assert call.composition(user).model_dump(mode="json") == asked[0]["model"]
+
+    @precondition(lambda self: self.scene.ready())
+    @rule(data=st.data())
+    def move_an_alias(self, data: st.DataObject) -> None:
+        name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
+        call = self.scene.coordinator
+        there: Any = call.aliases(name)["aliases"]
+        version = data.draw(st.integers(1, len(call.vectors(name))))
+        alias = data.draw(st.sampled_from([CHAMPION, "blessed"]))
+        if data.draw(st.booleans()):
+            wrong = there.get(alias, 0) + 1
+            with pytest.raises(AliasMoved):
+                call.move_alias(name, alias, version, wrong, f"move {number} wrongly")
+        call.move_alias(name, alias, version, there.get(alias), f"move {number}")
+        assert call.aliases(name)["aliases"] == {**there, alias: version}
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data(), heard=st.booleans())
+    def cancel(self, data: st.DataObject, heard: bool) -> None:
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            with suppress(StorageUnavailable), self.heard("cancel", heard):
+                self.scene.coordinator.cancel(name, f"cancel {number}")
+            self.scene.coordinator.cancel(name, f"cancel {number}")
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data(), purge=st.booleans(), heard=st.booleans())
+    def remove(self, data: st.DataObject, purge: bool, heard: bool) -> None:
+        name, number = self.present(data), next(self.counter)
+        if name is not None:
+            self.gone.add(name)
+            self.purged |= {name} if purge else set()
+            with suppress(StorageUnavailable), self.heard("remove", heard):
+                self.scene.coordinator.remove(name, purge, f"remove {number}")
+            self.scene.coordinator.remove(name, purge, f"remove {number}")
+
+    @rule()
+    def collect_garbage(self) -> None:
+        self.scene.coordinator.collect()
+
+    @precondition(lambda self: self.scene.launcher.running())
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        self.scene.finish_process(self.pick(data))
+
+    @precondition(lambda self: self.scene.launcher.running())
+    @rule(data=st.data())
+    def refuse(self, data: st.DataObject) -> None:
+        process = self.pick(data)
+        if isinstance(process.work, RefreshWork):
+            result = refreshed(process.work, self.scene.home.blobs(), calm, accepted=False)
+            process.outcome = Finished(result)
+
+    @precondition(lambda self: self.scene.launcher.running())
+    @rule(data=st.data(), forever=st.booleans())
+    def go_wrong(self, data: st.DataObject, forever: bool) -> None:
+        self.pick(data).outcome = Raised("bad") if forever else Gone("killed")
+
+    @precondition(lambda self: self.names)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        name = self.present(data)
+        if name is not None:
+            self.scene.coordinator.retry(name)
+
+    @rule(room=st.sampled_from([(Node(1),), (Node(2),), (Node(1), Node(2))]))
+    def nodes_change(self, room: tuple[Node, ...]) -> None:
+        self.scene.launcher.room = room
+
+    @rule()
+    def tick(self) -> None:
+        self.scene.coordinator.tick()
+
+    @rule()
+    def die(self) -> None:
+        self.scene.restart()
+
+    @invariant()
+    def registry_and_plan_agree(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        live = self.scene.coordinator._state
+        again = restored(self.scene.coordinator._registry, live.base)
+        validate(live)
+        assert self.scene.coordinator.status()["trouble"] is None
+        for name in ("tasks", "owners", "champions", "rows", "missing"):
+            assert getattr(again, name) == getattr(live, name), name
+        asked = [
+            {c for c in s.unmeasurable if {c.task, c.on} <= s.tasks.keys()} for s in (again, live)
+        ]
+        assert asked[0] == asked[1]
+        assert again.runs.keys() == live.runs.keys()
+        for run_id, run in live.runs.items():
+            found = again.runs[run_id]
+            assert (run.deaths, run.needs, run.cells) == (found.deaths, found.needs, found.cells)
+            assert (run.state == "failed") == (found.state == "failed")
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        registry = self.scene.coordinator._registry
+        assert [task.name for task in registry.tasks(with_removed=True)] == self.names
+        assert {task.name for task in registry.tasks()} == set(self.names) - self.gone
+        working = [process.work.run_id for process in self.scene.launcher.running()]
+        assert len(working) == len(set(working))
+        assert set(working) <= {run.run_id for run in registry.runs(states=("running",))}
+        for name in self.names:
+            refs = [entry.reference for entry in registry.vectors(name)]
+            assert [ref.version for ref in refs] == list(range(1, len(refs) + 1))
+            assert len({ref.run_id for ref in refs}) == len(refs)
+            assert (registry.run(registry.any_task(name).run_id).state == "done") == bool(refs)
+            if refs:
+                assert 1 <= registry.aliases(name)[CHAMPION] <= len(refs)
+
+    @invariant()
+    def private_samples_stay_with_their_owner(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        registry = self.scene.coordinator._registry
+        tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
+        for entry in registry.vectors():
+            work = registry.run(entry.reference.run_id).work
+            met = {one.shard.task for one in registry.arrivals(work.run_id)}
+            if isinstance(work, RefreshWork):
+                met = {shard.task for shard in work.others}
+            for other in met - {GENERIC}:
+                allowed = tasks[entry.reference.task].owner, None
+                assert (tasks[other].owner if tasks[other].private else None) in allowed
+
+    @invariant()
+    def everything_needed_is_there_and_nothing_erased(self) -> None:
+        if not hasattr(self, "scene"):
+            return
+        self.scene.coordinator.tick()
+        registry, blobs = self.scene.coordinator._registry, self.scene.home.blobs()
+        needed = registry.referenced()
+        assert all(blobs.exists(digest) for digest in needed)
+        for name in self.purged:
+            gone = registry.references_of(name).keys() - needed.keys()
+            assert not any(blobs.exists(digest) for digest in gone)
+
+    def teardown(self) -> None:
+        if hasattr(self, "scene"):
+            shutil.rmtree(self.folder)
+
+
+@pytest.mark.timeout(900)  # a minute of one core, which others may share
+@pytest.mark.usefixtures("without_waiting_for_the_disk")
+def test_any_life() -> None:
+    from hypothesis.stateful import run_state_machine_as_test
+
+    chosen = settings(
+        max_examples=10,
+        stateful_step_count=25,
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining is slow
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    run_state_machine_as_test(Life, settings=chosen)

@@ -1,0 +1,366 @@
+"""Stand-ins for what is slow or remote, small enough to be right by reading.
+
+A `Scene` is a home with a coordinator whose work is done by hand: `finish(task)` ends a run as a
+learner would. `FakeLearner` is the class that real Ray actors run in the tests of the head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import Base, BlobRef
+from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
+from cluster.domain.methods import MERGES, TARGET
+from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
+from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
+from cluster.domain.work import (
+    Composed,
+    ComposeWork,
+    Evaluated,
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Progress,
+    Refreshed,
+    RefreshWork,
+    Result,
+    Trained,
+    TrainWork,
+    Work,
+)
+from cluster.scheduler.state import Needs, Node
+from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home, Settings, write
+from cluster.storage.samples import store_rows, store_shard
+from tacl.errors import StorageUnavailable
+
+BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
+
+Tau = Callable[[str, str], float]  # (vector's task, probe's task) -> tau_jp
+
+
+def calm(task: str, on: str) -> float:
+    """Vectors that leave each other's inputs alone."""
+    return 1.0 if task == on else 0.01
+
+
+def new_home(path: Path, base: Base = BASE, registry: str | None = None) -> Home:
+    """A home as the first `tacl up` leaves it; `registry` is a URL, None for its own SQLite."""
+    home = Home(path)
+    path.mkdir(parents=True, exist_ok=True)
+    generic = store_shard(Blobs(path / "blobs"), ["a", "b"], [False, True])
+    blobs = str(path / "blobs")
+    write(home.settings_file, Settings(base=base, generic=generic, blobs=blobs, registry=registry))
+    return home
+
+
+def shard_blob(home: Home, name: str, rows: int = 4) -> BlobRef:
+    texts = [f"{name} {row}" for row in range(rows)]
+    return store_shard(home.blobs(), texts, [row == 0 for row in range(rows)])
+
+
+def submission(home: Home, name: str, **changes: Any) -> Submission:
+    """A sound one; options by their names, everything else by the submission's."""
+    options = {key: changes.pop(key) for key in list(changes) if key in Options.model_fields}
+    data = store_rows(home.blobs(), [f"{name} one", f"{name} two"], [0, 1])
+    found = Submission(
+        request_id=f"submit {name}",
+        name=name,
+        owner="tester",
+        modality="text",
+        classes=("yes", "no"),
+        train=data,
+        validation=data,
+        test=data,
+        shard=shard_blob(home, name),
+        options=Options(**options),
+    )
+    return found.model_copy(update=changes)
+
+
+@dataclass
+class FakeProcess:
+    work: Work
+    needs: Needs
+    outcome: Outcome | None = None
+    cancelled: bool = False
+
+
+@dataclass
+class FakeLauncher:
+    """Starts nothing; a test says what became of each process."""
+
+    room: tuple[Node, ...] = (Node(2),)
+    left: tuple[Node, ...] = ()  # what several nodes have free
+    processes: list[FakeProcess] = field(default_factory=list)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return self.room
+
+    def free(self) -> tuple[Node, ...]:
+        return self.left
+
+    def start(self, work: Work, needs: Needs) -> FakeProcess:
+        process = FakeProcess(work, needs)
+        self.processes.append(process)
+        return process
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        return handle.outcome
+
+    def cancel(self, handle: FakeProcess) -> None:
+        handle.cancelled = True
+
+    def running(self) -> list[FakeProcess]:
+        return [p for p in self.processes if p.outcome is None and not p.cancelled]
+
+
+class Scene:
+    """A home, its coordinator and the work that it gave out."""
+
+    def __init__(
+        self, path: Path, *nodes: Node, tau: Tau = calm, registry: str | None = None
+    ) -> None:
+        self.home = new_home(path, registry=registry)
+        self.tau = tau
+        self.launcher = FakeLauncher(nodes or (Node(2),))
+        self.coordinator = Coordinator(path, self.launcher)
+
+    def restart(self) -> None:
+        """As after SIGKILL: nothing is said to anybody, and the processes of learners die too."""
+        for process in self.launcher.running():
+            process.cancelled = True
+        self.coordinator = Coordinator(self.home.path, self.launcher)
+
+    def submit(self, name: str, **changes: Any) -> None:
+        self.coordinator.submit(submission(self.home, name, **changes))
+
+    def running(self) -> list[Work]:
+        return [process.work for process in self.launcher.running()]
+
+    def process(self, kind: str, task: str | None = None) -> FakeProcess:
+        """The one that runs now for this kind of work (and task)."""
+        found = [
+            process
+            for process in self.launcher.running()
+            if process.work.kind == kind and task in (None, task_of(process.work))
+        ]
+        assert len(found) == 1, [(p.work.kind, task_of(p.work)) for p in self.launcher.running()]
+        return found[0]
+
+    def end(self, outcome: Outcome, kind: str, task: str | None = None) -> None:
+        self.process(kind, task).outcome = outcome
+        self.coordinator.tick()
+
+    def finish(self, kind: str, task: str | None = None) -> None:
+        """The work is done well."""
+        self.finish_process(self.process(kind, task))
+
+    def finish_process(self, process: FakeProcess) -> None:
+        work = process.work
+        told = self.coordinator.known(work.run_id, 0) if work.kind == "train" else ()
+        process.outcome = Finished(result_of(work, self.home.blobs(), self.tau, told))
+        self.coordinator.tick()
+
+    def settle(self) -> None:
+        """Everything that is owed is done, and what follows from it."""
+        while running := self.launcher.running():
+            self.finish_process(running[0])
+
+    def die(self, kind: str, task: str | None = None, cause: str = "killed") -> None:
+        self.end(Gone(cause), kind, task)
+
+    def fail(self, kind: str, task: str | None = None, cause: str = "ValueError: no") -> None:
+        self.end(Raised(cause), kind, task)
+
+    def task(self, name: str) -> dict[str, Any]:
+        """Its line of the status."""
+        tasks: Any = self.coordinator.status()["tasks"]
+        return next(task for task in tasks if task["name"] == name)
+
+    def ready(self) -> list[str]:
+        """The tasks that have a vector."""
+        tasks: Any = self.coordinator.status()["tasks"]
+        return [task["name"] for task in tasks if task["version"]]
+
+    def trained(self, *names: str, **options: Any) -> Scene:
+        """These tasks, published and measured one after the other."""
+        for name in names:
+            self.submit(name, **options)
+            self.settle()
+        return self
+
+
+@contextmanager
+def lost_answer(
+    scene: Scene, write: str, landed: bool = True, asked_at_once: bool = False
+) -> Iterator[None]:
+    """The connection is lost with the answer to the commit of a method of the registry, which
+    `landed` or not; until the end nobody can ask whether it did, unless that is `asked_at_once`."""
+    registry = scene.coordinator._registry
+    real = getattr(registry, write)
+
+    def lost(*arguments: object) -> NoReturn:
+        if landed:
+            real(*arguments)
+        if not asked_at_once:
+            registry.answer = away  # type: ignore[method-assign]
+        raise StorageUnavailable("the connection was lost")
+
+    def away(*_: object) -> NoReturn:
+        raise StorageUnavailable("nobody there")
+
+    setattr(registry, write, lost)
+    try:
+        yield
+    finally:
+        for name in {write, "answer"} & vars(registry).keys():
+            delattr(registry, name)
+
+
+def task_of(work: Work) -> str | None:
+    if isinstance(work, TrainWork):
+        return work.submission.name
+    return work.vector.task if isinstance(work, RefreshWork) else None
+
+
+# -- what a learner answers
+
+
+def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) -> Result:
+    """A result of the right form; its vector's bytes are a function of the work and what it saw."""
+    if isinstance(work, TrainWork):
+        return trained(work, blobs, tau, list(told))
+    if isinstance(work, RefreshWork):
+        return refreshed(work, blobs, tau)
+    if isinstance(work, MeasureWork):
+        return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
+    return made(work, blobs) if isinstance(work, ComposeWork) else evaluated(work)
+
+
+def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:
+    name = work.submission.name
+    head = blobs.put(f"head of {name}".encode())
+    own = Shard(task=name, ordinal=0, blob=work.submission.shard, head=head)
+    blob = blobs.put(json.dumps([name, [shard.blob.digest for shard in seen]]).encode())
+    ref = VectorRef(task=name, version=0, digest=blob, blob=blob, head_blob="", run_id="")
+    return Trained(
+        vector_digest=blob,
+        vector_blob=blob,
+        head_blob=head,
+        config={"steps": 3},
+        metrics={"validation_zero_shot": 0.5, "validation_accuracy": 0.9},
+        curves={"loss": [1.0, 0.5]},
+        norm=2.0,
+        pairs=tuple(pair(ref, shard, tau) for shard in [*seen, own] if not shard.statistics),
+    )
+
+
+def refreshed(work: RefreshWork, blobs: Blobs, tau: Tau, accepted: bool = True) -> Refreshed:
+    blob = blobs.put(f"{work.vector.digest} refreshed by {work.run_id}".encode())
+    ref = work.vector.model_copy(update={"version": 0, "digest": blob, "blob": blob})
+    shards = (work.own, *work.others) if accepted else ()
+    return Refreshed(
+        accepted=accepted,
+        reason="less interference" if accepted else "its own inputs suffered",
+        vector_digest=blob if accepted else None,
+        vector_blob=blob if accepted else None,
+        config={},
+        metrics={"own_change": 0.02},
+        curves={},
+        norm=2.0,
+        pairs=tuple(pair(ref, shard, calm) for shard in shards),
+    )
+
+
+def pair(vector: VectorRef, shard: Shard, tau: Tau) -> Pair:
+    return Pair(
+        task=vector.task,
+        version=vector.version,
+        vector_digest=vector.digest,
+        on=shard.task,
+        shard_digest=shard.blob.digest,
+        tau_jp=tau(vector.task, shard.task),
+        standard_error=0.001,
+        rows=1,
+        head=shard.head,
+        logits=tau(vector.task, shard.task) if shard.head else None,
+        logits_error=0.001 if shard.head else None,
+    )
+
+
+def made(work: ComposeWork, blobs: Blobs) -> Composed:
+    """Coefficients and bytes are a function of the work."""
+    making, merged, target = work.making, None, None
+    terms = tuple(t.model_copy(update={"by_block": {"a": 0.25, "b": 1.5}}) for t in work.terms)
+    if making.method in MERGES:
+        blob = blobs.put(f"merged {work.run_id}".encode())
+        terms, merged = work.terms, Merged(digest=blob, blob=blob)
+    given = making.fit or making.adapt
+    if given and given.classes:
+        blob = blobs.put(f"head {work.run_id}".encode())
+        target = Target(name=TARGET, classes=given.classes, head_blob=blob)
+    row = {"zero_shot": 0.5, "before": 0.6, "after": 0.8, "rows": 2.0}
+    names = [TARGET] if target else [task.name for task in work.tasks]
+    report = Report(
+        accuracies=dict.fromkeys(names, row),
+        judged_on="rows held out" if target else "validation rows",
+        tau_jp=tuple(
+            MeasuredAgain(vector=t.vector.task, on=s.task, tau_jp=1, standard_error=0.1, rows=4)
+            for s in work.probes
+            for t in work.terms
+        ),
+        figures={"steps": 3.0},
+        seconds=0.1,
+    )
+    return Composed(terms=terms, merged=merged, target=target, report=report)
+
+
+def evaluated(work: EvaluateWork) -> Evaluated:
+    row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.88, "rows": 2.0}
+    row |= {"materialized": 0.86} if work.materialized else {}
+    return Evaluated(
+        per_task={task.name: row for task in work.tasks},
+        absolute=0.88,
+        normalized=0.97,
+        class_incremental=0.7,
+        seconds=0.1,
+    )
+
+
+class FakeLearner:
+    """Trains for STEPS short steps, asking the coordinator of this Ray cluster before each."""
+
+    STEPS = 30
+    SECONDS = 0.1  # a step
+
+    def __init__(self, home: str) -> None:
+        self._home = Home.at(home)
+
+    def describe_base(self, spec: str) -> Base:
+        return BASE.model_copy(
+            update={"spec": spec, "digest": hashlib.sha256(spec.encode()).hexdigest()}
+        )
+
+    def work(self, work: Work) -> Result:
+        told = self._train(work) if isinstance(work, TrainWork) else ()
+        return result_of(work, self._home.blobs(), calm, told)
+
+    def _train(self, work: TrainWork) -> Iterable[Shard]:
+        import ray
+
+        coordinator = ray.get_actor("coordinator", namespace="tacl")
+        told: Iterable[Shard] = ()
+        for step in range(self.STEPS):
+            progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
+            told = ray.get(coordinator.known.remote(work.run_id, step, progress, work.attempt))
+            time.sleep(self.SECONDS)
+        return told

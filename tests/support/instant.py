@@ -1,0 +1,59 @@
+"""A whole home in one process: the real coordinator, and work that is done when it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.coordinator.core import Coordinator
+from cluster.domain.compositions import Composition
+from cluster.domain.methods import head_blobs
+from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.work import ComposeWork, TrainWork
+from cluster.storage.home import Home
+from tests.support.fakes import BASE, FakeLauncher, FakeProcess, result_of
+
+PICTURES = BASE.model_copy(update={"modality": "image"})
+
+
+@dataclass
+class Instant(FakeLauncher):
+    """Work takes no time; tasks, and what is made for users, in `broken` fail."""
+
+    home: Home = field(kw_only=True)
+    broken: set[str] = field(default_factory=set)
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        work = handle.work
+        if isinstance(work, TrainWork) and work.submission.name in self.broken:
+            return Raised("the loss is not a number at step 3")
+        if isinstance(work, ComposeWork) and work.user in self.broken:
+            return Raised("no coefficient is any good")
+        return Finished(result_of(work, self.home.blobs(), lambda s, t: 2.0 if s == t else 0.5))
+
+
+class InProcess(Coordinator):
+    """The coordinator that looks after its work whenever it is asked how it is."""
+
+    def status(self, viewer: str | None = None) -> dict[str, object]:
+        self.tick()
+        return super().status(viewer)
+
+    def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
+        self.tick()
+        return super().making(user, run_id, viewer)
+
+    def result(self, run_id: str) -> dict[str, object] | None:
+        self.tick()
+        return super().result(run_id)
+
+
+class Guess:
+    """A predictor that always says the same."""
+
+    def predict(
+        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Any = None
+    ) -> list[dict[str, list[tuple[str, float]]]]:
+        names = tasks or list(head_blobs(composition))
+        return [{name: [("a", 0.75), ("b", 0.25)] for name in names} for _ in inputs]

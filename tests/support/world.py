@@ -1,0 +1,116 @@
+"""A plan's state and what happens to it; checks every instruction and invariant as it goes."""
+
+from __future__ import annotations
+
+from cluster.domain.tasks import GENERIC, Options
+from cluster.scheduler.plan import handle, validate
+from cluster.scheduler.queue import needs_of, placeable, reason
+from cluster.scheduler.state import (
+    ONE_CPU,
+    Died,
+    Ended,
+    Event,
+    Fail,
+    Failed,
+    Instruction,
+    Measure,
+    Measured,
+    Needs,
+    Node,
+    NodesChanged,
+    Published,
+    Refresh,
+    Requested,
+    Requeue,
+    SamplesArrived,
+    Start,
+    State,
+    Vector,
+)
+
+NEVER, ON_ARRIVAL = Options(refresh="never"), Options(refresh="on_arrival")
+
+
+class World:
+    """A state, and what was started and is not ended. Checks every instruction as it comes."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.state = State("base")
+        self.accepted: set[str] = set()
+        self.running: set[str] = set()
+        self.said: list[Instruction] = []
+        self.happens(SamplesArrived(GENERIC, 0, NEVER, "generic 1"))
+        self.happens(NodesChanged(nodes))
+
+    def happens(self, event: Event) -> list[Instruction]:
+        if isinstance(event, Requested):
+            self.accepted.add(event.run_id)
+        if isinstance(event, Published | Measured | Ended | Died | Failed):
+            self.running.remove(event.run_id)
+        said = handle(self.state, event)
+        for instruction in said:
+            self._check(instruction)
+        self.said += said
+        validate(self.state)
+        assert self.accepted == self.state.runs.keys() | self.state.done
+        running = {run.run_id for run in self.state.runs.values() if run.state == "running"}
+        assert self.running == running
+        return said
+
+    def _check(self, instruction: Instruction) -> None:
+        match instruction:
+            case Measure(run_id) | Refresh(run_id):
+                assert run_id not in self.state.done
+                self.accepted.add(run_id)
+            case Start(run_id, needs):
+                assert run_id in self.accepted, "started before it was accepted"
+                assert run_id not in self.running, "started twice"
+                assert placeable(self.state.nodes, needs)
+                self.running.add(run_id)
+            case Requeue(run_id) | Fail(run_id):
+                assert run_id in self.accepted
+
+    def submit(self, task: str, options: Options = NEVER) -> None:
+        """A task's samples and its training."""
+        ordinal = len(self.state.tasks)
+        self.happens(SamplesArrived(task, ordinal, options, f"{task} 1"))
+        self.request(f"train {task}", "train", task, needs_of("train", options))
+
+    def request(
+        self, run_id: str, kind: str, task: str | None = None, needs: Needs = ONE_CPU
+    ) -> list[Instruction]:
+        return self.happens(Requested(run_id, kind, task, needs))
+
+    def publish(self, run_id: str, tau: float = 0.0, measured: bool = True) -> None:
+        """The run's vector, which moves all other inputs by `tau` and its own by 1."""
+        task = self.state.runs[run_id].task
+        assert task is not None
+        version = self.state.champions[task].version + 1 if task in self.state.champions else 1
+        heads = {name: known.head for name, known in self.state.tasks.items()}
+        heads[task] = f"head of {task}"
+        known = {(name, known.shard, heads[name]) for name, known in self.state.tasks.items()}
+        seen = frozenset(shard for name, shard, _ in known if name != task)
+        row = {key: 1.0 if key[0] == task else tau for key in known} if measured else {}
+        vector = Vector(version, f"{task} v{version}", seen)
+        self.happens(Published(run_id, task, vector, row, heads[task]))
+
+    def measure(self, tau: float = 0.0) -> None:
+        """A measure that runs is done."""
+        runs = (self.state.runs[run_id] for run_id in sorted(self.running))
+        run = next(run for run in runs if run.kind == "measure")
+        values = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
+        self.happens(Measured(run.run_id, values))
+
+    def trained(self, *tasks: str, options: Options = NEVER) -> World:
+        for task in tasks:
+            self.submit(task, options)
+            self.publish(f"train {task}")
+            while any(run.kind == "measure" for run in self.state.runs.values()):
+                self.measure()
+        return self
+
+    def why(self, run_id: str) -> str:
+        return reason(self.state, self.state.runs[run_id])
+
+    def state_of(self, run_id: str) -> str:
+        return self.state.runs[run_id].state

@@ -1,0 +1,226 @@
+"""Compositions other than the sum over HTTP: asked for, polled, and nobody else's business."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cluster.client.client import Client
+from cluster.client.http import OverHttp
+from tacl.errors import (
+    BadConfig,
+    BadRecipe,
+    EmptySplit,
+    NoComposition,
+    RunFailed,
+    UnknownRun,
+    UnknownUser,
+)
+from tests.support.api_scene import Local, headers, scene
+from tests.unit.cluster.api.test_api import CSV, KEY, PEOPLE, Person
+
+FEW: dict[str, Any] = {"terms": ["news", "trec"], "shots": 4}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[tuple[TestClient, Local]]:
+    app, service = scene(tmp_path / "home", **PEOPLE)
+    with TestClient(app, raise_server_exceptions=False) as http:
+        people = Person(http, "ann")
+        for name in ("news", "trec"):
+            people.submit(name)
+        people.get("status")
+        yield http, service
+
+
+@pytest.fixture
+def people(world: tuple[TestClient, Local]) -> dict[str, Person]:
+    return {name: Person(world[0], name) for name in PEOPLE}
+
+
+@pytest.fixture
+def service(world: tuple[TestClient, Local]) -> Local:
+    return world[1]
+
+
+def send(who: Person, kind: str, data: bytes = CSV, file: str = "few.csv", **fields: Any) -> Any:
+    return who.http.post(
+        f"/v1/making/{kind}",
+        data=fields,
+        files={"file": (file, data)},
+        headers=headers(who.name),
+    )
+
+
+def poll(who: Person, run_id: str, user: str | None = None) -> Any:
+    return who.get(f"compositions/{user or who.name}/runs/{run_id}")
+
+
+def test_by_a_recipe(people: dict[str, Person]) -> None:
+    eve = people["eve"]
+    body = {"terms": ["-0.5*news", "trec"], "method": "ties"}
+    asked = eve.post("making/recipe", body, headers=KEY)
+    assert asked.status_code == 202
+    assert asked.json()["state"] in ("queued", "running")
+    assert asked.json()["model"] is None
+    assert eve.post("making/recipe", body, headers=KEY).json()["run_id"] == asked.json()["run_id"]
+    found = poll(eve, asked.json()["run_id"]).json()
+    assert (found["state"], found["user"], found["method"]) == ("ready", "eve", "ties")
+    assert found["terms"] == found["model"]["terms"] == ["-0.5*news@v1", "+trec@v1"]
+    assert found["model"]["merged"].keys() == {"digest", "blob"}
+    assert found["report"]["accuracies"]["news"]["after"] == 0.8
+    assert eve.get("compositions/eve").json() == found["model"]
+    answer = eve.post("predict", {"inputs": [{"text": "what?"}]}).json()
+    assert answer["digest"] == found["model"]["digest"]
+
+
+def test_by_few_labelled_rows(people: dict[str, Person]) -> None:
+    eve = people["eve"]
+    asked = send(eve, "fit", **FEW, select="blockwise:1")
+    assert asked.status_code == 202
+    found = poll(eve, asked.json()["run_id"]).json()
+    assert found["state"] == "ready"
+    assert found["model"]["target"]["classes"] == ["a", "b"]
+    assert found["model"]["recipe"][0]["by_block"] == {"a": 0.25, "b": 1.5}
+    assert found["report"]["judged_on"] == "rows held out"
+    answer = eve.post("predict", {"inputs": [{"text": "what?"}], "tasks": ["fitted"]})
+    assert answer.json()["answers"][0].keys() == {"fitted"}
+
+
+def test_by_unlabelled_inputs(people: dict[str, Person]) -> None:
+    eve = people["eve"]
+    old = send(eve, "adapt", terms=["news", "trec"], method="adamerging")
+    assert poll(eve, old.json()["run_id"]).json()["model"]["target"] is None
+    new = send(eve, "adapt", terms=["news", "trec"], classes="ham, spam")
+    found = poll(eve, new.json()["run_id"]).json()
+    assert found["model"]["target"]["classes"] == ["ham", "spam"]
+    assert old.json()["run_id"] != new.json()["run_id"]
+
+
+BARE = b"text\n" + b"\n".join(b"line %d" % i for i in range(20))
+REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
+    ("fit", FEW | {"shots": 21}, 422, "EmptySplit"),
+    ("fit", FEW | {"data": BARE}, 422, "BadColumns"),
+    ("fit", FEW | {"data": b"\x00\x01"}, 422, ""),
+    ("fit", FEW | {"file": "few.exe"}, 422, "BadConfig"),
+    ("fit", FEW | {"terms": ["-news"]}, 422, "BadRecipe"),
+    ("fit", FEW | {"method": "ties"}, 422, ""),
+    ("fit", FEW | {"user": "ann"}, 404, "UnknownUser"),
+    ("adapt", {"terms": ["news"], "select": "blockwise:2"}, 422, "BadRecipe"),
+    ("adapt", {"terms": ["news"], "classes": "a,a"}, 422, "BadConfig"),
+    ("adapt", {"terms": ["news"], "classes": "a,,b"}, 422, "BadConfig"),
+    ("adapt", {"terms": ["news"], "classes": "ham,"}, 422, "BadConfig"),
+    ("adapt", {"terms": ["news"], "classes": " "}, 422, "BadConfig"),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "status", "error"), REFUSED)
+def test_what_cannot_be_made_is_refused_before_anything_is_stored(
+    people: dict[str, Person],
+    service: Local,
+    kind: str,
+    fields: dict[str, Any],
+    status: int,
+    error: str,
+) -> None:
+    before = sorted((service.home / "blobs").rglob("*"))
+    answer = send(people["eve"], kind, **fields)
+    assert answer.status_code == status, answer.text
+    assert error in ("", answer.json()["error"])
+    assert sorted((service.home / "blobs").rglob("*")) == before
+    assert service.coordinator._registry.runs(kinds=("compose",)) == []
+
+
+def test_nobody_learns_of_anybody_elses(people: dict[str, Person], service: Local) -> None:
+    ann, bob, root = people["ann"], people["bob"], people["root"]
+    run_id = send(ann, "fit", **FEW).json()["run_id"]
+    for who in (bob, people["eve"]):
+        assert all("of ann" not in one["about"] for one in who.get("status").json()["work"])
+        for user in ("ann", who.name):
+            answer = poll(who, run_id, user)
+            assert answer.status_code == 404
+            assert answer.json()["error"] == ("UnknownUser" if user == "ann" else "UnknownRun")
+        nothing = poll(who, "0" * 64)
+        assert nothing.json()["message"].replace("0" * 64, "") == poll(who, run_id).json()[
+            "message"
+        ].replace(run_id, "")
+    assert poll(root, run_id, "ann").json()["state"] == "ready"
+    mine = send(bob, "fit", **FEW).json()
+    assert mine["run_id"] != run_id
+    assert mine["state"] == "running"  # made anew: that ann has the same is not to be seen
+
+
+def test_a_private_task_of_another_is_not_there(people: dict[str, Person]) -> None:
+    ann, bob = people["ann"], people["bob"]
+    ann.submit("ann.own", private="true")
+    ann.get("status")
+    body = {"terms": ["ann.own", "news"], "method": "ties"}
+    answer = bob.post("making/recipe", body)
+    unknown = bob.post("making/recipe", body | {"terms": ["ann.not", "news"]})
+    assert (answer.status_code, unknown.status_code) == (404, 404)
+    same = answer.json()["message"].replace("ann.own", "")
+    assert same == unknown.json()["message"].replace("ann.not", "")
+    assert ann.post("making/recipe", body).status_code == 202
+
+
+# -- the client over HTTP
+
+
+@pytest.fixture
+def eve(world: tuple[TestClient, Local]) -> Client:
+    return Client(coordinator=OverHttp("http://test", "token of eve", world[0]))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "few.csv").write_bytes(CSV)
+    return tmp_path / "few.csv"
+
+
+def test_a_client_composes_the_same_way(eve: Client, data: Path) -> None:
+    merged = eve.compose("eve", ["news", "-trec"], method="iso")
+    assert merged.merged is not None
+    assert merged == eve.composition("eve")
+    few = {"fit": data, "shots": 4, "select": "blockwise:1"}
+    fitted = eve.compose("eve", ["news", "trec"], method="atlas", **few)
+    assert fitted.target is not None
+    assert fitted.terms[0].by_block == {"a": 0.25, "b": 1.5}
+    classes = {"adapt": data, "classes": ["ham", "spam"]}
+    asked = eve.composing("eve", ["news", "trec"], "atlas", **classes)
+    assert eve.composed("eve", asked["run_id"], poll=0)["model"]["target"]["classes"] == [
+        "ham",
+        "spam",
+    ]
+
+
+def test_what_is_being_made_can_be_cancelled(eve: Client) -> None:
+    run_id = eve.composing("eve", ["news", "trec"], "ties")["run_id"]
+    assert eve.cancel_making("eve") == {"user": "eve", "cancelled": [run_id]}
+    assert eve.making("eve", run_id)["state"] == "cancelled"
+    with pytest.raises(RunFailed, match="composing by ties cancelled: somebody cancelled it"):
+        eve.composed("eve", run_id)
+    assert eve.compose("eve", ["news", "trec"], method="ties").merged is not None
+
+
+def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local) -> None:
+    with pytest.raises(EmptySplit, match="fewer shots"):
+        eve.compose("eve", ["news"], method="atlas", fit=data, shots=21)
+    with pytest.raises(BadConfig, match="not over HTTP"):
+        eve.compose("eve", ["news"], method="atlas", fit=data, shots=2, input_column="text")
+    with pytest.raises(BadRecipe):
+        eve.compose("eve", ["-news"], method="atlas")
+    with pytest.raises(UnknownRun):
+        eve.making("eve", "0" * 64)
+    with pytest.raises(UnknownUser):
+        eve.compose("ann", ["news"], method="ties")
+    service.launcher.broken = {"eve"}
+    with pytest.raises(RunFailed, match="composing by ties failed: no coefficient is any good"):
+        eve.compose("eve", ["news"], method="ties")
+    with pytest.raises(NoComposition):
+        eve.composition("eve")
+    service.launcher.broken = set()
+    assert eve.compose("eve", ["news"], method="ties").merged is not None  # asked again, made

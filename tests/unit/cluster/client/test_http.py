@@ -1,0 +1,168 @@
+"""The client over HTTP: the same methods and the same errors as beside the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cluster.client import http as http_client
+from cluster.client.client import Client
+from cluster.client.http import OverHttp
+from tacl.errors import (
+    AliasMoved,
+    BadConfig,
+    BadRecipe,
+    BadSample,
+    ClusterNotRunning,
+    DataNotFound,
+    NameTaken,
+    NoComposition,
+    NotAllowed,
+    NotAuthenticated,
+    UnknownTask,
+    UnknownUser,
+)
+from tests.support.api_scene import scene
+
+
+@pytest.fixture
+def http(tmp_path: Path) -> Iterator[TestClient]:
+    app, _ = scene(tmp_path / "home", ann="submitter", eve="user")
+    with TestClient(app, raise_server_exceptions=False) as found:
+        yield found
+
+
+def client(http: TestClient, name: str) -> Client:
+    return Client(coordinator=OverHttp("http://test", f"token of {name}", http))
+
+
+@pytest.fixture
+def ann(http: TestClient) -> Client:
+    return client(http, "ann")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    return tmp_path / "data.csv"
+
+
+def test_the_whole_way(ann: Client, data: Path) -> None:
+    submitted = ann.submit("news", data, penalty="none", refresh="never")
+    assert (submitted.task, submitted.state) == ("news", "queued")
+    ann.submit("ann.trec", data, private=True, request_id="once")
+    assert ann.submit("ann.trec", data, private=True, request_id="once").task == "ann.trec"
+    status = ann.wait(poll=0)
+    assert [(t["name"], t["owner"], t["state"]) for t in status["tasks"]] == [
+        ("news", "ann", "ready"),
+        ("ann.trec", "ann", "ready"),
+    ]
+    assert status["tasks"][0]["options"]["penalty"] == "none"
+    assert ann.task("news")["name"] == "news"
+    assert [v["version"] for v in ann.vectors("news")] == [1]
+    assert ann.move_alias("news", "best", 1)["version"] == 1
+    assert ann.aliases("news")["aliases"] == {"champion": 1, "best": 1}
+    assert ann.interference()["missing"] == 0
+    model = ann.compose("ann", ["+news", "-0.5*ann.trec"])
+    assert [term.coefficient for term in model.terms] == [-0.5, 1.0]
+    assert ann.composition("ann") == ann.update_composition("ann") == model
+    assert ann.evaluate("ann")["absolute"] == 0.88
+    assert len(ann.evaluations("ann")["rows"]) == 1
+    answer = ann.query("ann", ["what is this?"], ["news"])
+    assert answer["digest"] == model.digest
+    assert answer["answers"] == [{"news": [("a", 0.75), ("b", 0.25)]}]
+    assert ann.users()[0]["user"] == "ann"
+    assert ann.logs("news")
+    assert ann.retry("news") == {"task": "news", "retried": []}
+    assert ann.cancel("news")["cancelled"] == []
+
+
+def test_errors_are_those_of_the_server(ann: Client, http: TestClient, data: Path) -> None:
+    ann.submit("news", data)
+    ann.wait(poll=0)
+    with pytest.raises(NameTaken, match="news"):
+        ann.submit("news", data)
+    with pytest.raises(UnknownTask, match="no task is named x; there is news"):
+        ann.task("x")
+    with pytest.raises(NoComposition):
+        ann.query("ann", ["what?"])
+    with pytest.raises(BadRecipe):
+        ann.compose("ann", ["0*news"])
+    with pytest.raises(UnknownUser):
+        ann.composition("eve")
+    with pytest.raises(AliasMoved):
+        ann.move_alias("news", "champion", 1, expected=7)
+    with pytest.raises(BadSample):
+        ann.query("ann", [" "])
+    with pytest.raises(NotAllowed, match="role submitter"):
+        client(http, "eve").submit("other", data)
+    with pytest.raises(NotAuthenticated):
+        client(http, "mallory").status()
+
+
+def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: Path) -> None:
+    with pytest.raises(NotAllowed, match="refresh is not there over HTTP"):
+        ann.refresh("news")
+    with pytest.raises(BadConfig, match="templates: not over HTTP"):
+        ann.submit("news", data, templates=["a {}"])
+    with pytest.raises(DataNotFound, match="uploaded"):
+        ann.submit("news", "no/such/file.csv")
+    with pytest.raises(NotAllowed, match="export reads the files of a home"):
+        ann.export("ann", data.parent / "out")
+    with pytest.raises(NotAllowed, match="import reads the files of a home"):
+        ann.import_checkpoint("other", data, data)
+
+
+class Losing:
+    """The app behind a proxy that loses it: before it did what was asked, or before it could say
+    so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self.faults: list[tuple[int, bool]] = []  # (status, whether it was done)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self.faults:
+            return await self.app(scope, receive, send)
+        status, done = self.faults.pop(0)
+        if done:
+            await self.app(scope, receive, self._unheard)
+        headers = {"retry-after": "0"} if status == 503 else {}
+        await PlainTextResponse("lost", status, headers)(scope, receive, send)
+
+    async def _unheard(self, message: Message) -> None: ...
+
+
+@pytest.mark.parametrize("faults", [[(503, False)], [(500, True)], [(503, False), (500, True)] * 2])
+def test_what_was_not_answered_is_asked_again_and_done_once(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, faults: list[tuple[int, bool]]
+) -> None:
+    monkeypatch.setattr(http_client, "PAUSE", 0.0)
+    app, _ = scene(tmp_path / "home", ann="submitter")
+    losing = Losing(app)
+    with TestClient(losing) as http:
+        ann = client(http, "ann")
+        losing.faults = [*faults]
+        assert ann.submit("news", data).state == "queued"
+        ann.wait(poll=0)
+        losing.faults = [*faults]
+        ann.compose("ann", ["news"])
+        losing.faults = [*faults]
+        assert ann.query("ann", ["what is it?"])["answers"]
+        assert not losing.faults
+        assert [one["version"] for one in ann.vectors("news")] == [1]
+        monkeypatch.setattr(http_client, "PATIENCE", 0.0)
+        losing.faults = [(500, False)]
+        with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
+            ann.status()
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ClusterNotRunning, match="does not answer"):
+        Client("http://127.0.0.1:9").status()

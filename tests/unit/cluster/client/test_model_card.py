@@ -1,0 +1,116 @@
+"""The program in a model's card runs as it is written, and answers as the model does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from cluster.client.model_card import Card, Row, text_of
+from cluster.domain.base import Base
+from tacl.backbone import Backbone, load_backbone
+from tacl.compose.materialized import materialized, materialized_features
+from tacl.heads.head import Head
+from tacl.interchange import Format, write_heads, write_model
+from tests.support import bases, tiny
+
+TEXT = "Which text is it?"  # as in the card
+
+
+def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card:
+    accuracy = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.881, "materialized": 0.872}
+    row = Row(
+        task="trees",
+        classes=("ash", "birch"),
+        coefficient=-0.5,
+        vector="trees@v2",
+        digest="d" * 64,
+        config={"penalty": "cyclical", "steps": 120, "seed": 0},
+        train_rows=500,
+        accuracy={**accuracy, "rows": 300.0},
+    )
+    pooling = getattr(backbone.encoder, "pooling", None)
+    return Card(
+        user="alice",
+        format=format,
+        base=Base(
+            spec=str(backbone.spec),
+            digest=backbone.digest,
+            modality=backbone.modality,
+            head_kind=backbone.head_kind,
+        ),
+        licence=None,
+        regime=regime,
+        digest="r" * 64,
+        exact=0.881,
+        materialized=0.872,
+        rows=(row,),
+        inputs={**backbone.inputs.description(), "pooling": pooling},
+    )
+
+
+@pytest.mark.parametrize("format", ["transformers", "open_clip", "safetensors"])
+def test_the_program_of_the_card(format: Format, tmp_path: Path) -> None:
+    spec = f"hf:{bases.bert(tmp_path)}?size=32" if format == "transformers" else "embedded"
+    backbone, folder = load_backbone(spec), tmp_path / "out"
+    folder.mkdir()
+    write_model(backbone, {}, format, folder)
+    picture = tiny.pictures(1)[0][0]
+    item = backbone.prepare(TEXT if format == "transformers" else picture)
+    features = materialized_features(backbone, materialized(backbone.encoder, {}), [item])
+    weight = torch.nn.functional.normalize(torch.randn(2, features.shape[1]), dim=-1)
+    head = Head(weight, 20.0, ("ash", "birch"))
+    write_heads({"trees": head}, folder)
+    (folder / "picture.png").write_bytes(picture)
+    said = run(text_of(card(backbone, format)), folder).split()
+    if format == "safetensors":
+        assert int(said[0]) > 20
+        return
+    chances = head.logits(features).softmax(-1)[0]
+    assert said[:2] == ["trees", head.classes[int(chances.argmax())]]
+    assert float(said[2]) == pytest.approx(chances.max().item(), abs=2e-3)
+
+
+def run(text: str, folder: Path) -> str:
+    program = text.partition("```python\n")[2].partition("```")[0]
+    said = io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(said):
+        exec(program, {})
+    return said.getvalue()
+
+
+def base_at(spec: str) -> Base:
+    return Base(spec=spec, digest="b" * 64, modality="image", head_kind="prototype")
+
+
+def test_what_a_card_says() -> None:
+    backbone = load_backbone("embedded")
+    text = text_of(card(backbone, "open_clip"))
+    head, _, body = text.removeprefix("---\n").partition("\n---\n")
+    metadata: Any = yaml.safe_load(head)
+    assert (metadata["license"], metadata["library_name"]) == ("unknown", "open_clip")
+    (result,) = metadata["model-index"][0]["results"]
+    assert result["metrics"][0]["value"] == 0.872
+    line = next(line for line in body.splitlines() if line.startswith("| trees"))
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        *("trees", "2", "-0.5", "50.0", "90.0", "88.1", "87.2", "300")
+    ]
+    for said in ("an approximation", "penalty cyclical, steps 120", "d" * 64, backbone.digest):
+        assert said in body
+    assert "of the data of trees: unknown" in body
+    there = dataclasses.replace(
+        card(backbone, "timm"), base=base_at("timm:vit@/home/ann/w.pt?size=9")
+    )
+    assert "`timm:vit@w.pt?size=9`" in text_of(there)
+    assert "/home/ann" not in text_of(there)
+    hub = dataclasses.replace(card(backbone, "timm"), base=base_at("hf:org/model@main"))
+    assert "`hf:org/model@main`" in text_of(hub)
+    exact = text_of(card(backbone, "open_clip", regime="ordinary"))
+    assert "approximation" not in exact
+    assert "the exact model" in exact

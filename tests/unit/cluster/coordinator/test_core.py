@@ -1,0 +1,510 @@
+"""The coordinator without Ray: what it accepts, starts, records, publishes and finds again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.domain.base import BlobRef, identity
+from cluster.domain.outcomes import Finished
+from cluster.domain.tasks import GENERIC, Options
+from cluster.domain.work import (
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Progress,
+    Refreshed,
+    Trained,
+    TrainWork,
+)
+from cluster.scheduler.state import Needs, Node
+from cluster.storage.samples import store_shard
+from tacl.errors import (
+    BadName,
+    BadRecipe,
+    CorruptBlob,
+    EmptySplit,
+    MixedRegimes,
+    ModalityMismatch,
+    NameTaken,
+    NoComposition,
+    NotPlaceable,
+    RunFailed,
+    TaclError,
+    TooFewClasses,
+    UnknownTask,
+    UnknownVector,
+)
+from tests.support.fakes import FakeLauncher, Scene, calm, result_of, shard_blob, submission
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+# -- submitting
+
+
+def test_an_option_younger_than_a_run_does_not_change_its_identity() -> None:
+    known = "02964fec0c1a1af76adfcdf310a478860c2ddc7ad6272b48cfc8885a9ea406eb"
+    assert identity("options", Options().model_dump(mode="json")) == known
+    grows = Options(grow_strength=True)
+    assert identity("options", grows.model_dump(mode="json")) != known
+    assert Options.model_validate_json(grows.model_dump_json()) == grows
+
+
+def test_a_task_is_trained_and_published(scene: Scene) -> None:
+    accepted = scene.coordinator.submit(submission(scene.home, "digits"))
+    assert scene.task("digits")["state"] == "training"
+    work = scene.process("train").work
+    assert isinstance(work, TrainWork)
+    assert (work.run_id, work.attempt) == (accepted.run_id, 1)
+    assert scene.process("train").needs == Needs(1, 1, 0)
+    checkpoint = scene.home.path / "checkpoints" / accepted.run_id / "3"
+    checkpoint.mkdir(parents=True)
+    scene.finish("train")
+    status = scene.task("digits")
+    assert (status["state"], status["version"]) == ("ready", 1)
+    assert (status["accuracy_before"], status["accuracy_after"]) == (0.5, 0.9)
+    assert not checkpoint.parent.exists()
+    (vector,) = scene.coordinator.vectors("digits")
+    assert vector["champion"]
+    assert vector["run_id"] == accepted.run_id
+    assert [one["task"] for one in vector["arrivals"]] == [GENERIC]  # type: ignore[index]
+    kinds = [event["kind"] for event in scene.coordinator.logs("digits")]
+    assert kinds == ["submitted", "queued", "started", "published"]
+
+
+def test_a_request_is_answered_once(scene: Scene) -> None:
+    first = scene.coordinator.submit(submission(scene.home, "digits"))
+    assert scene.coordinator.submit(submission(scene.home, "digits")) == first
+    scene.settle()
+    scene.restart()
+    assert scene.coordinator.submit(submission(scene.home, "digits")) == first
+    assert not scene.running()
+    with pytest.raises(NameTaken, match="ask something else"):
+        scene.coordinator.submit(submission(scene.home, "other", request_id="submit digits"))
+    with pytest.raises(NameTaken, match="there is a task digits"):
+        scene.coordinator.submit(submission(scene.home, "digits", request_id="another"))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "error"),
+    [
+        ("generic", {}, BadName),
+        ("../digits", {}, BadName),
+        ("taken", {"request_id": "another"}, NameTaken),
+        ("digits", {"modality": "image"}, ModalityMismatch),
+        ("digits", {"classes": ("only",)}, TooFewClasses),
+        ("digits", {"test": BlobRef(digest="00", rows=0)}, EmptySplit),
+        ("digits", {"train": BlobRef(digest="00", rows=2)}, CorruptBlob),
+        ("digits", {"workers": 3}, NotPlaceable),
+        ("digits", {"cpus_per_worker": 3}, NotPlaceable),
+        ("digits", {"gpus_per_worker": 1}, NotPlaceable),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    scene: Scene, name: str, changes: dict, error: type[TaclError]
+) -> None:
+    scene.submit("taken")
+    before = scene.coordinator.status()
+    with pytest.raises(error):
+        scene.coordinator.submit(submission(scene.home, name, **changes))
+    assert scene.coordinator.status() == before
+    assert len(scene.running()) == 1
+    scene.restart()
+    assert [task["name"] for task in scene.coordinator.status()["tasks"]] == ["taken"]  # type: ignore
+
+
+def test_what_cannot_be_placed_is_told_what_there_is(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(2), Node(4, 1))
+    with pytest.raises(NotPlaceable, match="3 workers of 2 CPUs and 1 GPU.*4 CPUs and 1 GPU"):
+        scene.submit("digits", workers=3, cpus_per_worker=2, gpus_per_worker=1)
+    scene.submit("wide", workers=3, cpus_per_worker=2)
+    assert scene.process("train").needs == Needs(3, 2, 0)
+
+
+def test_tasks_share_the_cluster_and_say_why_they_wait(scene: Scene) -> None:
+    for name in ("digits", "shapes", "signs"):
+        scene.submit(name)
+    assert [scene.task(name)["state"] for name in ("digits", "shapes", "signs")] == [
+        "training",
+        "training",
+        "queued",
+    ]
+    assert scene.task("signs")["reason"] == (
+        "needs 1 CPU, 0 of 2 CPUs free: training digits, training shapes"
+    )
+    assert scene.coordinator.cluster()["free_cpus"] == 0
+    scene.finish("train", "shapes")
+    assert scene.task("signs")["state"] == "training"
+    scene.settle()
+    assert all(scene.task(name)["state"] == "ready" for name in ("digits", "shapes", "signs"))
+    assert scene.coordinator.interference()["missing"] == 0
+
+
+# -- arrivals
+
+
+def test_arrivals_join_at_the_next_step_and_are_replayed(scene: Scene) -> None:
+    scene.submit("digits")
+    run, known = scene.process("train").work.run_id, scene.coordinator.known
+
+    def names(step: int, attempt: int) -> list[str]:
+        progress = Progress(step=step, steps=9, loss=1.0)
+        return [shard.task for shard in known(run, step, progress, attempt)]
+
+    assert names(0, 1) == [GENERIC]
+    scene.submit("shapes")
+    assert names(1, 1) == [GENERIC, "shapes"]
+    assert names(2, 1) == [GENERIC, "shapes"]
+    scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more"), "grow")
+    assert scene.task("digits")["step"] == 2
+    scene.die("train", "digits")
+    scene.submit("signs")
+    scene.restart()
+    known = scene.coordinator.known
+    assert [names(step, 3) for step in (0, 1, 2)] == [
+        [GENERIC],
+        [GENERIC, "shapes"],
+        [GENERIC, "shapes"],
+    ]
+    assert [shard.version for shard in known(run, 2)] == [1, 1]
+    assert names(3, 3) == [GENERIC, "shapes", "signs"]
+    assert [shard.version for shard in known(run, 3)] == [1, 2, 1]
+
+
+def test_an_attempt_that_was_replaced_is_sent_away(scene: Scene) -> None:
+    scene.submit("digits")
+    run = scene.process("train").work.run_id
+    scene.restart()
+    with pytest.raises(RunFailed, match="attempt 1"):
+        scene.coordinator.known(run, 0, None, 1)
+    assert scene.coordinator.known(run, 0, None, 2)
+    scene.finish("train")
+    with pytest.raises(RunFailed):
+        scene.coordinator.known(run, 1, None, 2)
+
+
+# -- failures
+
+
+def test_a_lost_process_is_replaced_twice(scene: Scene) -> None:
+    scene.submit("digits")
+    scene.die("train", cause="the node went away")
+    status = scene.task("digits")
+    assert (status["state"], status["attempt"]) == ("training", 2)
+    assert status["reason"] == "started again after: the node went away"
+    scene.die("train")
+    scene.die("train", cause="out of memory")
+    status = scene.task("digits")
+    assert status["state"] == "failed"
+    assert "out of memory" in status["reason"]
+    assert not scene.running()
+    scene.restart()
+    assert not scene.running()
+    assert scene.coordinator.retry("digits")["retried"] == [status["run_id"]]
+    work = scene.process("train").work
+    assert (work.run_id, work.attempt) == (status["run_id"], 4)
+    scene.die("train")
+    assert scene.task("digits")["state"] == "training"
+    scene.finish("train")
+    status = scene.task("digits")
+    assert (status["version"], status["reason"]) == (1, None)
+
+
+def test_an_error_is_not_tried_again(scene: Scene) -> None:
+    scene.submit("digits")
+    scene.fail("train", cause="CorruptBlob: gone")
+    status = scene.task("digits")
+    assert (status["state"], status["reason"]) == ("failed", "CorruptBlob: gone")
+    assert not scene.running()
+    with pytest.raises(RunFailed, match="training digits failed: CorruptBlob: gone"):
+        scene.coordinator.result(status["run_id"])
+
+
+def test_deaths_survive_a_restart(scene: Scene) -> None:
+    scene.submit("digits")
+    scene.die("train")
+    scene.die("train")
+    scene.restart()
+    scene.die("train")
+    assert scene.task("digits")["state"] == "failed"
+
+
+@pytest.mark.parametrize("kind", ["train", "measure", "refresh"])
+def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("digits")
+    blobs = scene.home.blobs()
+    if kind != "train":
+        scene.finish("train")
+        scene.submit("shapes")
+    if kind == "refresh":
+        scene.settle()
+        scene.coordinator.refresh("digits", "again")
+    process = scene.process(kind)
+    good = result_of(process.work, blobs, calm)
+    if isinstance(good, Trained):
+        bad = good.model_copy(update={"vector_blob": "f" * 64})
+    elif isinstance(good, Measured):
+        bad = Measured(pairs=())
+    else:
+        assert isinstance(good, Refreshed)
+        bad = good.model_copy(update={"vector_blob": None})
+    scene.end(Finished(bad), kind)
+    run = scene.coordinator.run(process.work.run_id)
+    assert run["state"] == "failed"
+    assert run["reason"]
+    assert not [work for work in scene.running() if work.kind == kind]
+
+
+# -- measuring
+
+
+def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    scene.submit("signs")
+    work = scene.process("measure").work
+    assert isinstance(work, MeasureWork)
+    assert [(vector.task, shard.task) for vector, shard in work.pairs] == [
+        ("digits", "signs"),
+        ("shapes", "signs"),
+    ]
+    scene.settle()
+    matrix = scene.coordinator.interference()
+    assert matrix["on"] == [GENERIC, "digits", "shapes", "signs"]
+    assert matrix["raw"] == [[0.01, *(1.0 if s == t else 0.01 for t in range(3))] for s in range(3)]
+    assert matrix["relative"][0][2] == 0.01  # type: ignore[index]
+    assert matrix["logits"] == matrix["relative"]  # as the fake learner has it
+    answer = scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow")
+    assert answer == {"task": "shapes", "version": 2, "rows": 10, "added": 6}
+    assert (
+        scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow") == answer
+    )
+    assert scene.task("shapes")["samples"] == 10
+    assert scene.coordinator.interference()["missing"] == 3
+    scene.settle()
+    assert scene.coordinator.interference()["missing"] == 0
+
+
+def test_two_tasks_may_have_the_same_data(scene: Scene) -> None:
+    scene.trained("digits")
+    same = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
+    parts = {name: BlobRef(**blob) for name, blob in same.items()}
+    for name in ("again", "and again"):
+        scene.submit(name.replace(" ", "-"), **parts)
+    scene.settle()
+    matrix = scene.coordinator.interference()
+    assert matrix["on"] == [GENERIC, "digits", "again", "and-again"]
+    assert matrix["missing"] == 0
+    scene.restart()
+    assert not scene.running()
+
+
+def test_samples_that_are_there_already_change_nothing(scene: Scene) -> None:
+    scene.trained("digits")
+    answer = scene.coordinator.add_samples("digits", shard_blob(scene.home, "digits"), "grow")
+    assert answer == {"task": "digits", "version": 1, "rows": 4, "added": 0}
+    assert not scene.running()
+    with pytest.raises(UnknownTask, match="digits"):
+        scene.coordinator.add_samples("nobody", shard_blob(scene.home, "x"), "grow nobody")
+
+
+def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene) -> None:
+    scene.trained("digits")
+    scene.submit("shapes")
+    scene.finish("measure")
+    scene.finish("train")
+    scene.fail("measure")
+    assert not scene.running()
+    (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
+    assert left["state"] == "failed"
+    scene.restart()
+    assert not scene.running()
+    assert scene.coordinator.retry("shapes")["retried"] == [left["run_id"]]
+    scene.settle()
+    assert scene.coordinator.interference()["missing"] == 0
+
+
+# -- composing
+
+
+def test_a_model_pins_versions(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    model = scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "one")
+    found = [(t.vector.task, t.vector.version, t.coefficient) for t in model.terms]
+    assert found == [("digits", 1, 1.0), ("shapes", 1, -0.5)]
+    same = scene.coordinator.compose("bob", ["digits@v1", "-0.5*shapes@champion"], "two")
+    assert same.digest == model.digest
+    scene.coordinator.refresh("digits", "now")
+    scene.settle()
+    assert scene.coordinator.composition("alice") == model
+    first, second = scene.coordinator.users()
+    assert (first["user"], first["outdated"]) == ("alice", ["digits"])
+    assert first["terms"] == ["+digits@v1", "-0.5*shapes@v1"]
+    assert second["digest"] == first["digest"]
+    assert scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "one") == model
+    moved = scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "three")
+    assert moved.terms[0].vector.version == 2
+    assert scene.coordinator.composition("alice") == moved
+    scene.restart()
+    assert scene.coordinator.composition("alice") == moved
+    assert scene.coordinator.composition("bob") == same
+
+
+@pytest.mark.parametrize(
+    ("terms", "error", "message"),
+    [
+        (["+nobody"], UnknownTask, "there is digits, shapes"),
+        (["+shapes"], UnknownVector, "it is training"),
+        (["+digits@v7"], UnknownVector, "v1 to v1"),
+        (["+digits@best"], UnknownVector, "champion"),
+        (["+digits", "-digits@v1"], BadRecipe, "twice"),
+        (["*digits"], BadRecipe, "term"),
+        ([], BadRecipe, "at least one"),
+    ],
+)
+def test_bad_recipes(scene: Scene, terms: list[str], error: type[TaclError], message: str) -> None:
+    scene.trained("digits").submit("shapes")
+    with pytest.raises(error, match=message):
+        scene.coordinator.compose("alice", terms, "one")
+    with pytest.raises(NoComposition, match="alice"):
+        scene.coordinator.composition("alice")
+
+
+def test_other_refusals_to_compose(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    with pytest.raises(BadName):
+        scene.coordinator.compose("a b", ["+digits"], "one")
+    registry = scene.coordinator._registry
+    real = registry.vector
+
+    def ordinary(task: str, version: int) -> object:
+        regime = "ordinary" if task == "shapes" else "linearized"
+        return real(task, version).model_copy(update={"regime": regime})
+
+    registry.vector = ordinary  # type: ignore[method-assign]
+    with pytest.raises(MixedRegimes, match="digits is linearized and shapes is ordinary"):
+        scene.coordinator.compose("alice", ["+digits", "+shapes"], "two")
+
+
+def test_a_lost_file_is_named_and_never_composed(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    (vector,) = scene.coordinator.vectors("digits")
+    scene.home.blobs().local_path(str(vector["blob"])).unlink()
+    scene.restart()
+    assert str(vector["blob"]) in scene.task("digits")["reason"]
+    with pytest.raises(CorruptBlob, match="digits"):
+        scene.coordinator.compose("alice", ["+digits"], "one")
+    assert scene.coordinator.compose("alice", ["+shapes"], "two")
+
+
+def test_a_model_is_evaluated_once(scene: Scene) -> None:
+    with pytest.raises(NoComposition):
+        scene.coordinator.evaluate("alice")
+    scene.trained("digits", "shapes")
+    scene.coordinator.refresh("digits", "now")
+    scene.settle()
+    scene.coordinator.compose("alice", ["+digits", "-shapes"], "one")
+    run = scene.coordinator.evaluate("alice")
+    assert scene.coordinator.evaluate("alice") == run
+    assert scene.coordinator.result(run) is None
+    assert scene.coordinator.run(run)["about"] == "evaluating the model of alice"
+    work = scene.process("evaluate").work
+    assert isinstance(work, EvaluateWork)
+    assert [(task.name, task.individual.version) for task in work.tasks] == [
+        ("digits", 1),
+        ("shapes", 1),
+    ]
+    assert work.composition.terms[0].vector.version == 2
+    scene.fail("evaluate", cause="ValueError: no")
+    with pytest.raises(RunFailed, match="ValueError: no"):
+        scene.coordinator.result(run)
+    assert scene.coordinator.evaluate("alice") == run  # asked again: tried again
+    scene.settle()
+    result = scene.coordinator.result(run)
+    assert result is not None
+    assert result["normalized"] == 0.97
+    scene.restart()
+    assert scene.coordinator.evaluate("alice") == run
+    assert scene.coordinator.result(run) == result
+    assert not scene.running()
+
+
+def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
+    """The accuracy matrix: a model once, and nobody else's."""
+    scene.trained("faces", "digits")
+    for terms in (["+faces"], ["+faces", "-0.5*digits"]):
+        scene.coordinator.compose("alice", terms, f"request {terms}")
+        for materialized in (False, True):
+            scene.coordinator.evaluate("alice", materialized)
+            scene.settle()
+    found: Any = scene.coordinator.evaluations("alice")
+    assert found["tasks"] == ["faces", "digits"]
+    assert [row["terms"] for row in found["rows"]] == [
+        ["+faces@v1"],
+        ["-0.5*digits@v1", "+faces@v1"],
+    ]
+    assert found["rows"][0]["accuracies"] == {"faces": 0.88}
+    assert found["rows"][0]["at"] <= found["rows"][1]["at"]
+    assert scene.coordinator.evaluations("bob")["rows"] == []
+
+
+# -- trouble
+
+
+def test_a_full_disk_is_said_and_survived(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.submit("digits")
+    with monkeypatch.context() as disk:
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        disk.setattr(scene.coordinator._registry, "publish", full)
+        scene.finish("train")
+        assert "No space left" in str(scene.coordinator.status()["trouble"])
+        assert scene.task("digits")["state"] == "training"
+    scene.coordinator.tick()
+    assert scene.coordinator.status()["trouble"] is None
+    assert scene.task("digits")["version"] == 1
+
+
+def test_what_could_not_be_started_is_started_later(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as network:
+        network.setattr(FakeLauncher, "start", unreachable)
+        scene.submit("digits")  # accepted all the same
+        assert "no answer" in str(scene.coordinator.status()["trouble"])
+    scene.coordinator.tick()
+    assert scene.coordinator.status()["trouble"] is None
+    scene.finish("train")
+    assert scene.task("digits")["version"] == 1
+
+
+def test_a_lost_node_is_noticed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(2), Node(2))
+    scene.submit("wide", workers=2, cpus_per_worker=2)
+    scene.launcher.room = (Node(2),)
+    scene.die("train", cause="node lost")
+    assert scene.task("wide")["state"] == "queued"
+    assert "1 node" in scene.task("wide")["reason"]
+    scene.submit("narrow")
+    assert scene.process("train", "narrow")
+    scene.launcher.room = (Node(2), Node(2))
+    scene.settle()
+    assert scene.task("wide")["state"] == "ready"
+
+
+def test_probe_rows_of_grown_samples_stay_probe_rows(scene: Scene) -> None:
+    scene.trained("digits")
+    new = store_shard(scene.home.blobs(), ["digits 1", "fresh"], [True, False])
+    answer = scene.coordinator.add_samples("digits", new, "grow")
+    assert answer["added"] == 1

@@ -1,0 +1,124 @@
+"""When the coordinator has a vector refreshed, and what becomes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.outcomes import Finished
+from cluster.domain.tasks import GENERIC
+from cluster.domain.work import RefreshWork
+from cluster.scheduler.state import Node
+from tacl.errors import UnknownVector
+from tests.support.fakes import Scene, refreshed
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
+def work_of(scene: Scene) -> RefreshWork:
+    work = scene.process("refresh").work
+    assert isinstance(work, RefreshWork)
+    return work
+
+
+def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(4), tau=loud)
+    scene.submit("digits")
+    scene.submit("shapes")
+    scene.settle()
+    assert [scene.task(name)["version"] for name in ("digits", "shapes")] == [1, 1]  # both met
+    scene.submit("signs")
+    scene.finish("measure")
+    works = [work for work in scene.running() if isinstance(work, RefreshWork)]
+    assert {work.vector.task for work in works} == {"digits", "shapes"}
+    for work in works:
+        others = [shard.task for shard in work.others]
+        assert others == [
+            t for t in (GENERIC, "digits", "shapes", "signs") if t != work.vector.task
+        ]
+    scene.settle()
+    for name in ("digits", "shapes"):
+        first, second = scene.coordinator.vectors(name)
+        assert (second["version"], second["parent"], second["champion"]) == (2, 1, True)
+        assert not first["champion"]
+        assert scene.task(name)["version"] == 2
+    assert scene.task("signs")["version"] == 1  # it was trained against the others
+    assert scene.coordinator.interference()["missing"] == 0
+
+
+def test_what_is_to_stay_as_it_was_trained_is_not_refreshed(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", "signs", refresh="never")
+    assert all(scene.task(name)["version"] == 1 for name in ("digits", "shapes", "signs"))
+
+
+def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, tau=loud).trained("digits", refresh="on_arrival")
+    scene.submit("shapes")
+    scene.finish("measure")
+    work = scene.process("refresh").work
+    assert isinstance(work, RefreshWork)
+    refusal = refreshed(work, scene.home.blobs(), loud, accepted=False)
+    scene.end(Finished(refusal), "refresh")
+    scene.settle()
+    assert scene.task("digits")["version"] == 1
+    text = "the refresh was refused: its own inputs suffered"
+    assert text in [event["text"] for event in scene.coordinator.logs("digits")]
+    scene.restart()
+    assert not scene.running()
+    assert scene.coordinator.refresh("digits", "force") == work.run_id
+    assert not scene.running()
+    scene.submit("signs")  # another store: worth another attempt
+    scene.finish("measure")
+    assert scene.process("refresh", "digits").work.run_id != work.run_id
+
+
+def test_a_refresh_can_be_forced(scene: Scene) -> None:
+    scene.submit("digits")
+    with pytest.raises(UnknownVector, match="training"):
+        scene.coordinator.refresh("digits", "too early")
+    scene.settle()
+    run = scene.coordinator.refresh("digits", "now")
+    assert work_of(scene).first is None
+    assert scene.task("digits")["refresh"] == "running"
+    assert scene.coordinator.refresh("digits", "also now") == run
+    scene.settle()
+    assert scene.coordinator.refresh("digits", "now") == run
+    assert scene.task("digits")["version"] == 2
+    assert not scene.running()
+    assert scene.coordinator.refresh("digits", "once more") != run  # version 2 is another vector
+    second = work_of(scene)
+    assert second.first is not None
+    assert (second.vector.version, second.first.version) == (2, 1)
+    scene.settle()
+    scene.coordinator.refresh("digits", "a third time")
+    third = work_of(scene)
+    assert third.vector.version == 3
+    assert third.first == second.first  # as it was trained
+
+
+def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", refresh="on_arrival")
+    scene.submit("shapes")
+    scene.finish("measure")
+    scene.fail("refresh")
+    (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
+    assert (left["kind"], left["state"], left["reason"]) == ("refresh", "failed", "ValueError: no")
+    assert scene.task("digits")["refresh"] == "failed"
+    assert scene.coordinator.retry("digits")["retried"] == [left["run_id"]]
+    scene.fail("refresh")
+    scene.submit("signs")
+    scene.finish("measure")  # another store, another refresh
+    assert scene.process("refresh").work.run_id != left["run_id"]
+    assert scene.coordinator.retry("digits")["retried"] == []
+    scene.settle()
+    assert scene.task("digits")["version"] == 2
+    assert scene.coordinator.status()["work"] == []

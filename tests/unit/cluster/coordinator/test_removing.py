@@ -1,0 +1,282 @@
+"""Cancel, remove, purge, collect: what ends, what goes on, and whose bytes are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator.garbage import GRACE, unreferenced
+from cluster.domain.base import BlobRef
+from cluster.domain.outcomes import Finished
+from cluster.domain.tasks import GENERIC
+from cluster.domain.work import RefreshWork, TrainWork
+from cluster.registry import Request
+from cluster.scheduler.state import Node
+from cluster.storage.blobs import Stored
+from tacl.errors import Erased, NameTaken, RunFailed, TaclError, UnknownTask
+from tests.support.fakes import Scene, calm, result_of, shard_blob, submission
+
+
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def on_disk(scene: Scene) -> set[str]:
+    return {blob.digest for blob in scene.home.blobs().stored()}
+
+
+def checkpoint(scene: Scene, run_id: str) -> Path:
+    place = scene.home.path / "checkpoints" / run_id / "3"
+    place.mkdir(parents=True)
+    return place
+
+
+# -- cancelling
+
+
+def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
+    for name in ("digits", "shapes", "signs"):
+        scene.submit(name)
+    process = scene.process("train", "digits")
+    scene.coordinator.known(process.work.run_id, 0)
+    kept = checkpoint(scene, process.work.run_id)
+    done = scene.coordinator.cancel("digits", "stop")
+    assert done == {"task": "digits", "cancelled": [process.work.run_id]}
+    assert process.cancelled
+    assert scene.process("train", "signs")  # its room is free
+    assert scene.task("digits")["state"] == "cancelled"
+    with pytest.raises(RunFailed, match="cancelled"):
+        scene.coordinator.result(process.work.run_id)
+    with pytest.raises(RunFailed):
+        scene.coordinator.known(process.work.run_id, 1)
+    scene.restart()
+    assert scene.task("digits")["state"] == "cancelled"
+    assert scene.coordinator.cancel("digits", "stop") == done
+    scene.settle()
+    assert scene.ready() == ["shapes", "signs"]
+    assert kept.exists()
+    assert scene.coordinator.retry("digits")["retried"] == [process.work.run_id]
+    scene.settle()
+    assert scene.ready() == ["digits", "shapes", "signs"]
+
+
+def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> None:
+    scene.submit("digits")
+    process = scene.process("train")
+    told = scene.coordinator.known(process.work.run_id, 0)
+    process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
+    scene.coordinator._execution._poll()  # seen, and not recorded yet
+    scene.coordinator.cancel("digits", "stop")
+    scene.coordinator.retry("digits")
+    scene.coordinator.tick()
+    assert scene.task("digits")["state"] == "training"
+    scene.finish("train")
+    assert scene.task("digits")["version"] == 1
+
+
+def test_a_refresh_is_cancelled(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    run = scene.coordinator.refresh("digits", "now")
+    assert scene.coordinator.cancel("digits", "stop")["cancelled"] == [run]
+    assert not scene.running()
+    assert scene.task("digits")["refresh"] == "cancelled"
+    with pytest.raises(UnknownTask):
+        scene.coordinator.cancel("nobody", "stop nobody")
+
+
+# -- removing
+
+
+def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", "shapes", refresh="on_arrival")
+    scene.coordinator.compose("alice", ["+digits", "-shapes"], "alice")
+    scene.coordinator.compose("bob", ["+shapes"], "bob")
+    scene.submit("signs")
+    training = scene.process("train", "signs").work.run_id
+    assert [s.task for s in scene.coordinator.known(training, 0)] == [GENERIC, "digits", "shapes"]
+    scene.finish("measure")
+    doing = {work.kind for work in scene.running()}
+    assert doing == {"train", "refresh"}
+    answer = scene.coordinator.remove("digits", False, "remove")
+    assert answer["users"] == ["alice"]
+    assert all(
+        "digits" not in {shard.task for shard in work.others}
+        for work in scene.running()
+        if isinstance(work, RefreshWork)
+    )
+    assert [shard.task for shard in scene.coordinator.known(training, 1)] == [GENERIC, "shapes"]
+    scene.die("train", "signs")
+    told = [[s.task for s in scene.coordinator.known(training, step)] for step in (0, 1)]
+    assert told == [[GENERIC, "digits", "shapes"], [GENERIC, "shapes"]]
+    scene.settle()
+    scene.restart()
+    assert not scene.running()
+    assert scene.ready() == ["shapes", "signs"]
+    assert scene.coordinator.interference()["on"] == [GENERIC, "shapes", "signs"]
+    assert scene.coordinator.interference()["missing"] == 0
+    assert {one["task"] for one in scene.coordinator.vectors()} == {"shapes", "signs"}
+    model = scene.coordinator.composition("alice")
+    assert [term.vector.task for term in model.terms] == ["digits", "shapes"]
+    assert scene.coordinator.users()[0]["removed"] == ["digits"]
+    run = scene.coordinator.evaluate("alice")
+    scene.settle()
+    assert scene.coordinator.result(run)
+    refused: list[tuple[type[TaclError], object]] = [
+        (UnknownTask, lambda: scene.coordinator.compose("eve", ["+digits"], "eve")),
+        (UnknownTask, lambda: scene.coordinator.update_composition("alice", "update")),
+        (UnknownTask, lambda: scene.coordinator.remove("digits", False, "again")),
+        (NameTaken, lambda: scene.submit("digits", request_id="same name")),
+    ]
+    for error, call in refused:
+        with pytest.raises(error, match="digits"):
+            call()  # type: ignore[operator]
+    assert scene.coordinator.remove("digits", False, "remove") == answer
+
+
+def test_what_could_not_be_started_yet_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", refresh="on_arrival")
+    started = len(scene.launcher.processes)
+
+    def unreachable(*_: object) -> None:
+        raise ConnectionError("no answer")
+
+    with monkeypatch.context() as network:
+        network.setattr(type(scene.launcher), "start", unreachable)
+        scene.submit("signs")
+        scene.submit("faces")
+        scene.coordinator.remove("digits", False, "remove")
+        scene.coordinator.cancel("signs", "cancel")
+        scene.coordinator.tick()
+        assert "no answer" in str(scene.coordinator.status()["trouble"])
+    scene.coordinator.tick()
+    scene.settle()
+    for process in scene.launcher.processes[started:]:
+        assert "digits" not in process.work.model_dump_json()
+        assert not (isinstance(process.work, TrainWork) and process.work.submission.name == "signs")
+    assert scene.task("signs")["state"] == "cancelled"
+    assert scene.ready() == ["shapes", "faces"]
+    scene.restart()
+    assert not scene.running()
+
+
+def test_a_purge_erases_the_bytes_and_says_so(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    scene.coordinator.add_samples("digits", shard_blob(scene.home, "more"), "grow")
+    scene.settle()
+    before = on_disk(scene)
+    mine = set(scene.coordinator._registry.references_of("digits"))
+    scene.coordinator.compose("alice", ["+digits"], "alice")
+    scene.coordinator.compose("bob", ["+shapes"], "bob")
+    scene.coordinator.remove("digits", False, "remove")
+    assert on_disk(scene) == before
+    assert scene.coordinator.remove("digits", True, "purge")["users"] == ["alice"]
+    scene.coordinator.tick()
+    assert on_disk(scene) == before - mine
+    assert len(mine) >= 5
+    for call in (scene.coordinator.composition, scene.coordinator.evaluate):
+        with pytest.raises(Erased, match="digits@v1.*erased for ever"):
+            call("alice")
+    assert scene.coordinator.composition("bob")
+    scene.restart()
+    assert not scene.running()
+    assert scene.coordinator.status()["trouble"] is None
+    with pytest.raises(UnknownTask, match="was purged"):
+        scene.coordinator.remove("digits", True, "once more")
+
+
+def test_a_removal_does_not_put_off_the_purge_before_it(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    mine = set(scene.coordinator._registry.references_of("digits"))
+    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.remove("shapes", False, "remove")
+    scene.coordinator.tick()
+    assert not mine & on_disk(scene)
+    assert scene.coordinator._registry.erasures() == []
+
+
+def test_a_purge_spares_the_same_bytes_of_another_task(scene: Scene) -> None:
+    scene.trained("digits")
+    parts = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
+    scene.submit("twin", **{part: BlobRef(**blob) for part, blob in parts.items()})
+    scene.settle()
+    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.tick()
+    assert set(scene.coordinator._registry.references_of("twin")) <= on_disk(scene)
+
+
+def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
+    scene.trained("digits")
+    scene.submit("signs")
+    run = scene.process("train", "signs").work.run_id
+    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC, "digits"]
+    old, first = checkpoint(scene, run), scene.process("train", "signs")
+    scene.coordinator.remove("digits", True, "purge")
+    assert first.cancelled
+    assert not old.exists()
+    again = scene.process("train", "signs").work
+    assert isinstance(again, TrainWork)
+    assert again.attempt == 2
+    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
+    scene.settle()
+    (vector,) = scene.coordinator.vectors("signs")
+    assert [met["task"] for met in vector["arrivals"]] == [GENERIC]  # type: ignore[union-attr]
+
+
+def test_what_a_training_met_before_a_purge_is_forgotten_after_a_crash_too(scene: Scene) -> None:
+    scene.trained("digits")
+    scene.submit("signs")
+    run = scene.process("train", "signs").work.run_id
+    scene.coordinator.known(run, 0)
+    old = checkpoint(scene, run)
+    registry, request = scene.coordinator._registry, Request("purge", "asked", "{}")
+    registry.remove("digits", "purged", [], registry.that_met("digits"), [], request)
+    scene.restart()  # between that transaction and what follows from it
+    assert not old.exists()
+    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
+
+
+# -- collecting
+
+
+def test_only_old_files_that_nobody_needs_are_garbage() -> None:
+    found = [Stored("needed", 1, 0.0), Stored("old", 2, 0.0), Stored("new", 3, 100.0)]
+    assert unreferenced(found, {"needed"}, now=100.0 + GRACE) == [found[1]]
+
+
+def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    scene.coordinator.refresh("digits", "now")
+    scene.settle()
+    needed = on_disk(scene)
+    blobs, long_ago = scene.home.blobs(), time.time() - 2 * GRACE
+    stray, fresh = blobs.put(b"of nobody"), blobs.put(b"of a submission under way")
+    for digest in needed | {stray}:
+        os.utime(blobs.local_path(digest), (long_ago, long_ago))
+    again = blobs.put(b"stored by an attempt that died")
+    os.utime(blobs.local_path(again), (long_ago, long_ago))
+    blobs.put(b"stored by an attempt that died")  # and by the next one, which will publish it
+    half = blobs.local_path(stray).with_name(f".{stray}.half")
+    half.write_bytes(b"hal")
+    os.utime(half, (long_ago, long_ago))
+    kept = scene.home.path / "cache" / "tangents" / "x"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"123")
+    os.utime(kept, (long_ago, long_ago))
+    expected = {"blobs": 1, "bytes": len(b"of nobody") + 6, "others": 2}
+    assert scene.coordinator.collect(dry_run=True) == expected
+    assert stray in on_disk(scene)
+    assert scene.coordinator.collect() == expected
+    assert on_disk(scene) == needed | {fresh, again}
+    assert not half.exists()
+    assert scene.coordinator.collect() == {"blobs": 0, "bytes": 0, "others": 0}

@@ -1,0 +1,255 @@
+"""What a learner makes of vectors, and that a predictor answers with just that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cluster.api.service import Question
+from cluster.domain.compositions import Adapt, Composition, Fit, Making, Method, RecipeTerm
+from cluster.domain.methods import TARGET, model_of
+from cluster.domain.tasks import Submission, VectorRef
+from cluster.domain.work import Composed, ComposeWork, EvaluateWork, TaskData, TaskRows, Trained
+from cluster.learner.artifacts import Materials
+from cluster.learner.composition.run import compose
+from cluster.learner.evaluation import evaluate
+from cluster.learner.learner import Learner
+from cluster.serving.predictor import Predictor
+from cluster.storage import samples
+from cluster.storage.home import Home
+from tacl.compose.elementwise import ties
+from tacl.compose.spectral import iso_c, tsv_m
+from tests.support import tiny
+
+Trees = tuple[Home, list[Submission], list[VectorRef]]
+COEFFICIENTS = (1.0, -0.5)
+CLASSES = ("elm", "fir", "gum", "hop")
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
+    """Two tasks with vectors of a few steps."""
+    home = tiny.home(tmp_path_factory.mktemp("home"))
+    tasks = [
+        tiny.submission(home, number, steps=20, learning_rate=1e-3, engine="plain")
+        for number in (1, 2)
+    ]
+    refs = []
+    for task in tasks:
+        learner = Learner(str(home.path), tiny.Teller(tiny.generic(home)))
+        trained = learner.work(tiny.train_work(home, task))
+        assert isinstance(trained, Trained)
+        refs.append(tiny.published(task, trained))
+    return home, tasks, refs
+
+
+def work_of(
+    trees: Trees, method: Method, coefficients: tuple[float, ...] = (1.0, 1.0), **making: object
+) -> ComposeWork:
+    home, tasks, refs = trees
+    settings = home.settings()
+    assert settings is not None
+    return ComposeWork(
+        run_id=method,
+        base=settings.base,
+        user="alice",
+        terms=tuple(
+            RecipeTerm(coefficient=c, vector=ref) for c, ref in zip(coefficients, refs, strict=True)
+        ),
+        making=Making(method=method, **making),  # type: ignore[arg-type]
+        tasks=tuple(
+            TaskRows(name=task.name, head_blob=ref.head_blob, validation=task.validation)
+            for task, ref in zip(tasks, refs, strict=True)
+        ),
+        probes=tuple(tiny.shard_of(task, n) for n, task in enumerate(tasks, 1)),
+        attempt=1,
+    )
+
+
+def made(trees: Trees, *arguments: object, **making: object) -> tuple[Composed, Composition]:
+    """Whoever learns tells of every step; unlearning may end before the last one."""
+    work, told = work_of(trees, *arguments, **making), []  # type: ignore[arg-type]
+    found = compose(work, trees[0], lambda step, steps, loss: told.append((step, steps)))
+    count = int(found.report.figures.get("steps", 0))
+    assert [step for step, _ in told] == [*range(1, count + 1)]
+    assert all(steps >= count for _, steps in told)
+    return found, model_of(work, found)
+
+
+def answers_are_those_of(trees: Trees, model: Composition, tau: dict, task: str) -> None:
+    """The predictor's, and those of tau in the tangent."""
+    home, _, refs = trees
+    inputs, _ = tiny.pictures(3, task=1)
+    materials = Materials(home, home.settings().base)  # type: ignore[union-attr]
+    module = materials.linearized()
+    module.load_tau(tau)
+    blobs = {ref.task: ref.head_blob for ref in refs}
+    head = materials.head(model.target.head_blob if model.target else blobs[task])
+    with torch.no_grad():
+        items = [materials.backbone.prepare(raw) for raw in inputs]
+        expected_NC = head.logits(module.linearized(materials.backbone.collate(items))).softmax(-1)
+    predictor = Predictor(str(home.path))
+    plain = tiny.composition((1.0, refs[0]))
+    for beside in ([], [Question(plain, inputs)]):
+        found = predictor.answer([*beside, Question(model, inputs)])[-1]
+        for row, answer in enumerate(found.answers):  # type: ignore[union-attr]
+            for name, share in answer[task]:
+                expected = expected_NC[row, head.classes.index(name)].item()
+                assert share == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(("method", "merge"), [("ties", ties), ("tsv", tsv_m), ("iso", iso_c)])
+def test_a_merge_is_one_tau_which_is_asked(trees: Trees, method: Method, merge) -> None:
+    home, _, refs = trees
+    found, model = made(trees, method, COEFFICIENTS)
+    assert found.merged is not None
+    materials = Materials(home, home.settings().base)  # type: ignore[union-attr]
+    expected = merge([materials.vector(ref) for ref in refs], COEFFICIENTS)
+    tau = materials.tau(model)
+    assert tau.keys() == expected.keys()
+    assert all(torch.equal(tau[name], expected[name]) for name in tau)
+    answers_are_those_of(trees, model, expected, "task1")
+    assert [term.coefficient for term in model.terms] == list(COEFFICIENTS)
+    report = found.report.accuracies["task1"]
+    assert report.keys() == {"zero_shot", "before", "after", "rows"}
+    again, _ = made(trees, method, COEFFICIENTS)
+    assert again.merged == found.merged
+    other, _ = made(trees, method, (1.0, 1.0))  # signs and coefficients count
+    assert other.merged != found.merged
+
+
+def stored(home: Home, task: int, rows: int, seed: int):
+    return samples.store_rows(home.blobs(), *tiny.pictures(rows, seed=seed, task=task))
+
+
+def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
+    found, model = made(trees, "grid", COEFFICIENTS)
+    factor = found.report.figures["factor"]
+    assert 0 <= factor <= 1
+    assert [term.coefficient for term in model.terms] == [factor * c for c in COEFFICIENTS]
+    kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
+    assert factor > 0  # theta0 knows more of task2 than any other point
+    assert gone["after"] < gone["zero_shot"]
+    assert kept["after"] > kept["zero_shot"]
+    added, _ = made(trees, "grid")
+    rows = added.report.accuracies.values()
+    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)
+
+
+def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None:
+    """Of task 1 by another name and another head; the rest of its rows judges."""
+    home, _, refs = trees
+    fit = Fit(
+        classes=CLASSES, shots=stored(home, 1, 16, seed=5), held_out=stored(home, 1, 80, seed=6)
+    )
+    found, model = made(trees, "atlas", fit=fit)
+    assert model.merged is None
+    one, two = (term.by_block or {} for term in model.terms)
+    assert len(set(one.values())) > 3  # one for each block, not one for all
+    assert two.keys() <= set(Materials(home, home.settings().base).vector(refs[1]).blocks)  # type: ignore[union-attr]
+    report = found.report
+    assert report.judged_on == "rows held out"
+    assert report.accuracies.keys() == {TARGET}
+    judged = report.accuracies[TARGET]
+    assert judged["rows"] == 80
+    assert judged["after"] > judged["zero_shot"]
+    assert {(again.vector, again.on) for again in report.tau_jp} == {
+        (f"task{s}@v1", f"task{t}") for s in (1, 2) for t in (1, 2)
+    }
+    own = next(a for a in report.tau_jp if (a.vector, a.on) == ("task1@v1", "task1"))
+    assert own.relative == own.logits == 1
+    assert all(again.logits is not None and again.logits > 0 for again in report.tau_jp)
+    expected = explicit(trees, model)
+    answers_are_those_of(trees, model, expected, TARGET)
+    again, _ = made(trees, "atlas", fit=fit)
+    assert again.model_copy(update={"report": report}) == found
+
+
+def explicit(trees: Trees, model: Composition) -> dict:
+    """sum over vectors and blocks of coefficient times block."""
+    home, _, _ = trees
+    materials = Materials(home, home.settings().base)  # type: ignore[union-attr]
+    total: dict = {}
+    for term in model.terms:
+        for name, value in materials.vector(term.vector).to_params().items():
+            c = (term.by_block or {}).get(name, 0.0)
+            total[name] = total.get(name, 0.0) + c * value
+    return total
+
+
+def test_blocks_are_selected(trees: Trees) -> None:
+    fit = Fit(classes=CLASSES, shots=stored(trees[0], 1, 16, seed=5))
+    found, model = made(trees, "atlas", fit=fit, select="blockwise:1")
+    one, two = (set(term.by_block or {}) for term in model.terms)
+    assert one
+    assert not one & two
+    assert found.report.judged_on == "the shots themselves"
+
+
+def test_atlas_deviates_from_a_sum_that_works(trees: Trees) -> None:
+    found, model = made(trees, "atlas")
+    values = [c for term in model.terms for c in (term.by_block or {}).values()]
+    assert sum(values) / len(values) == pytest.approx(1, abs=0.5)
+    assert len(set(values)) > 3
+    rows = found.report.accuracies.values()
+    assert found.report.judged_on == "the validation rows it learned from"
+    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)  # the start may win
+
+
+def test_atlas_unlearns_what_is_subtracted(trees: Trees) -> None:
+    found, model = made(trees, "atlas", (1.0, -1.0))
+    kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
+    alone, _ = made(trees, "grid", (1.0, 0.0))  # what the kept task has by itself, before
+    assert kept["after"] >= 0.95 * alone.report.accuracies["task1"]["before"]
+    assert gone["after"] < alone.report.accuracies["task2"]["before"]
+    assert any((term.by_block or {}) for term in model.terms if term.vector.task == "task2")
+    learned, _ = made(trees, "atlas")
+    assert gone["after"] < learned.report.accuracies["task2"]["after"]
+    answers_are_those_of(trees, model, explicit(trees, model), "task1")
+
+
+@pytest.mark.parametrize("method", ["atlas", "adamerging"])
+def test_unlabelled_inputs_are_enough(trees: Trees, method: Method) -> None:
+    """Of any task of the recipe; nobody says which."""
+    home, _, _ = trees
+    images, _ = tiny.pictures(32, seed=7, task=1)
+    inputs = samples.store_shard(home.blobs(), images, [row < 8 for row in range(32)])
+    found, model = made(trees, method, adapt=Adapt(inputs=inputs))
+    assert model.target is None
+    assert all(len(set((term.by_block or {}).values())) > 3 for term in model.terms)
+    assert found.report.accuracies.keys() == {"task1", "task2"}
+    answers_are_those_of(trees, model, explicit(trees, model), "task1")
+
+
+def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:
+    """The same numbers as its own report, on the rows of that."""
+    home, tasks, refs = trees
+    found, model = made(trees, "ties", (1.0, 1.0))
+    data = tuple(
+        TaskData(
+            name=task.name,
+            classes=task.classes,
+            head_blob=ref.head_blob,
+            test=task.validation,
+            individual=ref,
+        )
+        for task, ref in zip(tasks, refs, strict=True)
+    )
+    work = EvaluateWork(
+        run_id="e",
+        base=home.settings().base,  # type: ignore[union-attr]
+        composition=model,
+        tasks=data,
+        materialized=True,
+        attempt=1,
+    )
+    evaluated = evaluate(work, home)
+    for task, row in found.report.accuracies.items():
+        assert evaluated.per_task[task]["composed"] == row["after"]
+    plain = evaluate(work.model_copy(update={"composition": plain_of(refs)}), home)
+    for task, row in found.report.accuracies.items():
+        assert plain.per_task[task]["composed"] == row["before"]
+
+
+def plain_of(refs: list[VectorRef]) -> Composition:
+    return tiny.composition(*((1.0, ref) for ref in refs))

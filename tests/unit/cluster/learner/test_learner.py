@@ -1,0 +1,441 @@
+"""Every kind of work, done by a learner without Ray, on a base of random weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pytest
+import torch
+from ray.exceptions import ActorDiedError
+
+from cluster.domain.base import BlobRef
+from cluster.domain.compositions import Composition
+from cluster.domain.outcomes import Lost
+from cluster.domain.tasks import Options, Shard, Submission, VectorRef
+from cluster.domain.work import (
+    Evaluated,
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Refreshed,
+    RefreshWork,
+    TaskData,
+    Trained,
+)
+from cluster.learner import progress as reports
+from cluster.learner import refresh, training
+from cluster.learner.artifacts import Materials
+from cluster.learner.evaluation import Kept
+from cluster.learner.learner import Learner, cause
+from cluster.storage.checkpoints import checkpoints
+from cluster.storage.home import Home
+from tacl.compose.arithmetic import composed
+from tacl.curvature import Statistics
+from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
+from tacl.evaluation.metrics import accuracy
+from tacl.training.config import RefreshConfig
+from tacl.vectors.params import norm
+from tacl.vectors.vector import TaskVector
+from tests.support import tiny
+
+STEPS = 30
+
+
+@dataclass
+class Scene:
+    """A home with two trained tasks."""
+
+    home: Home
+    tasks: list[Submission]
+    trained: list[Trained]
+
+    @property
+    def refs(self) -> list[VectorRef]:
+        return [tiny.published(*pair) for pair in zip(self.tasks, self.trained, strict=True)]
+
+    @property
+    def materials(self) -> Materials:
+        settings = self.home.settings()
+        assert settings is not None
+        return Materials(self.home, settings.base)
+
+
+def train(home: Home, task: Submission, teller: tiny.Teller, attempt: int = 1) -> Trained:
+    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
+    assert isinstance(trained, Trained)
+    return trained
+
+
+def new_task(home: Home, number: int, **options: object) -> Submission:
+    chosen = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
+    return tiny.submission(home, number, noise=90, **{**chosen, **options})
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    home = tiny.home(tmp_path_factory.mktemp("home"))
+    tasks = [new_task(home, number) for number in (1, 2)]
+    generic = tiny.generic(home)
+    first = train(home, tasks[0], tiny.Teller(generic))
+    second = train(home, tasks[1], tiny.Teller(generic, tiny.shard_of(tasks[0])))
+    return Scene(home, tasks, [first, second])
+
+
+def test_training_gives_a_vector_that_helps(scene: Scene) -> None:
+    for task, trained, ref in zip(scene.tasks, scene.trained, scene.refs, strict=True):
+        metrics = trained.metrics
+        assert metrics["validation_accuracy"] > metrics["validation_zero_shot"] + 0.05
+        assert trained.norm > 0
+        assert trained.config["steps"] == STEPS
+        assert len(trained.curves["loss"]) == len(trained.curves["penalty"]) == STEPS
+        assert scene.materials.vector(ref).task == task.name
+        assert scene.materials.head(ref.head_blob).classes == task.classes
+
+
+def test_a_run_measures_its_row_of_the_matrix(scene: Scene) -> None:
+    assert [pair.on for pair in scene.trained[0].pairs] == ["generic", "task1"]
+    assert [pair.on for pair in scene.trained[1].pairs] == ["generic", "task1", "task2"]
+    assert all(pair.tau_jp > 0 and pair.rows == 16 for pair in scene.trained[1].pairs[1:])
+
+
+def test_a_vector_is_measured_as_it_is_kept(scene: Scene) -> None:
+    """Training does not change; the file does, and what is published is what lies in it."""
+    blobs, whole, materials = scene.home.blobs(), scene.trained[0], scene.materials
+    kept = {}
+    for keep_as in ("bfloat16", "int8", "int4"):
+        task = new_task(scene.home, 1, keep_as=keep_as)
+        kept[keep_as] = found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+        assert found.curves == whole.curves
+        vector = materials.vector(tiny.published(task, found))
+        assert vector.digest == found.vector_digest != whole.vector_digest
+        assert found.norm == pytest.approx(norm(vector.to_params()), rel=1e-12)
+        assert 0 < abs(found.norm / whole.norm - 1) < 0.05
+    sizes = [len(blobs.read(one.vector_blob)) for one in (whole, *kept.values())]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
+    task = new_task(scene.home, 1, precision="bfloat16")
+    found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+    assert found.curves["loss"] != scene.trained[0].curves["loss"]
+    assert found.curves["loss"] == pytest.approx(scene.trained[0].curves["loss"], abs=0.1)
+    assert found.config["precision"] == "bfloat16"
+
+
+def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> None:
+    sharing, teller = new_task(scene.home, 4, share="statistics"), tiny.Teller()
+    train(scene.home, sharing, teller)
+    (statistics,) = teller.statistics
+    lost = BlobRef(digest="0" * 64, rows=40)  # whoever reads a sample fails
+    shard = tiny.shard_of(sharing).model_copy(update={"blob": lost, "statistics": statistics})
+    alone = train(scene.home, new_task(scene.home, 5), tiny.Teller())
+    beside = train(scene.home, new_task(scene.home, 5), tiny.Teller(shard))
+    assert alone.curves["penalty"] == [0.0] * STEPS
+    assert beside.curves["penalty"][0] == 0  # tau is
+    assert all(value > 0 for value in beside.curves["penalty"][1:])
+    assert [pair.on for pair in beside.pairs] == ["task5"]
+    with pytest.raises(BaseMismatch, match="statistics of task4"):
+        _foreign(scene, statistics)
+
+
+def _foreign(scene: Scene, statistics: str) -> None:
+    scene.materials.stated(
+        "task4",
+        scene.materials.put_statistics(
+            replace(Statistics.load(scene.home.blobs().local_path(statistics)), base="f" * 64)
+        ),
+    )
+
+
+def test_every_step_is_asked_for_and_reports_the_one_before(scene: Scene) -> None:
+    teller = tiny.Teller(tiny.generic(scene.home))
+    train(scene.home, new_task(scene.home, 3, steps=3), teller)
+    assert [step for step, _ in teller.asked] == [0, 1, 2]
+    reports = [progress for _, progress in teller.asked]
+    assert reports[0] is None
+    assert [r.step for r in reports if r] == [1, 2]
+    assert all(r.steps == 3 and r.loss > 0 for r in reports if r)
+
+
+def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:
+    again = train(scene.home, scene.tasks[0], tiny.Teller(tiny.generic(scene.home)))
+    assert again.vector_digest == scene.trained[0].vector_digest
+    assert again.vector_blob == scene.trained[0].vector_blob
+
+
+def test_another_seed_gives_another_vector(scene: Scene) -> None:
+    other = train(
+        scene.home, new_task(scene.home, 1, seed=1), tiny.Teller(tiny.generic(scene.home))
+    )
+    assert other.vector_digest != scene.trained[0].vector_digest
+
+
+def test_a_task_that_arrives_during_training_joins_the_cycle(scene: Scene) -> None:
+    generic, newcomer = tiny.generic(scene.home), tiny.shard_of(scene.tasks[1], ordinal=2)
+    teller = tiny.Teller(generic, newcomer=newcomer, joining=STEPS // 2)
+    joined = train(scene.home, scene.tasks[0], teller)
+    alone = scene.trained[0]
+    before, after = slice(0, STEPS // 2), slice(STEPS // 2 + 2, None)
+    assert joined.curves["penalty"][before] == alone.curves["penalty"][before]
+    assert joined.curves["penalty"][after] != alone.curves["penalty"][after]
+    assert [pair.on for pair in joined.pairs] == ["generic", "task2", "task1"]
+
+
+def test_a_run_that_died_goes_on_with_the_same_numbers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
+    task = new_task(scene.home, 2)
+    others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    run_id = tiny.train_work(scene.home, task).run_id
+    checkpoints(scene.home.checkpoints, run_id).clear()
+    with pytest.raises(ConnectionError):
+        train(scene.home, task, tiny.Teller(*others, dies_at=12))
+    folder = scene.home.path / "checkpoints" / run_id
+    assert sorted(path.name for path in folder.iterdir()) == ["10", "11"]
+    second = tiny.Teller(*others)
+    resumed = train(scene.home, task, second, attempt=2)
+    assert second.asked[0][0] == 11
+    assert resumed.vector_digest == scene.trained[1].vector_digest
+    assert resumed.curves == scene.trained[1].curves
+
+
+def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    task = new_task(scene.home, 3, penalty="mixed", steps=6)
+    others = tiny.generic(scene.home), *(tiny.shard_of(one) for one in scene.tasks)
+    whole = train(scene.home, task, tiny.Teller(*others))
+    assert whole.config["penalty"] == "mixed"
+    checkpoints(scene.home.checkpoints, tiny.train_work(scene.home, task).run_id).clear()
+    with pytest.raises(ConnectionError):
+        train(scene.home, task, tiny.Teller(*others, dies_at=4))
+    resumed = train(scene.home, task, tiny.Teller(*others), attempt=2)
+    assert resumed.vector_digest == whole.vector_digest
+    assert resumed.curves == whole.curves
+
+
+def test_a_strength_may_grow_with_the_other_tasks(scene: Scene) -> None:
+    """With two others, a quarter of what is given for eight."""
+    others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    grown = train(
+        scene.home, new_task(scene.home, 2, strength=0.4, grow_strength=True), tiny.Teller(*others)
+    )
+    assert grown.vector_digest == scene.trained[1].vector_digest  # trained with 0.1
+    assert (grown.config["strength"], grown.config["grow_strength"]) == (0.4, True)
+
+
+def test_several_workers_need_deepspeed(scene: Scene) -> None:
+    options = scene.tasks[0].options
+    config = training.configuration(options, 96, ("*",))
+    with pytest.raises(BadConfig, match="use deepspeed"):
+        training.build_engine(scene.materials.linearized(), config, options, ranks=2)
+
+
+def test_another_base_than_the_homes_is_refused(scene: Scene) -> None:
+    work = tiny.train_work(scene.home, scene.tasks[0])
+    changed = work.model_copy(update={"base": work.base.model_copy(update={"digest": "0" * 64})})
+    with pytest.raises(BaseMismatch, match="weights or the preprocessing have changed"):
+        Learner(str(scene.home.path), tiny.Teller()).work(changed)
+
+
+def test_measuring_gives_what_training_measured(scene: Scene) -> None:
+    generic, first = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
+    one, two = scene.refs
+    work = MeasureWork(
+        run_id="measure",
+        base=tiny.train_work(scene.home, scene.tasks[0]).base,
+        pairs=((two, first), (one, generic), (two, generic)),
+        attempt=1,
+    )
+    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(measured, Measured)
+    wanted = [scene.trained[1].pairs[1], scene.trained[0].pairs[0], scene.trained[1].pairs[0]]
+    assert [pair.on for pair in measured.pairs] == ["task1", "generic", "generic"]
+    for pair, expected in zip(measured.pairs, wanted, strict=True):
+        assert pair.version == 1
+        assert pair.vector_digest == expected.vector_digest
+        assert pair.tau_jp == pytest.approx(expected.tau_jp, rel=1e-5)
+
+
+def test_behind_a_head_the_change_of_the_logits_is_measured(scene: Scene) -> None:
+    """Against the linearized model row by row."""
+    one, two = scene.refs
+    probed = tiny.shard_of(scene.tasks[0]).model_copy(update={"head": one.head_blob})
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    work = MeasureWork(run_id="measure", base=base, pairs=((two, probed), (one, probed)), attempt=1)
+    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(measured, Measured)
+    materials, module = scene.materials, scene.materials.linearized()
+    head = materials.head(one.head_blob)
+    for pair, ref in zip(measured.pairs, (two, one), strict=True):
+        module.load_tau(materials.vector(ref).to_params())
+        sizes = []
+        for item in materials.probe_items(probed.blob):
+            f_1D, x_1D = module(materials.backbone.collate([item]))
+            (moved,), (before,) = (head.logits(f).tolist() for f in (f_1D + x_1D, f_1D))
+            change = [a - b for a, b in zip(moved, before, strict=True)]
+            mean = sum(change) / len(change)
+            sizes.append(sum((c - mean) ** 2 for c in change) ** 0.5)
+        assert pair.head == one.head_blob
+        assert pair.logits == pytest.approx(sum(sizes) / len(sizes), rel=1e-4)
+        assert pair.logits_error is not None
+        assert pair.logits_error > 0
+    assert scene.trained[0].pairs[1].logits == pytest.approx(measured.pairs[1].logits, rel=1e-4)
+
+
+def refresh_work(scene: Scene, *others: Shard) -> RefreshWork:
+    """Of the first task's vector, which was never penalised on the second."""
+    return RefreshWork(
+        run_id="refresh",
+        base=tiny.train_work(scene.home, scene.tasks[0]).base,
+        vector=scene.refs[0],
+        own=tiny.shard_of(scene.tasks[0]),
+        others=others,
+        options=Options(),
+        attempt=1,
+    )
+
+
+def test_a_refresh_takes_a_vector_out_of_the_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh, "RefreshConfig", partial(RefreshConfig, samples=60))
+    monkeypatch.setattr(reports, "SECONDS", 0.0)
+    second, teller = tiny.shard_of(scene.tasks[1], ordinal=2), tiny.Teller()
+    found = Learner(str(scene.home.path), teller).work(refresh_work(scene, second))
+    assert isinstance(found, Refreshed)
+    assert found.accepted, found.reason
+    assert [told.step for told in teller.told] == [*range(1, teller.told[0].steps + 1)]
+    assert [told.loss for told in teller.told] == found.curves["loss"]
+    assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
+    assert found.metrics["own_change"] < 0.2
+    assert [pair.on for pair in found.pairs] == ["task2", "task1"]
+    assert found.vector_digest not in (None, scene.refs[0].digest)
+    assert found.vector_blob is not None
+    vector = TaskVector.load(scene.home.blobs().local_path(found.vector_blob))
+    assert (vector.task, vector.digest) == ("task1", found.vector_digest)
+
+    # Refreshed again, by nothing: what was lost is told against the vector as it was trained.
+    still = partial(RefreshConfig, samples=60, steps=1, learning_rate=0.0)
+    monkeypatch.setattr(refresh, "RefreshConfig", still)
+    at = {"digest": found.vector_digest, "blob": found.vector_blob, "version": 2, "parent": 1}
+    changed = {"vector": scene.refs[0].model_copy(update=at), "first": scene.refs[0]}
+    work = refresh_work(scene, second).model_copy(update=changed)
+    again = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(again, Refreshed)
+    assert again.metrics["own_change"] == pytest.approx(found.metrics["own_change"], rel=1e-3)
+
+
+def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0)
+    monkeypatch.setattr(refresh, "RefreshConfig", strict)
+    second = tiny.shard_of(scene.tasks[1], ordinal=2)
+    found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
+    assert isinstance(found, Refreshed)
+    assert not found.accepted
+    assert "less than 5% would be gained" in found.reason
+    assert found.vector_digest is found.vector_blob is None
+    assert found.pairs == ()
+
+
+def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
+    data = [
+        TaskData(
+            name=task.name,
+            classes=task.classes,
+            head_blob=ref.head_blob,
+            test=task.test,
+            individual=ref,
+        )
+        for task, ref in zip(scene.tasks, scene.refs, strict=True)
+    ]
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    return EvaluateWork(
+        run_id="evaluate", base=base, composition=model, tasks=tuple(data), attempt=1
+    )
+
+
+def evaluate(scene: Scene, model: Composition) -> Evaluated:
+    found = Learner(str(scene.home.path), tiny.Teller()).work(evaluation(scene, model))
+    assert isinstance(found, Evaluated)
+    return found
+
+
+def direct(scene: Scene, terms: list[tuple[float, VectorRef]], test: BlobRef, head: str) -> float:
+    """Accuracy by the dual forward of the sum."""
+    materials = scene.materials
+    module, data = materials.linearized(), materials.labelled(test)
+    vectors = [materials.vector(ref) for _, ref in terms]
+    module.load_tau(composed(vectors, [coefficient for coefficient, _ in terms]) if terms else {})
+    with torch.no_grad():
+        features_ND = module.linearized(materials.backbone.collate(data.items))
+    return accuracy(materials.head(head).logits(features_ND), data.labels)
+
+
+def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
+    one, two = scene.refs
+    for terms in ([(1.0, one), (1.0, two)], [(1.0, two), (-0.5, one)]):
+        found = evaluate(scene, tiny.composition(*terms))
+        for task, ref in zip(scene.tasks, scene.refs, strict=True):
+            row = found.per_task[task.name]
+            assert row["zero_shot"] == direct(scene, [], task.test, ref.head_blob)
+            assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
+            assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
+            assert row["rows"] == 40
+        rows = found.per_task.values()
+        assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
+        ratios = [r["composed"] / r["individual"] for r in rows]
+        assert found.normalized == pytest.approx(sum(ratios) / 2)
+        assert 0 < found.class_incremental <= found.absolute
+
+
+def test_a_model_of_vectors_seen_before_needs_no_encoder(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = scene.refs
+    evaluate(scene, tiny.composition((1.0, one)))
+    evaluate(scene, tiny.composition((1.0, two)))
+
+    def never(self: Kept) -> None:
+        raise AssertionError("an encoder pass")
+
+    monkeypatch.setattr(Kept, "module", property(never))
+    monkeypatch.setattr(Materials, "features", never)
+    found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
+    monkeypatch.undo()
+    terms = [(0.25, one), (-1.0, two)]
+    for task, ref in zip(scene.tasks, scene.refs, strict=True):
+        assert found.per_task[task.name]["composed"] == direct(
+            scene, terms, task.test, ref.head_blob
+        )
+
+
+def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
+    ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
+    with pytest.raises(MixedRegimes, match="task1 v1"):
+        evaluate(scene, tiny.composition((1.0, ordinary)))
+
+
+def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
+    other = tiny.submission(scene.home, 7, rows=48)
+    grown = Shard(task="task1", ordinal=1, blob=other.shard, version=2)
+    task = new_task(scene.home, 4, steps=4)
+    before = train(scene.home, task, tiny.Teller(tiny.shard_of(scene.tasks[0])))
+    after = train(scene.home, task, tiny.Teller(grown))
+    assert before.curves["penalty"] != after.curves["penalty"]
+    assert after.pairs[0].shard_digest == other.shard.digest
+
+
+def test_the_cause_of_a_groups_failure_is_the_answer_before_the_loss() -> None:
+    refused, broken = BadConfig("no such stage"), RuntimeError("[gloo/transport/tcp] reset by peer")
+    assert cause({0: broken, 1: refused}) is refused
+    assert isinstance(cause({0: broken}), Lost)
+    assert isinstance(cause({1: ActorDiedError()}), Lost)
+    defect = cause({1: ZeroDivisionError("division by zero")})
+    assert isinstance(defect, RunFailed)
+    assert str(defect) == "worker 1: ZeroDivisionError: division by zero"

@@ -1,0 +1,151 @@
+"""What is deployed elsewhere, checked here as far as that goes without a cloud: every field is one
+that its reader knows, every command is one that `tacl` has."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import ray.serve
+import yaml
+
+from tests.support.places import ROOT
+
+DEPLOY = ROOT / "cluster" / "deploy"
+KUBERNETES = "1.33"
+Node = dict[str, Any]
+
+
+def read(name: str) -> Node:
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
+def strict(schema: Any) -> Any:
+    """The same schema, in which an object has no property that is not named."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema:
+        found["additionalProperties"] = False
+    return found
+
+
+def schema_of(shared: Path, kind: str) -> Node:
+    schema = json.loads((shared / "schemas" / f"{kind}.v1.json").read_text())
+    assert schema["properties"]["metadata"] == {"type": "object"}
+    return strict(schema)
+
+
+def pods(cluster: Node) -> Iterator[Node]:
+    """The pods of a RayCluster's spec."""
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **group["template"]}
+
+
+def require_commands(text: str) -> None:
+    """Every `tacl VERB --option` in it is one."""
+    import typer.main
+
+    from jobs.cli.main import app
+
+    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    lines = re.sub(r"\\\s*\n\s*#?", " ", text)
+    found = re.findall(r"\btacl ((?:up|status|down|submit)\b[^;'&]*)", lines)
+    assert found
+    for command in found:
+        verb, *words = shlex.split(command, comments=True)
+        known = {name for parameter in verbs[verb].params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, command
+
+
+def test_the_cluster_of_kuberay(shared: Path) -> None:
+    manifest = read("kuberay/cluster.yaml")
+    schema = schema_of(shared, "rayclusters")
+    jsonschema.validate(manifest, schema)
+    assert manifest["spec"]["rayVersion"] == ray.__version__
+    manifest["spec"]["headGroupSpec"]["template"]["spec"]["containres"] = []
+    with pytest.raises(jsonschema.ValidationError, match="containres"):
+        jsonschema.validate(manifest, schema)
+
+
+def test_the_service_of_kuberay(shared: Path) -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    manifest = read("kuberay/service.yaml")
+    jsonschema.validate(manifest, schema_of(shared, "rayservices"))
+    config = ServeDeploySchema.model_validate(yaml.safe_load(manifest["spec"]["serveConfigV2"]))
+    (application,) = config.applications
+    module, _, name = application.import_path.partition(":")
+    built = getattr(importlib.import_module(module), name)(application.args)
+    assert isinstance(built, ray.serve.Application)
+    (head, *_) = pods(manifest["spec"]["rayClusterConfig"])
+    assert f"--storage {application.args['home']}" in start_of(head)
+
+
+@pytest.mark.parametrize("name", ["kuberay/cluster.yaml", "kuberay/service.yaml"])
+def test_pods(name: str) -> None:
+    spec = read(name)["spec"]
+    for pod in pods(spec.get("rayClusterConfig", spec)):
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+    pod = next(pods(spec.get("rayClusterConfig", spec)))
+    pod["spec"]["containers"][0]["lifecycel"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def start_of(head: Node) -> str:
+    """The script that the head runs after Ray."""
+    return head["spec"]["containers"][0]["lifecycle"]["postStart"]["exec"]["command"][-1]
+
+
+def test_the_head_starts_a_home_that_any_node_can_take_over() -> None:
+    (head, *_) = pods(read("kuberay/cluster.yaml")["spec"])
+    script = start_of(head)
+    require_commands(script)
+    assert "--storage s3://" in script
+    assert "--registry postgresql://" in script
+
+
+def test_the_cluster_file_of_ray() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    text = (DEPLOY / "ray-cluster.yaml").read_text()
+    validate_config(prepare_config(yaml.safe_load(text)))
+    require_commands(text)
+    with pytest.raises(jsonschema.ValidationError, match="worker_start_command"):
+        validate_config(prepare_config({**yaml.safe_load(text), "worker_start_command": []}))
+
+
+def test_the_image_has_what_is_installed() -> None:
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
+    assert all((ROOT / name).exists() for name in copied)
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {name.rstrip("*") for name in packages} | {project["project"]["readme"]} <= set(copied)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_what_the_engine_gives_to_deepspeed(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    from tacl.training.config import default_config
+    from tacl.training.deepspeed import _settings
+
+    config = default_config(1000, 0, ("block",))
+    read_back = DeepSpeedConfig(_settings(config, stage))
+    assert read_back.zero_optimization_stage == stage
+    assert read_back.gradient_accumulation_steps == config.accumulation

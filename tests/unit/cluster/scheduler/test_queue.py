@@ -1,0 +1,151 @@
+"""Room: who starts, who waits, and what is said of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from cluster.domain.tasks import Options
+from cluster.scheduler.queue import PATIENCE, describe, free, needs_of, placeable
+from cluster.scheduler.state import ONE_CPU, Ended, Failed, Needs, Node, NodesChanged
+from tests.support.world import World
+
+
+def test_runs_start_as_they_fit_in_order() -> None:
+    world = World(Node(2))
+    for task in ("a", "b", "c"):
+        world.submit(task)
+    assert world.running == {"train a", "train b"}
+    assert world.why("train c") == "needs 1 CPU, 0 of 2 CPUs free: training a, training b"
+    assert free(world.state) == Node(0, 0)
+    world.happens(Failed("train a", "no"))
+    assert world.running == {"train b", "train c"}
+
+
+def test_a_group_waits_until_all_of_it_fits_and_keeps_its_place() -> None:
+    world = World(Node(2), Node(2))
+    world.submit("narrow")
+    world.submit("wide", Options(workers=2, cpus_per_worker=2))
+    world.submit("late")
+    assert world.running == {"train narrow"}
+    assert world.why("train wide") == "needs 2 workers of 2 CPUs, 3 of 4 CPUs free: training narrow"
+    assert world.why("train late").startswith("waits for training wide, whose turn it is: needs 2")
+    world.publish("train narrow")
+    assert world.state_of("train wide") == "running"
+
+
+def test_gpus_are_counted_too() -> None:
+    world = World(Node(8, 1))
+    world.submit("a", Options(gpus_per_worker=1))
+    world.submit("b", Options(gpus_per_worker=1))
+    assert world.running == {"train a"}
+    assert "0 of 1 GPU free" in world.why("train b")
+
+
+def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
+    world = World(Node(1))
+    for number in range(10):
+        world.submit(f"t{number}")
+    world.request("evaluation", "evaluate")
+    world.happens(Failed("train t0", "no"))
+    assert world.running == {"evaluation"}
+
+
+def test_short_work_lets_trainings_through() -> None:
+    world = World(Node(1))
+    world.request("e", "evaluate")
+    world.submit("digits")
+    for number in range(3 * PATIENCE):
+        world.request(f"e{number}", "evaluate")
+    passed = 0
+    while "train digits" not in world.running:
+        (run_id,) = world.running
+        world.happens(Ended(run_id))
+        passed += 1
+    assert passed == PATIENCE + 1  # the one that ran already, and those that may pass
+    world.submit("shapes")
+    world.happens(Failed("train digits", "no"))
+    assert "train shapes" not in world.running  # it is the others' turn again
+
+
+def test_a_wide_training_is_not_starved_by_narrow_short_work() -> None:
+    world = World(Node(2))
+    world.request("e0", "evaluate")
+    world.submit("wide", Options(cpus_per_worker=2))
+    numbers = itertools.count(1)
+    for _ in range(50):
+        world.request(f"e{next(numbers)}", "evaluate")
+        if "train wide" in world.running:
+            return
+        world.happens(Ended(min(world.running)))
+    pytest.fail("it never started")
+
+
+def test_room_is_kept_and_said_so() -> None:
+    world = World(Node(2))
+    world.request("e", "evaluate")
+    world.submit("wide", Options(cpus_per_worker=2))
+    for number in range(PATIENCE + 1):
+        world.request(f"e{number}", "evaluate")
+        if number < PATIENCE:
+            world.happens(Ended(f"e{number}"))
+    waiting = f"e{PATIENCE}"
+    assert world.state_of(waiting) == "queued"
+    assert world.why(waiting) == (
+        "waits for training wide, whose turn it is: needs 2 CPUs, 1 of 2 CPUs free: an evaluation"
+    )
+
+
+def test_what_no_node_can_hold_keeps_nobody_waiting() -> None:
+    world = World(Node(4))
+    world.happens(NodesChanged((Node(1),)))
+    world.submit("wide", Options(cpus_per_worker=4))
+    world.submit("narrow")
+    assert world.running == {"train narrow"}
+    assert world.why("train wide") == "needs 4 CPUs; the cluster has 1 node: 1 CPU"
+    world.publish("train narrow")
+    world.happens(NodesChanged((Node(1), Node(4))))
+    assert world.running == {"train wide"}
+
+
+def test_what_is_free_in_pieces_is_not_enough() -> None:
+    room = (Node(2), Node(2))
+    world = World(*room)
+    world.happens(NodesChanged(room, (Node(1), Node(1))))
+    world.submit("wide", Options(cpus_per_worker=2))
+    assert world.running == set()
+    assert world.why("train wide") == "needs 2 CPUs, free are 1 CPU; 1 CPU: it starts next"
+    world.happens(NodesChanged(room, (Node(0), Node(2))))
+    assert world.running == {"train wide"}
+
+
+def test_what_was_started_has_no_room_left_until_the_next_look() -> None:
+    room = (Node(2), Node(3))
+    world = World(*room)
+    world.happens(NodesChanged(room, room))
+    world.submit("one", Options(cpus_per_worker=2))
+    world.submit("two", Options(cpus_per_worker=2))
+    world.submit("three")
+    world.submit("four", Options(cpus_per_worker=1))
+    assert world.running == {"train one", "train two", "train three"}
+    world.publish("train one")
+    assert world.why("train four").startswith("needs 1 CPU, free are 0 CPUs; 0 CPUs: ")
+    world.happens(NodesChanged(room, (Node(2), Node(0))))
+    assert "train four" in world.running
+
+
+def test_placeable() -> None:
+    assert placeable([Node(2), Node(2)], Needs(2, 2))
+    assert not placeable([Node(3), Node(1)], Needs(2, 2))
+    assert placeable([Node(4, 2)], Needs(2, 1, 1))
+    assert not placeable([Node(4, 2)], Needs(3, 1, 1))
+    assert not placeable([], ONE_CPU)
+    assert describe([]) == "the cluster has 0 nodes: no room"
+
+
+def test_needs() -> None:
+    options = Options(workers=3, cpus_per_worker=2, gpus_per_worker=1)
+    assert needs_of("train", options) == Needs(3, 2, 1)
+    assert needs_of("refresh", options) == Needs(1, 2, 1)
+    assert needs_of("measure", options) == needs_of("evaluate", options) == ONE_CPU

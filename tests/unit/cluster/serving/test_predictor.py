@@ -1,0 +1,208 @@
+"""Answers of a predictor: those of the dual forward of the user's composition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.api.service import Answered, Question
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import Trained
+from cluster.learner.artifacts import Materials
+from cluster.learner.learner import Learner
+from cluster.serving import cache
+from cluster.serving.cache import Hot
+from cluster.serving.predictor import Predictor
+from cluster.storage.home import Home
+from tacl.compose.arithmetic import composed
+from tacl.errors import BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
+from tests.support import tiny
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, list[VectorRef], Predictor]:
+    home = tiny.home(tmp_path_factory.mktemp("home"))
+    refs = []
+    for number in (1, 2):
+        task = tiny.submission(home, number, steps=5, learning_rate=1e-3, engine="plain")
+        learner = Learner(str(home.path), tiny.Teller(tiny.generic(home)))
+        trained = learner.work(tiny.train_work(home, task))
+        assert isinstance(trained, Trained)
+        refs.append(tiny.published(task, trained))
+    return home, refs, Predictor(str(home.path))
+
+
+def test_answers_are_those_of_the_composed_vector(scene) -> None:
+    home, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(3, task=1)
+    answers = predictor.predict(tiny.composition((1.0, one), (-0.5, two)), inputs)
+    materials = Materials(home, home.settings().base)
+    module = materials.linearized()
+    module.load_tau(composed([materials.vector(one), materials.vector(two)], [1.0, -0.5]))
+    with torch.no_grad():
+        items = [materials.backbone.prepare(raw) for raw in inputs]
+        features_ND = module.linearized(materials.backbone.collate(items))
+    for ref in (one, two):
+        head = materials.head(ref.head_blob)
+        expected_NC = head.logits(features_ND).softmax(-1)
+        for row, answer in enumerate(answers):
+            ranked = answer[ref.task]
+            assert [share for _, share in ranked] == sorted(
+                (share for _, share in ranked), reverse=True
+            )
+            for name, share in ranked:
+                expected = expected_NC[row, head.classes.index(name)].item()
+                assert share == pytest.approx(expected, abs=1e-5)
+
+
+def test_users_of_one_predictor_have_their_own_models(scene) -> None:
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    models = [tiny.composition((1.0, one)), tiny.composition((1.0, one), (1.0, two))]
+    first, second = (predictor.predict(model, inputs) for model in models)
+    assert first[0].keys() == {"task1"}
+    assert second[0].keys() == {"task1", "task2"}
+    assert first[0]["task1"] != second[0]["task1"]
+    assert predictor.predict(models[0], inputs) == first  # after another model was asked
+
+
+def test_questions_of_many_users_are_answered_together(scene) -> None:
+    """Also beside one that is wrong, models that are asked often, and the plain base."""
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(3, task=1)
+    models = [
+        tiny.composition((1.0, one)),
+        tiny.composition((1.0, one), (c := -0.5, two)),
+        tiny.composition((0.3, two)),
+        tiny.composition((1.0, one)),
+    ]
+    questions = [Question(model, inputs[: 1 + n % 3]) for n, model in enumerate(models)]
+    questions.insert(2, Question(models[0], [b"no picture"]))
+    questions.append(Question(tiny.composition((c, one)), inputs, beside_base=True))
+    alone = [found for q in questions for found in Predictor.answer(predictor, [q])]
+    for _ in range(2):
+        together = predictor.answer(questions)
+        assert isinstance(together[2], BadSample)
+        for mine, own in zip(together, alone, strict=True):
+            if isinstance(mine, Answered):
+                assert isinstance(own, Answered)
+                _require_close(mine.answers, own.answers)
+                _require_close(mine.base or [], own.base or [])
+    last = together[-1]
+    assert isinstance(last, Answered)
+    assert last.base is not None
+    assert last.base != last.answers
+
+
+def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
+    home, (one, two), patient = scene
+    size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
+    predictor = Predictor(home.where, hot_bytes=size)  # room for one
+    inputs, _ = tiny.pictures(1, task=1)
+    first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
+    expected = {m.digest: patient.predict(m, inputs) for m in (first, second)}
+    batches = [[first] * cache.OFTEN, [second] * (2 * cache.OFTEN + 2), [first, second], [second]]
+    for batch in batches:
+        for model, found in zip(
+            batch, predictor.answer([Question(m, inputs) for m in batch]), strict=True
+        ):
+            assert isinstance(found, Answered)
+            _require_close(found.answers, expected[model.digest])
+        assert len(predictor._hot.kept) == 1
+
+
+def _require_close(found: list, expected: list) -> None:
+    for one, other in zip(found, expected, strict=True):
+        for task in other:
+            shares = dict(other[task])
+            assert {name: pytest.approx(p, abs=1e-5) for name, p in one[task]} == shares
+
+
+def test_the_base_beside_is_the_base(scene) -> None:
+    home, (one, _), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    (found,) = predictor.answer([Question(tiny.composition((1.0, one)), inputs, beside_base=True)])
+    materials = Materials(home, home.settings().base)
+    features_ND = materials.features([materials.backbone.prepare(raw) for raw in inputs])
+    head = materials.head(one.head_blob)
+    expected_NC = head.logits(features_ND).softmax(-1)
+    for row, ranked in enumerate(found.base):
+        for name, share in ranked["task1"]:
+            where = head.classes.index(name)
+            assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
+
+
+def test_one_list_over_the_classes_of_all_tasks(scene) -> None:
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(1, task=1)
+    model = tiny.composition((1.0, one), (1.0, two))
+    (found,) = predictor.answer([Question(model, inputs, union=True)])
+    (ranked,) = (answer["union"] for answer in found.answers)
+    assert {name.split("/")[0] for name, _ in ranked} == {"task1", "task2"}
+    assert sum(share for _, share in ranked) == pytest.approx(1)
+
+
+def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:
+    home, (one, _), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    (found,) = predictor.answer(
+        [Question(tiny.composition((2.0, one)), inputs, way="materialized")]
+    )
+    materials = Materials(home, home.settings().base)
+    encoder, tau = materials.backbone.encoder, materials.vector(one).to_params()
+    with torch.no_grad():
+        for name, value in encoder.named_parameters():
+            value.add_(tau.get(name, torch.zeros(())), alpha=2.0)
+    items = [materials.backbone.prepare(raw) for raw in inputs]
+    head = materials.head(one.head_blob)
+    expected_NC = head.logits(materials.features(items)).softmax(-1)
+    for row, answer in enumerate(found.answers):
+        for name, share in answer["task1"]:
+            where = head.classes.index(name)
+            assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
+
+
+def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
+    kept = Hot(most=3 * 40)
+    made: list[str] = []
+
+    def ask(name: str, times: int) -> bool:
+        def compose() -> dict[str, torch.Tensor]:
+            made.append(name)
+            return {"block": torch.zeros(10)}
+
+        return [kept.asked(name, compose) for _ in range(times)][-1]
+
+    assert not ask("once", 1)
+    for name in "abc":
+        assert ask(name, cache.OFTEN)
+    assert not ask("d", 2 * cache.OFTEN - 1)  # nearly as hot: it does not push them out
+    assert ask("d", 1)  # twice as often
+    assert len(kept.kept) == 3
+    assert made.count("d") == 1
+
+
+def test_one_task_of_the_composition_can_be_asked(scene) -> None:
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(1, task=1)
+    model = tiny.composition((1.0, one), (1.0, two))
+    assert predictor.predict(model, inputs, ["task2"])[0].keys() == {"task2"}
+    with pytest.raises(UnknownTask, match="task9 was asked for; alice's model has task1, task2"):
+        predictor.predict(model, inputs, ["task9"])
+
+
+def test_bad_inputs_are_refused(scene) -> None:
+    _, (one, _), predictor = scene
+    model = tiny.composition((1.0, one))
+    with pytest.raises(BadSample):
+        predictor.predict(model, [b"no picture"])
+    with pytest.raises(ModalityMismatch):
+        predictor.predict(model, ["a text"])
+    assert predictor.predict(model, []) == []
+
+
+def test_a_folder_that_is_no_home_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotRunning, match="tacl up"):
+        Predictor(str(tmp_path))

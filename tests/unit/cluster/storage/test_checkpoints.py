@@ -1,0 +1,57 @@
+"""Checkpoints: complete or absent, on a shared directory and in a bucket."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cluster.storage.checkpoints import Checkpoints, checkpoints, runs
+from cluster.storage.filesystem import Storage
+
+
+@pytest.fixture
+def storage(storage_uri: str) -> Storage:
+    return Storage(storage_uri).below("checkpoints")
+
+
+def save(step: int):
+    def write(folder: Path) -> None:
+        (folder / "step.json").write_text(json.dumps(step))
+        (folder / "below").mkdir()
+        (folder / "below" / "tensors").write_bytes(b"x" * step)
+
+    return write
+
+
+def read(found: Checkpoints) -> int:
+    step = found.newest()
+    assert step is not None
+    with found.opened(step) as folder:
+        assert len((folder / "below" / "tensors").read_bytes()) == step
+        return json.loads((folder / "step.json").read_text())
+
+
+def test_the_newest_complete_one_is_taken_up(storage: Storage) -> None:
+    own = checkpoints(storage, "run")
+    assert own.newest() is None
+    for step in (3, 9, 11):  # 11 comes after 9 as a number
+        own.write(step, save(step))
+    save(15)(own.beside(15))  # and then the machine went away
+    assert read(checkpoints(storage, "run")) == 11
+    own.write(11, save(11))  # again, by another attempt
+    assert read(own) == 11
+    with pytest.raises((FileNotFoundError, OSError)), own.opened(3) as folder:
+        (folder / "step.json").read_text()  # only the newest two are kept
+
+
+def test_a_run_that_ended_keeps_none(storage: Storage) -> None:
+    for run in ("one", "other"):
+        checkpoints(storage, run).write(1, save(1))
+    assert sorted(runs(storage)) == ["one", "other"]
+    checkpoints(storage, "one").clear()
+    checkpoints(storage, "one").clear()
+    assert runs(storage) == ["other"]
+    assert checkpoints(storage, "one").newest() is None
+    assert read(checkpoints(storage, "other")) == 1

@@ -1,0 +1,79 @@
+"""A home whose files are in a bucket, seen from a node that knows nothing but its URI."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.base import Base
+from cluster.learner import training
+from cluster.learner.learner import Learner
+from cluster.serving.predictor import Predictor
+from cluster.storage import samples
+from cluster.storage.blobs import Blobs
+from cluster.storage.checkpoints import checkpoints, runs
+from cluster.storage.filesystem import Storage
+from cluster.storage.home import Founding, Home, Settings, publish, require_founder
+from tacl.errors import HomeInUse
+from tests.support import s3, tiny
+
+
+@pytest.fixture
+def bucket(s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "node"))
+    return s3_server.new_bucket()
+
+
+def founded(uri: str, folder: Path, base: Base) -> None:
+    """As by `tacl up --storage`, on another machine."""
+    store = Storage(uri).below("blobs").uri
+    images, _ = tiny.pictures(40, classes=8, task=99)
+    blobs = Blobs(store, cache=folder / "elsewhere")
+    shard = samples.store_shard(blobs, images, [row % 6 == 0 for row in range(40)])
+    publish(Settings(base=base, generic=shard, blobs=store, storage=uri, registry="sqlite://"))
+
+
+def test_a_node_finds_settings_checkpoints_and_vectors(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
+    described = Learner(str(tmp_path), tiny.Teller()).describe_base(tiny.base(tmp_path))
+    founded(bucket, tmp_path, described)
+    home = Home.at(bucket)
+    task = tiny.submission(home, 1, steps=10, engine="plain")
+    work, generic = tiny.train_work(home, task), tiny.generic(home)
+    with pytest.raises(ConnectionError):
+        Learner(bucket, tiny.Teller(generic, dies_at=7)).work(work)
+    assert runs(home.checkpoints) == [work.run_id]
+    assert checkpoints(home.checkpoints, work.run_id).newest() == 6
+
+    shutil.rmtree(home.path)  # and it goes on at another node
+    teller = tiny.Teller(generic)
+    resumed = Learner(bucket, teller).work(work)
+    assert teller.asked[0][0] == 6
+    checkpoints(home.checkpoints, work.run_id).clear()
+    undisturbed = Learner(bucket, tiny.Teller(generic)).work(work)
+    assert resumed.vector_digest == undisturbed.vector_digest  # type: ignore[union-attr]
+
+    shutil.rmtree(home.path)
+    reference = tiny.published(task, resumed)  # type: ignore[arg-type]
+    images, _ = tiny.pictures(2)
+    answers = Predictor(bucket).predict(tiny.composition((1.0, reference)), images)
+    assert [len(answer["task1"]) for answer in answers] == [4, 4]
+
+
+def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> None:
+    base = Base(spec="fake:encoder", digest="ba5e", modality="image", head_kind="text")
+    founded(bucket, tmp_path, base)
+    home = Home.at(bucket)
+    assert (home.where, home.registry_url) == (bucket, "sqlite://")
+    require_founder(home, Founding("fake:encoder", None, bucket, None))
+    for other in (
+        Founding(storage=bucket.replace("place", "other")),
+        Founding(registry="postgresql://x@y/z"),
+        Founding(base="hf:x"),
+    ):
+        with pytest.raises(HomeInUse, match="asked for"):
+            require_founder(home, other)

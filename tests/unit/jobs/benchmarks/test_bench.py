@@ -1,0 +1,250 @@
+"""The benches: contestants compute the same, bytes are counted, figures have the names promised."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from jobs.benchmarks import compose, evaluate, refresh, report, step, submit, timing
+from jobs.benchmarks.encoders import Subject, subject
+from jobs.benchmarks.memory import Made
+from jobs.cli.main import app
+from tacl.compose.arithmetic import composed
+from tacl.errors import BadConfig, BaseNotFound
+from tacl.training.config import RefreshConfig
+
+
+def tiny() -> Subject:
+    """Two layers with attention between them, in double precision."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation="gelu")
+    encoder = torch.nn.Sequential(torch.nn.Linear(4, 8), layer, torch.nn.Flatten()).double().eval()
+    return Subject(
+        encoder, ("*",), lambda n, random: torch.randn(n, 3, 4, generator=random).double()
+    )
+
+
+def test_all_contestants_compute_the_same_step() -> None:
+    field = step.contestants(tiny(), torch.float64, 8, 1, "cpu")
+    losses = {name: contestant.loss().item() for name, contestant in field.items()}
+    assert losses["ours_cyclical"] == pytest.approx(losses["two_jvp"], rel=1e-12)
+    assert losses["one_jvp"] == pytest.approx(losses["two_jvp"], rel=1e-12)
+    assert len({round(losses[n], 6) for n in ("ours_none", "ours_cyclical", "ours_strict")}) == 3
+    for name in ("ordinary", "ours_cyclical", "one_jvp", "two_jvp"):
+        field[name].step()
+    ours, theirs = (field[name].parameters for name in ("ours_cyclical", "two_jvp"))
+    for p, q in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_a_second_step_forgets_the_gradient_of_the_first() -> None:
+    contestant = step.contestants(tiny(), torch.float64, 2, 1, "cpu")["ours_cyclical"]
+    contestant.step()
+    first = [p.grad.clone() for p in contestant.parameters if p.grad is not None]
+    contestant.step()
+    assert all(torch.equal(p.grad, g) for p, g in zip(contestant.parameters, first, strict=True))  # pyright: ignore[reportArgumentType]
+
+
+def test_the_error_is_that_of_the_precision() -> None:
+    found = step.errors(tiny(), torch.float32, "cpu")
+    assert set(found) == {"ours", "two_jvp"}
+    assert 1e-9 < max(found.values()) < 1e-5
+
+
+def test_bytes_are_counted_once_for_as_long_as_they_live() -> None:
+    before = torch.zeros(1000)
+    with Made() as made:
+        one = torch.zeros(100)
+        view, also = one[:50], one.view(10, 10)
+        before.add_(1)
+        gone = one + one
+        del gone
+        kept = torch.cat([one, one])
+    assert made.peak == 4 * (100 + 200)
+    assert made.kept == made.peak
+    del one, view, also, kept
+    assert made.kept == made.peak  # what happens later is no part of it
+
+
+def test_what_a_backward_pass_needs_is_counted_below_autograd() -> None:
+    weight = torch.randn(50, 50, requires_grad=True)
+    x = torch.randn(20, 50)
+    with Made() as made:
+        y = (x @ weight).tanh()
+    assert made.kept == 4 * 20 * 50  # of tanh, its result
+    assert made.peak == 2 * made.kept  # and the product, before it
+    assert y.requires_grad
+
+
+def test_everybody_has_a_turn_in_every_round_and_the_first_does_not_count() -> None:
+    order: list[str] = []
+    told: list[tuple[int, int]] = []
+    field = {name: lambda name=name: order.append(name) for name in "abc"}
+    times = timing.in_turns(field, 4, "cpu", lambda *at: told.append(at))
+    assert order == list("abc") * 5
+    assert {len(t.seconds) for t in times.values()} == {4}
+    assert told[-1] == (15, 15)
+    made_up = {"x": timing.Times((1.0, 9.0, 3.0)), "y": timing.Times((2.0, 3.0, 3.0))}
+    assert timing.ratio(made_up, "x", "y") == 1.0
+    assert (made_up["x"].median, made_up["y"].spread) == (3.0, 0.5)
+
+
+def test_sums_of_mapped_vectors_are_those_of_scaled_copies(monkeypatch: Any) -> None:
+    one = tiny()
+    with compose.vectors_on_disk(one, 3) as vectors:
+        assert len({vector.digest for vector in vectors}) == 3
+        fast, plain = (
+            composed(vectors, [1.0, -0.5, 2.0]),
+            compose.plainly(vectors, [1.0, -0.5, 2.0]),
+        )
+        for name, value in plain.items():
+            torch.testing.assert_close(fast[name], value, rtol=1e-6, atol=1e-9)
+    monkeypatch.setattr(compose.shutil, "disk_usage", lambda _: type("", (), {"free": 10}))
+    with pytest.raises(BadConfig, match="fewer"), compose.vectors_on_disk(one, 3):
+        pass
+
+
+def test_random_encoders_by_name() -> None:
+    one = subject("hf:minilm?size=5")
+    batch = one.batch(2, torch.Generator())
+    assert isinstance(batch, dict)
+    assert one.encoder(batch).shape == (2, 384)
+    assert not one.encoder.training
+    for unknown in ("hf:nothing", "timm:nothing", "open_clip:nothing"):
+        with pytest.raises(BaseNotFound, match="nothing"):
+            subject(unknown)
+
+
+def answer(*words: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["bench", *words, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_bench_step_answers_with_the_promised_figures() -> None:
+    found = answer("step", "--model", "hf:minilm?size=4", "--batch", "8", "--rounds", "1")
+    for key in ("ordinary_s", "ours_cyclical_s", "ours_strict_s", "two_jvp_s", "one_jvp_s"):
+        assert found[key] > 0
+        name = key.removesuffix("_s")
+        assert {name} <= found["activation_bytes"].keys() & found["ratio_to_ordinary"].keys()
+    assert found["speedup_over_two_jvp"] > 0
+    kept = found["activation_bytes"]
+    assert kept["ours_none"] < 1.35 * kept["ordinary"]
+    assert kept["ours_cyclical"] <= 1.13 * kept["ours_none"]
+    assert found["max_relative_error"]["ours"] < 1e-5
+
+
+def test_bench_compose_answers_with_the_promised_figures() -> None:
+    words = ("--model", "embedded", "--vectors", "2,3", "--batch", "2", "--rounds", "1")
+    found = answer("compose", *words)
+    assert set(found["sum"]) == {"2", "3"}
+    for one in found["sum"].values():
+        assert {"compose_s", "copy_s", "plain_s", "ratio_to_copy"} <= one.keys()
+        assert one["peak_bytes"] <= 1.01 * found["theta_bytes"]
+    assert found["atlas"]["peak_bytes"] <= found["theta_bytes"]
+    assert found["atlas"]["ratio_to_ideal"] > 0
+
+
+def test_bench_refresh_compares_a_refresh_with_a_training() -> None:
+    found = answer("refresh", "--model", "hf:minilm?size=4", "--rounds", "1")
+    expected = found["refresh_s"] / (found["10_steps_s"] * 20)
+    assert found["ratio_to_training"] == pytest.approx(expected)
+    assert 0.02 < expected < 1
+
+
+def test_the_contestants_refresh_and_train(monkeypatch: Any) -> None:
+    steps = []
+    monkeypatch.setattr(refresh, "train", lambda *given: steps.append(given))
+    field = refresh.contestants(tiny_float(), "cpu")
+    found: Any = field["refresh"]()
+    assert len(found.curve) == RefreshConfig(seed=0).steps
+    assert found.after.interference < found.before.interference
+    field["steps"]()
+    ((_, _, _, data, known, config),) = steps
+    assert (config.steps, config.batch, config.penalty) == (refresh.SOME, 16, "cyclical")
+    assert len(known(0)) == 7
+    assert len(data) == refresh.ROWS
+
+
+def test_bench_evaluate_finds_additions_much_faster() -> None:
+    found = answer("evaluate", "--rows", "16", "--rounds", "1")
+    assert found["speedup"] > 20
+    assert found["pairs"] == 28
+
+
+def test_additions_and_dual_passes_evaluate_the_same() -> None:
+    task = evaluate.Evaluation.of(tiny_float(), 6, "cpu")
+    for pair in task.pairs()[:3]:
+        torch.testing.assert_close(
+            task.by_addition(pair), task.by_dual_pass(pair), rtol=1e-4, atol=1e-5
+        )
+
+
+def tiny_float() -> Subject:
+    one = tiny()
+    return Subject(
+        one.encoder.float(), one.trainable, lambda n, r: torch.randn(n, 3, 4, generator=r)
+    )
+
+
+def test_the_report_names_what_misses_its_goal_and_what_was_left_out() -> None:
+    step_figures = {
+        "ratio_to_ordinary": {"ours_cyclical": 1.9, "ours_strict": 3.4},
+        "speedup_over_two_jvp": 2.0,
+        "activation_bytes": {"ordinary": 100, "ours_none": 110, "ours_cyclical": 123},
+        "threads": 2,
+    }
+    found = {"vit": step_figures, "submit": {"overhead_s": 3.5}, "compose": {"left_out": "small"}}
+    lines = {row.split(" | ")[0]: row for row in report.markdown(found).splitlines()}
+    assert "| 1.9 |  |" in lines["| cyclical step / ordinary, ViT-B/32, 16 + 2"]
+    assert "missed" in lines["| strict with 7 others / ordinary"]
+    assert "missed" in lines[f"| {report.BEYOND}"]
+    assert "missed" not in lines["| two jvp calls / cyclical, float32"]
+    assert "small" in lines["| sum of 8 vectors / copying them"]
+    assert "not run" in lines["| all pairs: dual passes / cached"]
+    assert "2 threads" in report.markdown(found)
+
+
+class FakeClient:
+    """A cluster whose clock is the machine's, and which trains in no time."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.options: dict[str, Any] = {}
+
+    def submit(self, name: str, data: str, **options: Any) -> None:
+        assert list(Path(data).rglob("*.parquet"))
+        self.options = options
+        for kind in ("submitted", "queued", "started"):
+            self.events.append({"kind": kind, "at": time.time()})
+
+    def wait(self, *names: str, poll: float) -> None:
+        self.events.append({"kind": "published", "at": time.time() + 7})
+
+    def logs(self, name: str) -> list[dict[str, Any]]:
+        return self.events
+
+    def vectors(self, name: str | None = None) -> list[dict[str, Any]]:
+        seconds = {"seconds_ready": 2.0, "seconds_trained": 3.0, "seconds": 6.0}
+        return [{"metrics": seconds}] if name else []
+
+
+def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
+    client: Any = FakeClient()
+    parts = submit.one_run(client, "one", tmp_path)
+    assert client.options == {"steps": submit.STEPS}
+    assert parts["training"] == 3.0
+    assert parts["process and its imports"] == pytest.approx(1.0, abs=0.2)
+    assert sum(value for name, value in parts.items() if name != "total") == pytest.approx(
+        parts["total"], abs=0.01
+    )
+
+
+def test_bare_imports_take_time() -> None:
+    assert 0.1 < submit.bare_imports() < 300

@@ -1,0 +1,52 @@
+"""The bench of the registry, on a home that is filled in a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.coordinator.core import Coordinator
+from jobs.benchmarks import registry as bench
+from jobs.benchmarks.population import Population, Size
+from jobs.cli.main import app
+
+SMALL = Size(tasks=12, versions=3, compositions=30, rows=40)
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Path) -> None:
+    population = Population(tmp_path / "home", SMALL)
+    population.fill(lambda line: None)
+    coordinator = Coordinator(population.home.path, bench.Idle())
+    assert coordinator.status()["work"] == []  # every pair is measured, nothing is owed
+    assert coordinator.status()["trouble"] is None
+    assert coordinator.composition("user7") == population.composition(7)
+    assert {vector["version"] for vector in coordinator.vectors("task3")} == {1, 2, 3}
+    assert coordinator.users()[0]["outdated"] == []
+    coordinator.tick()
+    assert coordinator.status()["trouble"] is None
+    coordinator.close()
+
+
+def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "tenth", SMALL)
+    out = tmp_path / "registry.md"
+    command = ["bench", "registry", "--rounds", "20", "--json", "--out", str(out)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    measured = {one["what"]: one for one in found["times"]}
+    assert set(bench.GOALS) <= set(measured)
+    assert all(0 < one["median"] <= one["p99"] for one in measured.values())
+    lines = out.read_text().splitlines()
+    assert "- tenth: 12 tasks, 36 vector versions, 30 compositions, 480 samples" in lines
+    assert [line for line in lines if line.startswith("| composition lookup | 5 | ")]
+    refused = CliRunner().invoke(app, ["bench", "registry", "--size", "both", "--url", "sqlite://"])
+    assert refused.exit_code == 43

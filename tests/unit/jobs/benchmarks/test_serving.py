@@ -1,0 +1,53 @@
+"""The load test's parts that need no server: recipes, what is right, what is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jobs.benchmarks.load import OF_EACH, Asking, Tally, is_close, recipe_of
+from jobs.benchmarks.serving import Load, written
+
+
+def test_every_user_has_another_recipe() -> None:
+    recipes = [tuple(recipe_of(user).items()) for user in range(1000)]
+    assert len(set(recipes)) == 1000
+    assert {len(recipe) for recipe in recipes} == {OF_EACH}
+    assert recipe_of(7) == recipe_of(7)
+
+
+def test_an_answer_is_right_only_with_every_class_of_every_task() -> None:
+    expected = {"a": {"x": 0.75, "y": 0.25}, "b": {"z": 1.0}}
+    right = {"a": [["y", 0.25001], ["x", 0.74999]], "b": [["z", 1.0]]}
+    assert is_close(expected, right)
+    assert not is_close(expected, right | {"a": [["y", 0.75], ["x", 0.25]]})
+    assert not is_close(expected, right | {"a": [["x", 0.75]]})
+    assert not is_close(expected, right | {"c": []})
+    assert not is_close(expected, {"a": right["a"]})
+
+
+def test_what_is_written_has_every_figure() -> None:
+    load = Load(10, Asking(3, 32), 2.0, 0.06, Tally([0.1, 0.2, 0.3]), 812.0)
+    tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
+    under = Load(1000, Asking(3, 32, pictures=4, kills=2), 6.0, None, tally, 1.0)
+    found = {
+        "vectors": 8,
+        "of_each": 4,
+        "rows_per_second": {"one model": 100.0, "mixed": 60.0},
+        "share": 0.6,
+        "of_the_best": 1.2,
+        "at_once": 32,
+        "mistakable": 0,
+        "loads": [{**load.facts(), "cold": 0.05}],
+        "soak": under.facts(),
+    }
+    text = written(found, "tacl bench serve")
+    assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
+    assert "0.60 of one model" in text
+    for part in (
+        "about 12 pictures",
+        "Wrong answers: 1",
+        "2 of the predictor",
+        "7 times 503",
+        "the longest 9000 ms",
+    ):
+        assert part in text

@@ -1,0 +1,429 @@
+"""The command line over the real coordinator in this process: what is printed, and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from typer.testing import CliRunner, Result
+
+from cluster.client.client import Client
+from cluster.errors import exit_code
+from jobs.cli import main
+from jobs.cli.verbs import cluster, models, tasks
+from tacl.errors import (
+    AliasMoved,
+    BadConfig,
+    BadName,
+    BadRecipe,
+    Erased,
+    RunFailed,
+    UnknownTask,
+    UnknownVector,
+)
+from tests.support.fakes import new_home
+from tests.support.instant import Guess, InProcess, Instant
+
+Tacl = Callable[..., Result]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Instant:
+    return Instant(home=new_home(tmp_path / "home"))
+
+
+@pytest.fixture
+def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> Tacl:
+    """Runs `tacl ARGUMENTS` in the folder of the data."""
+    client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
+    for group in (cluster, tasks, models):
+        monkeypatch.setattr(group, "client", lambda home: client)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    return lambda *arguments: CliRunner().invoke(main.app, [str(a) for a in arguments])
+
+
+def ok(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def as_json(result: Result) -> Any:
+    return json.loads(ok(result))
+
+
+def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
+    told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
+    assert "texts from column 'text'; 2 classes from 'label': a, b" in told
+    assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
+    assert "left out" not in told
+    assert "faces is queued" in told
+    alone = ("--penalty", "none", "--refresh", "never")
+    ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
+    ok(tacl("wait"))
+    table = ok(tacl("status"))
+    assert "2 of 2 CPUs free on 1 node" in table
+    assert next(line for line in table.splitlines() if "faces" in line).split() == [
+        *("faces", "ready", "v1", "50.0", "90.0", "ann")
+    ]
+    assert "training" in ok(tacl("logs", "faces")) or "submitted" in ok(tacl("logs", "faces"))
+    assert "faces@v1" in ok(tacl("vectors"))
+    assert "digits" not in ok(tacl("vectors", "faces"))
+    assert "nothing had failed" in ok(tacl("retry", "faces"))
+    assert "a new version is the champion: less interference" in ok(tacl("refresh", "faces"))
+    model = ok(tacl("compose", "alice", "+faces", "-digits"))
+    assert "+1  faces@v2" in model
+    assert "-1  digits@v1" in model
+    report = ok(tacl("evaluate", "alice"))
+    assert [line.split()[-4:] for line in report.splitlines() if line.startswith("faces")] == [
+        ["2", "50.0", "90.0", "88.0"]
+    ]
+    assert "normalized" in report
+    answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
+    assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
+
+
+def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for split, labels in (("train", "01" * 20), ("validation", "01" * 4), ("test", None)):
+        given = labels or ["-1"] * 9
+        lines = [f"{split} {row},{label}" for row, label in enumerate(given)]
+        (tmp_path / f"data/{split}.csv").write_text("\n".join(["text,label", *lines]))
+    told = ok(tacl("submit", "faces", "--data", "data"))
+    assert "8 to test, 36 shared unlabelled\nleft out, having no labels: test\n" in told
+
+
+def test_json(tacl: Tacl) -> None:
+    submitted = as_json(tacl("submit", "faces", "--data", "data.csv", "--json"))
+    assert (submitted["task"], submitted["state"]) == ("faces", "queued")
+    waited = as_json(tacl("wait", "faces", "--json"))
+    assert waited["tasks"][0]["state"] == "ready"
+    assert as_json(tacl("status", "--json"))["users"] == []
+    assert as_json(tacl("vectors", "--json"))[0]["task"] == "faces"
+    assert as_json(tacl("logs", "faces", "--json"))
+    composed = as_json(tacl("compose", "alice", "+faces", "--json"))
+    evaluated = as_json(tacl("evaluate", "alice", "--json"))
+    assert set(evaluated) >= {"per_task", "absolute", "normalized", "class_incremental"}
+    assert set(evaluated["per_task"]["faces"]) >= {"zero_shot", "individual", "composed"}
+    asked = as_json(tacl("query", "alice", "x", "--json"))
+    assert asked["digest"] == composed["digest"]
+    assert asked["answers"][0]["faces"][0] == ["a", 0.75]
+
+
+def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:
+    chosen = ("--penalty", "mixed", "--strength", "2", "--grow-strength")
+    ok(tacl("submit", "faces", "--data", "data.csv", *chosen))
+    ok(tacl("submit", "digits", "--data", "data.csv"))
+    options = {t["name"]: t["options"] for t in as_json(tacl("status", "--json"))["tasks"]}
+    names = ("penalty", "strength", "grow_strength")
+    assert [options["faces"][name] for name in names] == ["mixed", 2.0, True]
+    assert "grow_strength" not in options["digits"]
+
+
+def test_terms_that_look_like_options(tacl: Tacl) -> None:
+    for name in ("faces", "home", "json"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    terms = ["-faces", "-0.5*home", "-json@v1"]
+    model = as_json(tacl("compose", "alice", *terms, "--json"))
+    assert [(t["coefficient"], t["vector"]["task"]) for t in model["terms"]] == [
+        (-1.0, "faces"),
+        (-0.5, "home"),
+        (-1.0, "json"),
+    ]
+
+
+def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    table = ok(tacl("interference", "--picture", "out/matrix.png"))
+    rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
+    assert rows == [
+        ["faces@v1", "1.00", "0.25"],  # answers for faces, digits
+        ["faces@v1", "1.00", "0.25"],  # their inputs
+        ["faces@v1", "0.500", "2.000", "0.500"],  # and on generic
+    ]
+    assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
+    found = as_json(tacl("interference", "--json"))
+    assert found["picture"] == str(tmp_path / "home/interference.png")
+
+
+def test_a_store_grows(tacl: Tacl, tmp_path: Path) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    (tmp_path / "more.txt").write_text("\n".join(f"more {i}" for i in range(20)))
+    told = ok(tacl("submit", "faces", "--add-samples", "more.txt"))
+    assert told.strip() == "faces: 20 new samples, 52 in all"
+
+
+ERRORS = {
+    "no data": (["submit", "x"], 43, "--data"),
+    "both": (["submit", "x", "--data", "data.csv", "--add-samples", "data.csv"], 43, "--data"),
+    "no path": (["submit", "x", "--data", "./none.csv"], 20, "none.csv"),
+    "bad name": (["submit", "x/y", "--data", "data.csv"], 30, "letters"),
+    "taken": (["submit", "old", "--data", "data.csv"], 31, "old"),
+    "bad column": (["submit", "x", "--data", "data.csv", "--label-column", "z"], 21, "text"),
+    "not listed": (["submit", "x", "--data", "data.csv", "--classes", "a,c"], 25, "'b'"),
+    "no name": (
+        ["submit", "x", "--data", "data.csv", "--classes", "a,b,"],
+        21,
+        "'a,b,': write each",
+    ),
+    "a name twice": (
+        ["submit", "x", "--data", "data.csv", "--classes", "a,b,a"],
+        21,
+        "'a,b,a': write",
+    ),
+    "no workers": (["submit", "x", "--data", "data.csv", "--workers", "0"], 43, "workers"),
+    "no room": (["submit", "x", "--data", "data.csv", "--workers", "9"], 41, "CPU"),
+    "no task": (["logs", "none"], 32, "none"),
+    "no vector": (["compose", "alice", "+old@v9"], 33, "v"),
+    "no term": (["compose", "alice", "+old", "--jsn"], 34, "term"),
+    "no model": (["query", "alice", "x"], 36, "tacl compose alice"),
+    "usage": (["submit", "x", "--data", "data.csv", "--penalty", "odd"], 2, "cyclical"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors(tacl: Tacl, case: str) -> None:
+    arguments, code, words = ERRORS[case]
+    ok(tacl("submit", "old", "--data", "data.csv", "--watch"))
+    result = tacl(*arguments)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert len(as_json(tacl("status", "--json"))["tasks"]) == 1
+    if code != 2:
+        assert len(result.stderr.splitlines()) == 1
+        body = json.loads(tacl(*arguments, "--json").stderr)
+        assert body["exit_code"] == code
+        assert body["message"] in result.stderr
+
+
+def test_a_failed_run(tacl: Tacl, launcher: Instant) -> None:
+    launcher.broken = {"faces"}
+    result = tacl("submit", "faces", "--data", "data.csv", "--watch")
+    assert result.exit_code == 40
+    assert "not a number at step 3" in result.stderr.splitlines()[-1]
+    assert "not a number at step 3" in ok(tacl("status"))
+    launcher.broken = set()
+    assert "1 run queued again" in ok(tacl("retry", "faces"))
+    ok(tacl("wait", "faces"))
+
+
+def test_doctor(tacl: Tacl) -> None:
+    found = as_json(tacl("doctor", "--json"))
+    assert {one["check"] for one in found} >= {"Python", "packages", "torch", "memory", "home"}
+    assert "running: " in next(one["found"] for one in found if one["check"] == "cluster")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_command_line_is_light() -> None:
+    heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'pydantic', 'sqlalchemy')"
+    done = run("-c", f"import sys, jobs.cli.main; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_help_answers_at_once() -> None:
+    run("-m", "jobs.cli.main", "--help")  # compiles
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run("-m", "jobs.cli.main", "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0
+    assert "submit" in done.stdout
+    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert took < 0.6  # about 0.2 s of a processor, whatever else the machine does
+
+
+def test_without_a_cluster(tmp_path: Path) -> None:
+    done = run("-m", "jobs.cli.main", "status", TACL_HOME=str(tmp_path / "home"))
+    assert done.returncode == 50
+    assert done.stderr == (
+        f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
+    )
+    assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0
+
+
+# -- what is kept, and what not
+
+
+def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    ok(tacl("refresh", "faces"))
+    assert "tacl compose alice --update" in ok(tacl("status"))
+    assert "faces@v2 " in ok(tacl("compose", "alice", "--update")) + " "
+    assert "--update" not in ok(tacl("status"))
+    assert ok(tacl("alias", "faces", "v1")) == "faces@champion means v1 now\n"
+    assert tacl("alias", "faces", "v2", "--from", "v2").exit_code == exit_code(AliasMoved(""))
+    assert as_json(tacl("alias", "faces", "--back", "--json"))["version"] == 2
+    assert ok(tacl("alias", "faces@blessed", "v1")) == "faces@blessed means v1 now\n"
+    shown = ok(tacl("alias", "faces"))
+    assert ["blessed", "v1"] in [line.split() for line in shown.splitlines()]
+    assert sum("champion" in line for line in shown.splitlines()) == 5  # now, and four moves
+    assert "faces@v1" in ok(tacl("compose", "bob", "+faces@blessed"))
+    listed = as_json(tacl("vectors", "faces", "--json"))
+    assert [(one["version"], one["parent"], one["champion"]) for one in listed] == [
+        (1, None, False),
+        (2, 1, True),
+    ]
+    assert [met["task"] for met in listed[1]["arrivals"]] == ["generic", "digits"]
+    differences = as_json(tacl("vectors", "faces", "--compare", "v1,v2", "--json"))
+    assert differences["made"]["parent"] == [None, 1]
+    assert differences["config"] == {"steps": [3, None]}
+    assert "parent" in ok(tacl("vectors", "faces", "--compare", "1,2"))
+    assert tacl("vectors", "faces", "--compare", "v1").exit_code == exit_code(BadConfig(""))
+    assert tacl("compose", "bob").exit_code == exit_code(BadRecipe(""))
+    assert tacl("alias", "faces", "v9").exit_code == exit_code(UnknownVector(""))
+    assert tacl("alias", "faces@v3", "v1").exit_code == exit_code(BadName(""))
+
+
+def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    first = ok(tacl("refresh", "faces"))
+    assert first == "faces: a new version is the champion: less interference\n"
+    ok(tacl("alias", "faces", "--back"))
+    again = ok(tacl("refresh", "faces"))
+    made, _, command = again.strip().partition(" To make v2 the champion: ")
+    assert made == "faces: version 2 was made: less interference; the champion is v1."
+    assert ok(tacl(*command.split()[1:])) == "faces@champion means v2 now\n"
+    tasks.client(None).refresh("faces")  # one of v2 is owed
+    ok(tacl("alias", "faces", "v1"))
+    meanwhile = ok(tacl("refresh", "faces"))
+    assert "version 3 was made: less interference; the champion is v1. To make v3" in meanwhile
+
+
+def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
+    launcher.broken |= {"faces"}
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    assert ok(tacl("cancel", "faces")) == "faces: 1 run cancelled\n"
+    assert ok(tacl("cancel", "faces")) == "faces: nothing runs or waits\n"
+    assert "cancelled" in ok(tacl("status"))
+    assert tacl("wait", "faces").exit_code == exit_code(RunFailed(""))
+    launcher.broken.clear()
+    assert "1 run queued again" in ok(tacl("retry", "faces"))
+    ok(tacl("wait", "faces"))
+    ok(tacl("compose", "alice", "+faces"))
+    assert "models that use it work on: alice" in ok(tacl("remove", "faces"))
+    assert "faces was removed" in ok(tacl("status"))
+    assert tacl("vectors", "faces").exit_code == exit_code(UnknownTask(""))
+    ok(tacl("query", "alice", "what is it?"))
+    assert "do not work any more: alice" in ok(tacl("remove", "faces", "--purge"))
+    gone = tacl("query", "alice", "what is it?", "--json")
+    assert gone.exit_code == exit_code(Erased(""))
+    assert "needs faces@v1" in json.loads(gone.stderr)["message"]
+    assert as_json(tacl("gc", "--dry-run", "--json")) == {"blobs": 0, "bytes": 0, "others": 0}
+    assert ok(tacl("gc")).startswith("freed 0.0 MiB: 0 blobs")
+
+
+def test_a_private_task_is_submitted(tacl: Tacl) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--private", "--owner", "ann"))
+    assert "faces" not in ok(tacl("status"))
+    assert tacl("logs", "faces").exit_code == exit_code(UnknownTask(""))
+
+
+# -- compositions other than the sum
+
+
+def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    merged = ok(tacl("compose", "alice", "+faces", "-0.5*digits", "--method", "ties"))
+    assert "alice's model" in merged
+    assert ", by ties" in merged
+    assert "-0.5  digits@v1" in merged
+    assert [line.split() for line in merged.splitlines() if line.startswith("faces")] == [
+        ["faces", "2", "50.0", "60.0", "80.0"]
+    ]
+    few = ("--fit", "data.csv", "--shots", "4", "--select", "blockwise:1")
+    learned = ok(tacl("compose", "alice", "+faces", "digits", "--method", "atlas", *few))
+    assert "+0.25 to +1.5  faces@v1" in learned
+    assert "accuracies on rows held out" in learned
+    assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
+    assert "alice: nothing in the making" in ok(tacl("compose", "alice", "--cancel"))
+    assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
+    asked = as_json(tacl("query", "alice", "what is it?", "--json"))
+    assert next(iter(asked["answers"][0])) == "fitted"
+    (tmp_path / "new.txt").write_text("\n".join(f"a new line {i}" for i in range(20)))
+    adapted = tacl(
+        *("compose", "alice", "faces", "digits", "--method", "atlas", "--adapt", "new.txt"),
+        *("--classes", "x, y", "--json"),
+    )
+    found = as_json(adapted)
+    assert (found["state"], found["method"]) == ("ready", "atlas")
+    assert found["model"]["target"]["classes"] == ["x", "y"]
+    assert found["report"]["tau_jp"]
+    ok(tacl("refresh", "faces"))
+    hint = " ".join(ok(tacl("status")).split())
+    how = "--method atlas --adapt DATA --classes x,y (DATA: the same rows again"
+    assert f"newer versions of faces: tacl compose alice +digits +faces {how}" in hint
+
+
+NOT_MADE: dict[str, tuple[str, int, str]] = {
+    "few rows": ("old --method atlas --fit data.csv --shots 21", 23, "class a has 20"),
+    "no shots": ("old --method atlas --fit data.csv", 43, "--shots"),
+    "no labels": ("old --method atlas --fit bare.csv --shots 2", 21, "which column is the class"),
+    "one class": ("old --method atlas --fit one.csv --shots 2", 24, "one class only"),
+    "pictures": ("old --method atlas --adapt pictures.parquet", 26, "texts"),
+    "nowhere": ("old --method atlas --fit none.csv --shots 2", 20, "none.csv"),
+    "a sum": ("old --fit data.csv --shots 2", 43, "sum learns nothing from labelled rows"),
+    "labels": ("old --method adamerging --fit data.csv --shots 2", 43, "atlas can"),
+    "signs": ("-old --method atlas", 34, "this recipe adds none"),
+    "selection": ("old --method ties --select blockwise:1", 43, "atlas"),
+    "both": ("old --method atlas --fit data.csv --shots 2 --adapt data.csv", 43, "not both"),
+    "no vector": ("old@v9 --method ties", 33, "v9"),
+    "no name": (
+        "old --method atlas --adapt bare.csv --classes ham,",
+        43,
+        "'ham,': write each name",
+    ),
+    "only commas": ("old --method atlas --adapt bare.csv --classes ,", 43, "',': write each name"),
+    "empty": ("old --method atlas --adapt bare.csv --classes=", 43, "'': write each name once"),
+    "a name twice": ("old --method atlas --adapt bare.csv --classes a,b,a", 43, "'a,b,a': write"),
+    "labelled": ("old --method atlas --fit data.csv --shots 2 --classes a,b,", 43, "'a,b,': write"),
+    "of no rows": ("old --method atlas --classes a,b", 43, "'a,b' of no rows; give the rows"),
+    "update": ("--update --method ties", 34, "--update"),
+    "method": ("old --method magic", 2, "magic"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_MADE)
+def test_what_cannot_be_made_is_refused_before_anything_is_stored(
+    tacl: Tacl, tmp_path: Path, case: str
+) -> None:
+    arguments, code, words = NOT_MADE[case]
+    ok(tacl("submit", "old", "--data", "data.csv"))
+    ok(tacl("wait"))
+    (tmp_path / "bare.csv").write_text("text\n" + "\n".join(f"line {i}" for i in range(20)))
+    (tmp_path / "one.csv").write_text("text,label\n" + "\n".join(f"l {i},a" for i in range(20)))
+    bytes_of = {"bytes": b"x", "path": None}
+    Dataset.from_dict({"image": [bytes_of] * 8}).to_parquet(tmp_path / "pictures.parquet")
+    before = sorted((tmp_path / "home" / "blobs").rglob("*"))
+    result = tacl("compose", "alice", *arguments.split())
+    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+    assert words in result.stderr
+    assert sorted((tmp_path / "home" / "blobs").rglob("*")) == before
+    assert as_json(tacl("status", "--json"))["work"] == []
+    assert as_json(tacl("status", "--json"))["users"] == []

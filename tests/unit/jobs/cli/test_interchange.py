@@ -1,0 +1,92 @@
+"""tacl export and tacl import: what is asked of the client, and what a person reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jobs.cli import main
+from jobs.cli.verbs import interchange
+from tacl.errors import BadCheckpoint, Inexact
+
+
+class FakeClient:
+    """A client that has done it."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+        self.error: Exception | None = None
+
+    def export(self, user: str, out: Path, format: str, **how: Any) -> dict[str, Any]:
+        self.asked = {"user": user, "out": out, "format": format, **how}
+        if self.error:
+            raise self.error
+        shares = {"regime": "linearized", "exact": 0.88, "materialized": 0.865}
+        return {"user": user, "out": str(out), **shares, "files": ["README.md", "x.safetensors"]}
+
+    def import_checkpoint(
+        self, name: str, checkpoint: Path, data: str, **how: Any
+    ) -> dict[str, Any]:
+        self.asked = {"name": name, "checkpoint": checkpoint, "data": data, **how}
+        if self.error:
+            raise self.error
+        return {"task": name, "run_id": "r", "state": "queued", "notes": ["left aside: head"]}
+
+    def wait(self, name: str, progress: Any) -> None:
+        progress({"tasks": [], "work": []})
+
+    def vectors(self, name: str) -> list[dict[str, Any]]:
+        metrics = {"validation_zero_shot": 0.5, "validation_checkpoint": 0.9, "outside": 0.03}
+        metrics |= {"validation_accuracy": 0.86, "validation_rows": 50.0}
+        return [{"version": 1, "metrics": metrics, "config": {"outside": ["embeddings"]}}]
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
+    client = FakeClient()
+    monkeypatch.setattr(interchange, "client", lambda home: client)
+    return client
+
+
+def tacl(*arguments: str) -> Any:
+    return CliRunner().invoke(main.app, list(arguments))
+
+
+def test_an_export_says_what_it_is_worth(client: FakeClient) -> None:
+    result = tacl("export", "alice", "--out", "there", "--format", "timm", "--licence", "mit")
+    assert "wrote there: README.md, x.safetensors" in result.stdout
+    assert "an approximation: 86.5 % on test rows; the exact model: 88.0 %" in result.stdout
+    assert client.asked["out"] == Path("there")
+    assert (client.asked["licence"], client.asked["accept"]) == ("mit", False)
+    answer = json.loads(tacl("export", "alice", "--out", "there", "--json").stdout)
+    assert (answer["exact"], answer["materialized"]) == (0.88, 0.865)
+
+
+def test_an_import_says_what_is_lost(client: FakeClient) -> None:
+    result = tacl("import", "cars", "model.safetensors", "--data", "cars", "--classes", "a,b")
+    said = " ".join(result.stdout.split())
+    for words in (
+        "accuracy on 50 validation rows",
+        "50.0 the base alone",
+        "90.0 the checkpoint",
+        "86.0 its vector, in the linearized model",
+        "4.0 points are lost",
+        "3.0 % of the change is not moved",
+        "left aside: head",
+    ):
+        assert words in said
+    assert client.asked["classes"] == ["a", "b"]
+    assert json.loads(tacl("import", "cars", "m", "--data", "x", "--json").stdout)["metrics"]
+
+
+def test_refusals_have_their_codes(client: FakeClient) -> None:
+    client.error = BadCheckpoint("lacks norm.weight")
+    result = tacl("import", "cars", "m", "--data", "x")
+    assert (result.exit_code, result.stdout) == (13, "")
+    assert "lacks norm.weight" in result.stderr
+    client.error = Inexact("say --accept")
+    assert tacl("export", "alice", "--out", "there").exit_code == 39

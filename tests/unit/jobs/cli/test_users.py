@@ -1,0 +1,69 @@
+"""tacl users, tacl serve: tokens that are printed once, and access that is off only on loopback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cluster.api.access import hashed
+from cluster.client.client import Client
+from cluster.errors import exit_code
+from jobs.cli import main
+from jobs.cli.verbs import users
+from tacl.errors import BadConfig, BadName, NotAuthenticated, UnknownUser
+from tests.support.fakes import new_home
+from tests.support.instant import InProcess, Instant
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> InProcess:
+    return InProcess(tmp_path / "home", Instant(home=new_home(tmp_path / "home")))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main.app, arguments)
+
+
+@pytest.fixture(autouse=True)
+def _client(tmp_path: Path, coordinator: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(tmp_path / "home", coordinator)
+    monkeypatch.setattr(users, "client", lambda home: client)
+
+
+def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
+    token = run("users", "issue", "alice", "--role", "submitter").stdout.strip()
+    second = json.loads(run("users", "issue", "alice", "--json").stdout)["token"]
+    assert len({token, second}) == 2
+    assert coordinator.holder(hashed(token)) == {"user": "alice", "role": "submitter"}
+    assert coordinator.holder(hashed(second))["role"] == "user"
+    table = run("users", "list").stdout
+    assert "alice" in table
+    assert "submitter" in table
+    assert token not in table
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "home").glob("registry.sqlite*"))
+    assert token.encode() not in kept  # nowhere
+    assert "2 tokens of alice open nothing" in run("users", "revoke", "alice").stdout
+    for one in (token, second):
+        with pytest.raises(NotAuthenticated):
+            coordinator.holder(hashed(one))
+    assert "nobody has a token" in run("users", "list").stdout
+
+
+def test_what_is_refused() -> None:
+    assert run("users", "issue", "a b").exit_code == exit_code(BadName("x"))
+    assert run("users", "issue", "ann", "--role", "king").exit_code == exit_code(BadConfig("x"))
+    assert run("users", "revoke", "nobody").exit_code == exit_code(UnknownUser("x"))
+
+
+def test_access_is_off_only_on_loopback() -> None:
+    refused = run("serve", "--host", "0.0.0.0", "--no-access")
+    assert refused.exit_code == exit_code(BadConfig("x"))
+
+
+def test_that_access_is_off_is_said() -> None:
+    said = users._serving({"url": "http://127.0.0.1:8300", "open_to_all": True})
+    assert "ACCESS IS OFF" in said
+    assert "ACCESS IS OFF" not in users._serving({"url": "x", "open_to_all": False})

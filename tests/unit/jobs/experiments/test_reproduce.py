@@ -1,0 +1,546 @@
+"""Tables from cells: what is computed once, what survives a kill, and whether the numbers hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import functional_call, jvp
+from torch.nn.functional import normalize
+from torch.nn.utils import clip_grad_norm_
+from typer.testing import CliRunner
+
+from cluster.errors import exit_code
+from jobs.cli.main import app
+from jobs.cli.verbs.reproduce import _request
+from jobs.experiments import suites
+from jobs.experiments.cache import Cell, Cells
+from jobs.experiments.catalogue import TABLES
+from jobs.experiments.context import Base, Bench
+from jobs.experiments.directions import Kept, Sum, features, tangent
+from jobs.experiments.methods import METHODS, linear, total
+from jobs.experiments.parallel import waves
+from jobs.experiments.runner import reproduce, require_known
+from jobs.experiments.suites import Source
+from jobs.experiments.table import Column, Entry, Table, grown, spread
+from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
+from jobs.experiments.training import joint, refreshed
+from tacl.compose import grid
+from tacl.data.batches import batch_rows
+from tacl.errors import BadConfig, DataNotFound
+from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.head import Head, text_head
+from tests.support import bases, small_suite
+from tests.support.places import ROOT
+
+METHOD_NAMES = ["zero-shot", "individual", "linear", "linear-grid", "taujp+refresh", "ties", "mtl"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(scope="module")
+def bench(place: Path) -> Bench:
+    request = small_suite.request(place, "out", "addition", [])
+    base = Base.of(request.suite)
+    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
+
+
+def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: Path) -> None:
+    request = small_suite.request(place, "out", "addition", METHOD_NAMES, seeds=(0, 1))
+    done = reproduce(request)
+    assert done.table.variants() == METHOD_NAMES
+    assert [path.name for path in done.files] == [
+        "addition-small.json",
+        "addition-small.md",
+        "addition-small.png",
+    ]
+    before = [path.read_bytes() for path in done.files]
+    again = reproduce(request)
+    assert again.made == []
+    assert [path.read_bytes() for path in again.files] == before
+    known = json.loads(before[0])
+    assert known["summary"]["individual"]["normalised"] == {
+        "mean": pytest.approx(1.0),
+        "deviation": pytest.approx(0.0),
+        "count": 2,
+    }
+    for one in known["entries"]:
+        assert set(one["tasks"]) == {"one", "two", "three"}
+        if one["variant"] == "individual":
+            assert one["numbers"]["normalised"] == pytest.approx(1.0)
+            assert one["numbers"]["of_linear"] == pytest.approx(1.0)
+
+
+def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
+    """The kept tangent of the sum against torch.func.jvp along the sum of the vectors."""
+    first = {task: linear(bench, task) for task in bench.pool}
+    model = total(bench, first)
+    items = bench.rows("two").items("test")[:6]
+    encoder = bench.backbone.encoder
+    theta0 = {n: p.detach() for n, p in encoder.named_parameters()}
+    taus = [vector.tau() for vector in first.values()]
+    along = {n: sum((tau[n] for tau in taus), torch.zeros_like(p)) for n, p in theta0.items()}
+    batch = bench.backbone.collate(items)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        features, change = jvp(  # pyright: ignore[reportAssignmentType]
+            lambda theta: functional_call(encoder, theta, (batch,)), (theta0,), (along,)
+        )
+    torch.testing.assert_close(
+        model.features("two", "test")[:6], features + change, rtol=1e-3, atol=1e-4
+    )
+    apart = sum(tangent(bench, vector, "two", "test") for vector in first.values())
+    both = bench.features("two", "test") + apart
+    torch.testing.assert_close(model.features("two", "test"), both, rtol=1e-3, atol=1e-4)
+
+
+def test_chosen_rows_of_a_test_split_belong_to_their_seed(place: Path, bench: Bench) -> None:
+    """The test split is the same for every seed, the choice of some of its rows is not."""
+    other = Bench(bench.suite, 1, place / "data", bench.cells, bench.base)
+    assert bench.rows("one").digest("test") == other.rows("one").digest("test")
+    vector = linear(bench, "one")
+    for of_seed in (bench, other):
+        items = of_seed.rows("one").items("test:8")
+        expected = of_seed.base.encoded(items)
+        torch.testing.assert_close(of_seed.features("one", "test:8"), expected)
+        found = tangent(of_seed, vector, "one", "test:8")
+        module, taus = bench.base.module, {"tau": vector.tau()}
+        again = cached_tangents(module, bench.backbone, items, taus, 4)
+        torch.testing.assert_close(found, again.tangents["tau"])
+    assert not torch.equal(bench.features("one", "test:8"), other.features("one", "test:8"))
+
+
+def test_a_coefficient_is_chosen_on_validation_rows_only(bench: Bench) -> None:
+    grid = [i / 20 for i in range(21)]
+    along = Sum([(1.0, linear(bench, task)) for task in bench.pool])
+    scores = []
+    for c in grid:
+        right = 0.0
+        for task in bench.pool:
+            plain = bench.features(task, "validation")
+            change = tangent(bench, along, task, "validation")
+            predicted = bench.head(task).logits(plain + c * change).argmax(-1)
+            labels = bench.rows(task).labels_N("validation")
+            right += (predicted == labels).double().mean().item()
+        scores.append(right)
+    model = METHODS["linear-grid"].model(bench)
+    assert model.facts["coefficient"] == grid[scores.index(max(scores))]
+
+
+class Killed(BaseException):
+    """As a Ctrl-C or a kill: nothing catches it."""
+
+
+def test_a_run_that_was_killed_goes_on_with_the_same_bytes(place: Path) -> None:
+    methods = ["zero-shot", "linear", "linear+refresh"]
+    whole = reproduce(small_suite.request(place, "whole", "addition", methods))
+    broken = small_suite.request(place, "broken", "addition", methods)
+    made: list[str] = []
+    for patience in (9, 7, 5):
+
+        def say(line: str, left: list[int] = [patience]) -> None:  # noqa: B006
+            if line.startswith("addition"):
+                return
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+
+        with pytest.raises(Killed):
+            made += reproduce(broken, say).made
+        half = sorted(place.glob("broken/.cells/*/.*"))
+        assert not half, "a draft was left behind"
+    finished = {p: p.stat().st_mtime_ns for p in place.glob("broken/.cells/*/*")}
+    ended = reproduce(broken)
+    assert {p: p.stat().st_mtime_ns for p in finished} == finished
+    assert 0 < len(ended.made) < len(whole.made)
+    names = sorted(
+        p.relative_to(place / "whole") for p in place.glob("whole/.cells/*/*.safetensors")
+    )
+    for name in names:
+        assert (place / "broken" / name).read_bytes() == (place / "whole" / name).read_bytes()
+    assert [e.numbers for e in ended.table.entries] == [e.numbers for e in whole.table.entries]
+
+
+def test_sums_have_the_key_of_their_terms(bench: Bench) -> None:
+    first = [linear(bench, "one"), linear(bench, "two")]
+    assert Sum([(1.0, first[0])]).key != Sum([(0.5, first[0])]).key
+    assert Sum([(1.0, first[0])]).key != Sum([(1.0, first[1])]).key
+
+
+OTHER_TABLES = {
+    "negation": ["linear", "taujp-grid", "linear-atlas", "ordinary-atlas"],
+    "continual": ["linear", "taujp+refresh", "sequential", "magmax", "opcm", "joint"],
+    "interference": ["linear", "taujp+refresh"],
+    "disentanglement": ["linear", "taujp"],
+    "limited": ["all", "16 samples", "half of the tasks"],
+    "sensitivity": ["strength 0", "strength 3"],
+    "refresh": ["none", "16 samples", "one delta"],
+    "storage": ["float32", "int4"],
+    "public": ["as it is", "10 penalised steps"],
+    "unseen": ["linear", "taujp"],
+    "few-shot": ["ordinary", "theta0+tip", "ordinary+lp"],
+    "peft": ["ordinary x 4"],
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TABLES)
+def test_every_table_is_made_and_written(
+    place: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newcomers, "SHOTS", (1, 2))  # for time
+    monkeypatch.setattr(newcomers, "SHARES", (10,))
+    done = reproduce(small_suite.request(place, "out", name, OTHER_TABLES[name]))
+    assert done.table.variants() == OTHER_TABLES[name]
+    text = done.files[1].read_text()
+    keys = {key for entry in done.table.entries for key in entry.numbers}
+    assert len(keys) >= 2
+    assert keys <= {column.key for column in done.table.columns}
+    assert all(column.heading in text for column in done.table.columns)
+    assert f"tacl reproduce {name}" in text
+    assert done.files[2].stat().st_size > 1000
+
+
+def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody makes a head of all its labels; there is no zero-shot accuracy, and no test-time."""
+    whole = Bench.head
+
+    def head(self: Bench, task: str) -> Head:
+        assert task != "target"
+        return whole(self, task)
+
+    monkeypatch.setattr(Bench, "head", head)
+    monkeypatch.setattr(newcomers, "SHOTS", (2,))
+    monkeypatch.setattr(newcomers, "SHARES", (1,))
+    for make, variant in (
+        (newcomers.few_shot, "linear"),
+        (newcomers.few_shot, "theta0+lp"),
+        (newcomers.peft, "ordinary x 1"),
+    ):
+        found = make(bench, variant)
+        (score,) = (value for key, value in found.numbers.items() if key != "zero_shot")
+        assert found.numbers["zero_shot"] is None
+        assert found.tasks["target"]["zero_shot"] is None
+        assert score is not None
+        assert 0.25 < score <= 1
+    few = newcomers.some_of_each(bench.rows("target").train, 2, bench.seed)
+    encoded_ND, test_ND = bench.base.encoded(few.items), bench.features("target", "test")
+    means_CD = torch.stack([encoded_ND[few.labels == label].mean(0) for label in range(4)])
+    nearest_N = (test_ND @ normalize(means_CD).T).argmax(-1)
+    assert torch.equal(bench.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
+    with pytest.raises(BadConfig, match="text tower"):
+        newcomers.test_time(bench, "linear")
+
+
+def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
+    found = continual.entry(bench, "linear")
+    order = found.more["order"]
+    assert sorted(order) == sorted(bench.pool)
+    vectors = {task: linear(bench, task) for task in order}
+    for i in range(len(order)):
+        for j, task in enumerate(order):
+            features_ND = bench.features(task, continual.PART)
+            for known in order[: i + 1]:
+                features_ND = features_ND + tangent(bench, vectors[known], task, continual.PART)
+            predicted = bench.head(task).logits(features_ND).argmax(-1)
+            labels = bench.rows(task).labels_N(continual.PART)
+            right = (predicted == labels).double().mean().item()
+            assert found.more["R"][i][j] == pytest.approx(right)
+
+
+def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
+    """A change of what comes later leaves the vectors before it as they are."""
+    order = continual.order_of(bench)
+    again = [order[0], order[2], order[1]]
+    first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
+    assert first[0].model.key == second[0].model.key
+    assert first[1].model.key != second[1].model.key
+
+
+def test_sequential_training_against_a_loop(bench: Bench) -> None:
+    """The second task starts where the first one ended."""
+    order = continual.order_of(bench)[:2]
+    first, second = (vector.tau() for vector in continual.one_after_another(bench, order))
+    encoder, head = bench.backbone.encoder, bench.head(order[1])
+    data = bench.rows(order[1]).train
+    given = (order[1], len(data), bench.seed, bench.base.trainable)
+    config = bench.suite.config(*given, penalty="none", precision="float32")
+    theta0 = {name: encoder.get_parameter(name).detach() for name in first}
+    tau = {name: value.clone().requires_grad_() for name, value in first.items()}
+    optimizer = torch.optim.AdamW(tau.values(), weight_decay=config.weight_decay)
+    for step in range(config.steps):
+        rows = batch_rows(len(data), config.batch, config.seed, step)
+        theta = {name: theta0[name] + tau[name] for name in tau}
+        batch = bench.backbone.collate([data.items[row] for row in rows])
+        head.losses(functional_call(encoder, theta, (batch,)), data.labels[rows]).mean().backward()
+        clip_grad_norm_(tau.values(), config.clip)
+        share = 0.5 + 0.5 * math.cos(math.pi * (step - 1) / (config.steps - 1)) if step else 1.0
+        optimizer.param_groups[0]["lr"] = config.learning_rate * share
+        optimizer.step()
+        optimizer.zero_grad()
+    # A bias in front of a softmax has a gradient of rounding errors, and Adam a step for it.
+    moved = math.hypot(*((second[name] - first[name]).norm() for name in tau))
+    error = math.hypot(*((second[name] - tau[name].detach()).norm() for name in tau))
+    assert error < 1e-3 * moved
+
+
+def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
+    point = next(
+        one
+        for one in pairs.interference(bench, "linear").more["points"]
+        if (one["vector"], one["task"]) == ("three", "one")
+    )
+    own, other = linear(bench, "one"), linear(bench, "three")
+    labels, head = bench.rows("one").labels_N(pairs.PART), bench.head("one")
+    alone = bench.features("one", pairs.PART) + tangent(bench, own, "one", pairs.PART)
+    both = alone + tangent(bench, other, "one", pairs.PART)
+    accuracies = [(head.logits(f).argmax(-1) == labels).double().mean() for f in (alone, both)]
+    assert point["lost"] == pytest.approx((accuracies[0] - accuracies[1]).item())
+    probe = tangent(bench, other, "one", "probe")
+    sizes = [sum(x * x for x in row) ** 0.5 for row in probe.tolist()]
+    assert point["tau_jp"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-5)
+    before = bench.features("one", "probe") + tangent(bench, own, "one", "probe")
+    classes = [head.logits(f).argmax(-1).tolist() for f in (before, before + probe)]
+    flips = [one != other for one, other in zip(*classes, strict=True)]
+    assert any(flips)
+    assert point["flipped"] == pytest.approx(sum(flips) / len(flips))
+    plain = bench.features("one", "probe")
+    moves = []
+    for move in (probe, tangent(bench, own, "one", "probe")):
+        rows = (head.logits(plain + move) - head.logits(plain)).tolist()
+        centred = [[x - sum(row) / len(row) for x in row] for row in rows]
+        moves.append(sum(sum(x * x for x in row) ** 0.5 for row in centred) / len(rows))
+    assert point["logits"] == pytest.approx(moves[0] / moves[1], rel=1e-4)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
+def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, float]]) -> None:
+    table = dict(zip(grid.COEFFICIENTS, points, strict=True))
+    best = 0.0
+    for coefficient, (target, control) in table.items():
+        if control >= 0.95 * table[0.0][1] and target < table[best][0]:
+            best = coefficient
+    least = 0.95 * table[0.0][1]
+    assert grid.lowest(lambda c: table[c][0], lambda c: table[c][1], least) == best
+
+
+@pytest.mark.parametrize("variant", ["linear-atlas", "ordinary-atlas"])
+def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
+    bench: Bench, variant: str
+) -> None:
+    train = negation.TRAIN[variant.partition("-")[0]]
+    vector = train(bench, "one")
+    found = Kept(negation.unlearned(bench, vector, "generic"), vector.regime)
+    shares = {}
+    for task in ("one", "generic"):
+        labels = bench.rows(task).labels_N(negation.PART)
+        before = bench.features(task, negation.PART)
+        after = features(bench, found, task, negation.PART)
+        shares[task] = [
+            (bench.head(task).logits(f).argmax(-1) == labels).double().mean().item()
+            for f in (before, after)
+        ]
+    assert shares["one"][1] < shares["one"][0]
+    assert shares["generic"][1] >= 0.95 * shares["generic"][0]
+    assert found.cell.facts["score"] == pytest.approx(-shares["one"][1])
+    tau, moved = vector.tau(), found.tau()  # of each block a multiple
+    for name, block in moved.items():
+        scale = (block * tau[name]).sum() / tau[name].square().sum()
+        torch.testing.assert_close(block, scale * tau[name], rtol=1e-3, atol=1e-7)
+
+
+def test_one_process_needs_neither_ray_nor_deepspeed(place: Path) -> None:
+    reproduce(small_suite.request(place, "out", "addition", ["zero-shot", "linear"]))
+    code = (
+        "import sys\n"
+        "for name in ('ray', 'deepspeed'):\n"
+        "    sys.modules[name] = None\n"  # an import of it raises ImportError
+        "from pathlib import Path\n"
+        "from tests.jobs import small_suite\n"
+        "from jobs.experiments.runner import reproduce\n"
+        "from jobs.cli.verbs import reproduce as verb\n"
+        f"request = small_suite.request(Path({str(place)!r}), 'alone', 'addition', ['linear'])\n"
+        "print(len(reproduce(request).made))\n"
+    )
+    root = ROOT
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 0
+
+
+def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -> None:
+    reproduce(small_suite.request(place, "grown", "addition", ["zero-shot"]))
+    request = small_suite.request(place, "grown", "addition", ["individual"], seeds=(1,))
+    table = reproduce(request).table
+    assert [(e.variant, e.seed) for e in table.entries] == [("zero-shot", 0), ("individual", 1)]
+
+    def meanwhile(line: str) -> None:
+        """Another process adds its entries while this one is at work."""
+        if line == "addition: linear, seed 0":
+            more = small_suite.request(place, "grown", "addition", ["individual"])
+            reproduce(more)
+
+    both = small_suite.request(place, "grown", "addition", ["zero-shot", "linear"])
+    table = reproduce(both, meanwhile).table
+    order = [("zero-shot", 0), ("individual", 0), ("individual", 1), ("linear", 0)]
+    assert [(e.variant, e.seed) for e in table.entries] == order
+    stronger = replace(request.suite.refresh, strength=7.0)
+    other = replace(request, suite=replace(request.suite, steps=3, refresh=stronger))
+    told: list[str] = []
+    why = r"4 rows made otherwise: .*refresh.strength 3.0, now 7.0; .*steps 6, now 3; move it away"
+    with pytest.raises(BadConfig, match=why):
+        reproduce(other, told.append)
+    assert told == []
+    assert [(e.variant, e.seed) for e in reproduce(both).table.entries] == order
+
+
+def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
+    def table(*keys: str) -> Table:
+        return Table("t", "t", "", tuple(Column(key, key) for key in keys), {})
+
+    old, file = table("a"), tmp_path / "t.json"
+    old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
+    file.write_text(json.dumps(old.as_dict()))
+    assert grown(table("a"), file).variants() == ["linear"]
+    with pytest.raises(BadConfig, match=r"1 rows made otherwise: columns \[.*move it away"):
+        grown(table("a", "b"), file)
+
+
+def test_a_mean_and_its_deviation() -> None:
+    assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
+    assert spread([0.5]) == (0.5, None, 1)
+    assert spread([None]) is None
+
+
+def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def code(name: str, suite: str, data: Path, *more: str) -> int:
+        options = ["--suite", suite, "--data", str(data), "--out", str(out), "--local", *more]
+        return CliRunner().invoke(app, ["reproduce", name, *options]).exit_code
+
+    assert code("magic", "text8", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text9", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path / "none") == exit_code(DataNotFound())
+    assert code("addition", "text8", tmp_path, "--seeds", "one") == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path, "--methods", "magic") == exit_code(BadConfig())
+    assert not out.exists()
+
+
+def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
+    methods = "strength 0,strength 3"
+    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", True)
+    words = shlex.split(made.command)
+    assert words[:3] == ["tacl", "reproduce", "sensitivity"]
+    assert words[words.index("--methods") + 1] == methods
+    assert words[words.index("--base") + 1] == "hf:a?b"
+
+
+def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
+    with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
+        require_known(TABLES["addition"], suites.text8(), ["magic"])
+
+
+def test_more_shots_hold_the_rows_of_fewer(bench: Bench) -> None:
+    data = bench.rows("one").train
+    few, more = (newcomers.some_of_each(data, count, seed=3) for count in (2, 4))
+    assert torch.bincount(few.labels).tolist() == [2] * 4
+    kept = {id(item) for item in more.items}
+    assert all(id(item) in kept for item in few.items)
+
+
+def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
+    smaller = unseen.without_last(bench)
+    assert smaller.pool == bench.pool[:-2]
+    left_out = [bench.rows(task).digest("shard") for task in bench.pool[-2:]]
+    methods = [METHODS["taujp"], METHODS["taujp+refresh"]]
+    for vector in [v for method in methods for v in method.vectors(smaller).values()]:
+        record = bench.cells.folder / "vector" / f"{vector.key}.json"
+        assert not any(digest in record.read_text() for digest in left_out)
+
+
+def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
+    return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
+
+
+def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) -> None:
+    """And so is what is trained or learned with them; without prompts nothing is said of any."""
+    small_suite.request(place, "out", "addition", [])  # writes the data
+    plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
+    prompts = ("one {}.", "a sketch of {}")
+    told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
+    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), Base.of(plain))
+    bench = without.of(told)
+    for of, templates in ((without, None), (bench, prompts)):
+        expected = text_head(of.backbone, of.rows("one").classes, templates)
+        assert torch.equal(of.head("one").weight_CD, expected.weight_CD)
+    assert not torch.equal(without.head("one").weight_CD, bench.head("one").weight_CD)
+    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, bench)}
+    assert vectors[without][0].key != vectors[bench][0].key
+    assert vectors[without][1].key == vectors[bench][1].key
+    assert "templates" not in decided(without, "vector", vectors[without][0].cell)
+    adapted = newcomers.test_time(without, "linear")
+    assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
+    assert all(value is not None for value in adapted.numbers.values())
+    both = [joint(of, "ordinary").key for of in (without, bench)]
+    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
+    assert len({*both, *fitted}) == 4
+
+
+def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:
+    vector = METHODS["curvature"].vectors(bench)["one"]
+    decides = decided(bench, "vector", vector.cell)
+    assert decides["config"]["penalty"] == "curvature"
+    assert decides["config"]["strength"] == 4 * bench.suite.strength
+
+
+def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: Bench) -> None:
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "mixed"))
+    cyclical, mixed = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
+
+
+def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
+    """And that of the others is decided by what it always was: their cells stay."""
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "taujp-grown"))
+    given, grown = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert grown == {**given, "config": {**given["config"], "grow_strength": True}}
+    assert "grow_strength" not in given["config"]
+
+
+def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
+    first = linear(bench, "one")
+    once = refreshed(bench, first, ["two"])
+    assert once.key != first.key  # accepted
+    again = refreshed(bench, once, ["two", "three"])
+    assert (once.first, again.first) == (first.cell, first.cell)
+    assert once.refresh is not None
+    assert "first" not in decided(bench, "refresh", once.refresh)
+    assert again.refresh is not None
+    assert decided(bench, "refresh", again.refresh)["first"] == first.key
+    assert again.refresh.facts["before"]["own"] == pytest.approx(
+        once.refresh.facts["after"]["own"], rel=1e-3
+    )
+
+
+def test_pieces_that_run_side_by_side_leave_nothing_to_do(place: Path) -> None:
+    request = small_suite.request(place, "ahead", "addition", ["linear", "taujp"])
+    trainings, entries = waves(request)
+    assert len(trainings) == 2 * 3
+    assert len(entries) == 2
+    for _, piece in [*reversed(trainings), *reversed(entries)]:
+        piece()
+    assert reproduce(request).made == []

@@ -1,0 +1,234 @@
+"""The DeepSpeed engine against the plain one: the same losses, the same vector, to rounding.
+
+A process can have one DeepSpeed engine, so every engine runs in a process of its own: this file
+run as a script, told what to do by a JSON argument, answering with one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tacl.backbone import Backbone, BaseSpec, Item
+from tacl.data.batches import Labelled
+from tacl.errors import BadConfig
+from tacl.heads.head import prototype_head
+from tacl.models.frozen import FrozenEncoder
+from tacl.models.linearized import LinearizedEncoder
+from tacl.training.config import TrainConfig
+from tacl.training.deepspeed import DeepSpeedEngine
+from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
+from tests.support.places import ROOT
+
+CONFIG = TrainConfig(
+    steps=6,
+    learning_rate=1e-2,
+    strength=0.5,
+    seed=3,
+    trainable=("*",),
+    batch=8,
+    penalty_batch=4,
+    accumulation=2,
+    clip=0.5,
+)
+MIXED = {"penalty": "mixed"}  # rows of a step from both stores, on either rank
+HALF = 3  # where a run is interrupted
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Items are vectors of numbers already."""
+
+    modality: str = "image"
+
+    def prepare(self, raw: bytes | str) -> Item:
+        raise NotImplementedError
+
+    def collate(self, items: Any, device: torch.device) -> torch.Tensor:
+        return torch.stack(list(items)).to(device)
+
+    def description(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class Scene:
+    """A tiny encoder, a task and two other stores; the same in every process."""
+
+    backbone: Backbone
+    data: Labelled
+    stores: list[Store]
+
+    @staticmethod
+    def make() -> Scene:
+        torch.manual_seed(0)
+        layers = (torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.Linear(16, 5))
+        encoder = torch.nn.Sequential(*layers).eval()
+        backbone = Backbone(BaseSpec("timm", "numbers"), encoder, Numbers(), ("*",), 16.0)
+        x_ND, other_ND = torch.randn(40, 6), torch.randn(30, 6)
+        labels_N = (x_ND[:, 0] + x_ND[:, 1] > 0).long()
+        norm = encoder(other_ND).norm(dim=-1).mean().item()
+        stores = [Store(f"other{half}", list(other_ND[half::2]), norm) for half in (0, 1)]
+        return Scene(backbone, Labelled(list(x_ND), labels_N), stores)
+
+    def module(self, config: TrainConfig) -> LinearizedEncoder:
+        dtype = torch.bfloat16 if config.precision == "bfloat16" else None
+        return LinearizedEncoder(self.backbone.encoder, config.trainable, dtype)
+
+    def run(
+        self, engine: Engine, config: TrainConfig, start: int = 0, save: Path | None = None
+    ) -> list[StepRecord]:
+        """Trains from step `start`; writes a checkpoint before step HALF where asked to."""
+        records: list[StepRecord] = []
+        features_ND = self.backbone.encoder(torch.stack(self.data.items))
+        head = prototype_head(features_ND, self.data.labels, ("under", "over"))
+
+        def known(step: int) -> list[Store]:
+            if step == HALF and save is not None:
+                engine.save(save)
+            return self.stores
+
+        places = (engine, self.backbone, head, self.data, known, config)
+        train(*places, start_step=start, on_step=records.append)
+        return records
+
+
+def flat(module: FrozenEncoder) -> list[float]:
+    tau = module.tau_dict()
+    return torch.cat([tau[name].flatten() for name in sorted(tau)]).tolist()
+
+
+def child(order: dict[str, Any]) -> dict[str, Any]:
+    """What the process of an engine does."""
+    if "rank" in order:
+        os.environ.update(RANK=str(order["rank"]), LOCAL_RANK="0", WORLD_SIZE="2")
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(order["port"]))
+        torch.distributed.init_process_group("gloo")
+    scene, config = Scene.make(), replace(CONFIG, **order.get("config", {}))
+    engine = DeepSpeedEngine(scene.module(config), config, order["stage"])
+    if "load" in order:
+        engine.load(Path(order["load"]))
+        records = scene.run(engine, config, start=HALF)
+    else:
+        records = scene.run(engine, config, save=Path(order["save"]) if "save" in order else None)
+    with pytest.raises(RuntimeError, match="a second one leaks"):
+        DeepSpeedEngine(scene.module(config), config, order["stage"])
+    return {
+        "losses": [record.loss for record in records],
+        "norms": [record.gradient_norm for record in records],
+        "tau": flat(engine.module),
+        "bytes": engine.optimizer_bytes(),
+        "ranks": engine.world_size,
+    }
+
+
+def start(**order: Any) -> subprocess.Popen[str]:
+    root = ROOT
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, json.dumps(order)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    return json.loads(out)  # one line of JSON: DeepSpeed wrote nothing beside it
+
+
+def start_two(**order: Any) -> list[subprocess.Popen[str]]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    return [start(rank=rank, port=port, **order) for rank in range(2)]
+
+
+def plain(config: TrainConfig) -> dict[str, Any]:
+    scene = Scene.make()
+    engine = PlainEngine(scene.module(config), config)
+    records = scene.run(engine, config)
+    losses, norms = [r.loss for r in records], [r.gradient_norm for r in records]
+    return {"losses": losses, "norms": norms, "tau": flat(engine.module)}
+
+
+def same(left: dict[str, Any], right: dict[str, Any], steps: slice = slice(None)) -> None:
+    """To rounding."""
+    for key in ("losses", "norms"):
+        assert left[key] == pytest.approx(right[key][steps], rel=2e-5, abs=1e-6)
+    assert left["tau"] == pytest.approx(right["tau"], rel=1e-4, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """All engines of this file, two processes at a time: each start costs some seconds."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    found: dict[str, dict[str, Any]] = {}
+
+    def finish(**processes: subprocess.Popen[str]) -> None:
+        found.update({name: answer(process) for name, process in processes.items()})
+
+    bf16 = {"precision": "bfloat16"}
+    finish(stage0=start(stage=0, save=f"{folder}/0"), bfloat16=start(stage=2, config=bf16))
+    first, second = start_two(stage=2, save=f"{folder}/2", config=MIXED)
+    finish(rank0=first, rank1=second)
+    narrowed = start(stage=1, load=f"{folder}/2", config=MIXED)
+    finish(resumed=start(stage=0, load=f"{folder}/0"), narrowed=narrowed)
+    return found
+
+
+def test_one_rank_gives_the_numbers_of_the_plain_engine(runs: Any) -> None:
+    reference = plain(CONFIG)
+    assert max(reference["norms"]) > CONFIG.clip  # so that clipping is part of what is compared
+    same(runs["stage0"], reference)
+
+
+def test_two_ranks_give_the_numbers_of_one(runs: Any) -> None:
+    one, first, second = plain(replace(CONFIG, **MIXED)), runs["rank0"], runs["rank1"]
+    assert first["ranks"] == second["ranks"] == 2
+    assert first["tau"] == second["tau"]
+    mean = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
+    same({**first, "losses": mean}, one)
+
+
+def test_zero_halves_the_optimizer_on_two_ranks(runs: Any) -> None:
+    whole = runs["stage0"]["bytes"]
+    assert whole == 2 * 4 * len(runs["stage0"]["tau"])  # two float32 moments
+    for rank in ("rank0", "rank1"):
+        assert runs[rank]["bytes"] == pytest.approx(whole / 2, rel=0.02)  # and some padding
+
+
+def test_a_resumed_run_gives_the_same_numbers(runs: Any) -> None:
+    whole, resumed = runs["stage0"], runs["resumed"]
+    assert resumed["losses"] == whole["losses"][HALF:]
+    assert resumed["tau"] == whole["tau"]
+
+
+def test_a_checkpoint_of_two_ranks_resumes_on_one_with_another_stage(runs: Any) -> None:
+    same(runs["narrowed"], plain(replace(CONFIG, **MIXED)), slice(HALF, None))
+
+
+def test_bfloat16_trains_as_with_the_plain_engine(runs: Any) -> None:
+    reference = plain(replace(CONFIG, precision="bfloat16"))
+    assert runs["bfloat16"]["losses"] == pytest.approx(reference["losses"], rel=1e-3)
+    assert runs["bfloat16"]["losses"] != pytest.approx(plain(CONFIG)["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("stage", "why"), [(3, "size 0 between layers"), (4, "0, 1 and 2")])
+def test_other_stages_are_refused(stage: int, why: str) -> None:
+    with pytest.raises(BadConfig, match=why):
+        DeepSpeedEngine(Scene.make().module(CONFIG), CONFIG, stage)
+
+
+if __name__ == "__main__":
+    print(json.dumps(child(json.loads(sys.argv[1]))), flush=True)
+    # DeepSpeed keeps a process group for life, and a thread of gloo that lets go of a tensor while
+    # the interpreter is taken down aborts the process, now and then (PyTorch pull request 179291).
+    os._exit(0)
