@@ -369,7 +369,7 @@ def test_one_process_needs_neither_ray_nor_deepspeed(place: Path) -> None:
         "for name in ('ray', 'deepspeed'):\n"
         "    sys.modules[name] = None\n"  # an import of it raises ImportError
         "from pathlib import Path\n"
-        "from tests.jobs import small_suite\n"
+        "from tests.support import small_suite\n"
         "from jobs.experiments.runner import reproduce\n"
         "from jobs.cli.verbs import reproduce as verb\n"
         f"request = small_suite.request(Path({str(place)!r}), 'alone', 'addition', ['linear'])\n"
