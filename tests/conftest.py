@@ -28,7 +28,12 @@ budget.load_profile()
 
 SHARED = ROOT.parent / "shared"
 STRESS = ROOT / "tests" / "stress"
-FIXTURES = {"postgres_server": "postgres", "chromium": "browser"}
+FIXTURES = {
+    "postgres_server": "postgres",
+    "chromium": "browser",
+    "place": "train",  # tables that are computed
+    "runs": "train",  # of the engines, of the pre-training
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
