@@ -16,7 +16,7 @@ from cluster.api.models import UserName, described
 from cluster.api.schemas import Facts, Made, Make, Name
 from cluster.api.service import Service
 from cluster.api.uploads import DESCRIPTION, laid_down
-from cluster.domain.compositions import Composition, Making
+from cluster.domain.compositions import Composition, CompositionMethod
 
 ROUTER = APIRouter(tags=["compositions"])
 RunId = Annotated[str, Path(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
@@ -35,7 +35,7 @@ Select = Annotated[
 async def make(body: Make, caller: Asking, service: Cluster, key: Key = None) -> Made:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
-    making = Making(method=body.method, select=body.select)
+    making = CompositionMethod(method=body.method, select=body.select)
     return await _made(service, caller, caller.user(body.user), body.terms, making, key)
 
 
@@ -102,7 +102,7 @@ async def _made(
     caller: Caller,
     whose: str,
     terms: list[str],
-    making: Making,
+    making: CompositionMethod,
     key: str | None,
 ) -> Made:
     asked = request_id(caller, key)

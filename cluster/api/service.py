@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from cluster.domain.compositions import Composition, Making, Method
+from cluster.domain.compositions import Composition, CompositionMethod, Method
 
 Way = Literal["linearized", "materialized"]
 Ranked = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
@@ -49,7 +49,9 @@ class Service(Protocol):
         `cluster.client.client.submit`."""
         ...
 
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+    async def prepare(
+        self, terms: list[str], method: Method, given: dict[str, Any]
+    ) -> CompositionMethod:
         """Check and store the rows that a composition is to learn from;
         `cluster.data.compositions`."""
         ...

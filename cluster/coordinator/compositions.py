@@ -11,7 +11,7 @@ from cluster.coordinator.acceptance import blobs_of, require_given
 from cluster.coordinator.executor import Execution
 from cluster.coordinator.recipes import Pins
 from cluster.domain.base import Base, identity
-from cluster.domain.compositions import Composition, Making
+from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import MERGES, require_linearized, require_possible
 from cluster.domain.names import checked_name
 from cluster.domain.tasks import Shard
@@ -43,7 +43,7 @@ class Compositions:
         self,
         user: str,
         terms: list[str],
-        making: Making,
+        making: CompositionMethod,
         request_id: str,
         viewer: str | None = None,
     ) -> dict[str, object]:
@@ -118,7 +118,11 @@ class Compositions:
         return own and sight.of_all(work_orders.tasks_of(run.work))
 
     def _require_shared(
-        self, model: Composition, making: Making, shared: Collection[str], viewer: str | None
+        self,
+        model: Composition,
+        making: CompositionMethod,
+        shared: Collection[str],
+        viewer: str | None,
     ) -> None:
         """Nobody learns from rows of a task that withholds its samples, but its owner."""
         if making.method in MERGES or making.fit or making.adapt:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, Making, RecipeTerm
+from cluster.domain.compositions import Composition, CompositionMethod, RecipeTerm
 from cluster.domain.tasks import CHAMPION, VectorRef
 from cluster.domain.visibility import ALL, Sight
 from cluster.domain.work import ComposeWork
@@ -105,7 +105,7 @@ def _written(terms: Sequence[RecipeTerm]) -> str:
     return " ".join(map(str, found))
 
 
-def _how(making: Making) -> str:
+def _how(making: CompositionMethod) -> str:
     """The options. Where the data were is not known, and their rows may be gone."""
     how = f"--method {making.method}"
     if making.select:

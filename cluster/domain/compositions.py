@@ -66,7 +66,7 @@ class Adapt(Message):
     classes: tuple[str, ...] = ()
 
 
-class Making(Message):
+class CompositionMethod(Message):
     """How a composition is made that is more than a sum (`cluster.domain.methods`)."""
 
     method: Method

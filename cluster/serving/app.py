@@ -27,7 +27,7 @@ from ray.util.metrics import Counter, Histogram
 
 from cluster.api.app import create_app
 from cluster.api.service import Answered, Question
-from cluster.domain.compositions import Making, Method
+from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.names import checked_name
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, connect
 from cluster.serving.batching import Gathering
@@ -185,7 +185,9 @@ class Ingress:
             return
         raise NameTaken(f"there is a task {name} already; submit under another name")
 
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+    async def prepare(
+        self, terms: list[str], method: Method, given: dict[str, Any]
+    ) -> CompositionMethod:
         """In a thread: every row is read and checked."""
         from cluster.data.compositions import prepared_in  # what reads data sets is slow to import
 

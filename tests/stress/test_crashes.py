@@ -20,7 +20,7 @@ import pytest
 
 from cluster import failpoints
 from cluster.coordinator.recovery import restored
-from cluster.domain.compositions import Making
+from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import ANY, CHAMPION
 from cluster.registry import Registry
 from cluster.scheduler.plan import validate
@@ -69,7 +69,7 @@ def story(scene: Scene) -> None:
     scene.settle()
     call.compose("bob", ["+faces"], "bob")
     with suppress(UnknownTask):  # what was made of a task that is gone is asked for no more
-        call.make("bob", ["+faces", "-digits"], Making(method="ties"), "merge")
+        call.make("bob", ["+faces", "-digits"], CompositionMethod(method="ties"), "merge")
         scene.settle()
     call.remove("faces", True, "remove")
     scene.settle()
@@ -77,10 +77,10 @@ def story(scene: Scene) -> None:
     scene.settle()
     call.update_composition("alice", "update")
     call.evaluate("alice")
-    call.make("dave", ["+digits@v1"], Making(method="iso"), "iso")
+    call.make("dave", ["+digits@v1"], CompositionMethod(method="iso"), "iso")
     call.cancel_making("dave", "stop")
-    call.make("dave", ["+digits@v1"], Making(method="iso"), "iso again")
-    call.make("carol", ["+digits@v1", "-signs@v1"], Making(method="ties"), "make")
+    call.make("dave", ["+digits@v1"], CompositionMethod(method="iso"), "iso again")
+    call.make("carol", ["+digits@v1", "-signs@v1"], CompositionMethod(method="ties"), "make")
     scene.settle()
     call.tick()
 
@@ -207,7 +207,9 @@ def test_a_death_at_any_step_loses_and_doubles_nothing(
 
 def compose_again(scene: Scene) -> str:
     terms = ["+digits", "+signs"]
-    return str(scene.coordinator.make("alice", terms, Making(method="ties"), "again")["run_id"])
+    return str(
+        scene.coordinator.make("alice", terms, CompositionMethod(method="ties"), "again")["run_id"]
+    )
 
 
 def refresh_again(scene: Scene) -> str:
@@ -225,7 +227,7 @@ def test_what_was_stopped_and_is_asked_for_again_is_done_whenever_the_process_di
     for moment in itertools.count():
         scene = Scene(tmp_path / f"{moment}").trained("digits", "signs")
         call = scene.coordinator
-        call.make("alice", ["+digits", "+signs"], Making(method="ties"), "make")
+        call.make("alice", ["+digits", "+signs"], CompositionMethod(method="ties"), "make")
         call.refresh("digits", "refresh")
         if cancelled:
             call.cancel_making("alice", "stop")

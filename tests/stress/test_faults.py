@@ -11,7 +11,7 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.coordinator.core import Coordinator
-from cluster.domain.compositions import Making
+from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import Progress
 from cluster.runtime.inspection import damage
@@ -186,7 +186,7 @@ def test_a_cancel_of_unknown_outcome_stops_what_it_cancelled(
 def test_a_making_that_may_have_been_cancelled_gives_no_model(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     before = scene.coordinator.compose("alice", ["+digits"], "before")
-    ties = Making(method="ties")
+    ties = CompositionMethod(method="ties")
     run_id = scene.coordinator.make("alice", ["+digits", "+shapes"], ties, "make")["run_id"]
     process = scene.process("compose")
     with lost_answer(scene, "cancel"), pytest.raises(StorageUnavailable):

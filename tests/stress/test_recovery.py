@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from cluster.coordinator.recovery import restored
-from cluster.domain.compositions import Fit, Making
+from cluster.domain.compositions import CompositionMethod, Fit
 from cluster.domain.outcomes import Finished, Gone, Raised
 from cluster.domain.tasks import CHAMPION, GENERIC
 from cluster.domain.work import RefreshWork
@@ -129,10 +129,13 @@ class Life(RuleBasedStateMachine):
     def make(self, data: st.DataObject, fitted: bool) -> None:
         """Few names, few recipes: the same is asked for again and again."""
         name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
-        user, making = data.draw(st.sampled_from(["alice", "eve"])), Making(method="ties")
+        user, making = (
+            data.draw(st.sampled_from(["alice", "eve"])),
+            CompositionMethod(method="ties"),
+        )
         if fitted:
             shots = store_rows(self.scene.home.blobs(), ["one", "two"], [0, 1])
-            making = Making(method="atlas", fit=Fit(classes=("x", "y"), shots=shots))
+            making = CompositionMethod(method="atlas", fit=Fit(classes=("x", "y"), shots=shots))
         call = self.scene.coordinator
         asked = [call.make(user, [name], making, f"make {number}") for _ in "ab"]
         assert asked[0]["run_id"] == asked[1]["run_id"]

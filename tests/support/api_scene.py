@@ -13,7 +13,7 @@ from cluster.api.app import create_app
 from cluster.api.service import Answered, Question
 from cluster.client.client import Client
 from cluster.data.compositions import prepared_in
-from cluster.domain.compositions import Making, Method
+from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.methods import head_blobs
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
@@ -46,7 +46,9 @@ class Local:
         options = fields.pop("options")
         return client.submit(name, data, owner=owner, **fields, **options)
 
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+    async def prepare(
+        self, terms: list[str], method: Method, given: dict[str, Any]
+    ) -> CompositionMethod:
         return prepared_in(Home(self.home), terms, method, **given)
 
     def reference(self, name: str) -> Path:

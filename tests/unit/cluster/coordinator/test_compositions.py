@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cluster.domain.base import BlobRef
-from cluster.domain.compositions import Adapt, Fit, Making, Report
+from cluster.domain.compositions import Adapt, CompositionMethod, Fit, Report
 from cluster.domain.outcomes import Finished, Raised
 from cluster.domain.work import Composed, ComposeWork, Progress
 from cluster.storage.samples import store_rows
@@ -28,7 +28,7 @@ from tacl.errors import (
 )
 from tests.support.fakes import Scene, shard_blob
 
-TIES, ATLAS = Making(method="ties"), Making(method="atlas")
+TIES, ATLAS = CompositionMethod(method="ties"), CompositionMethod(method="atlas")
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def rows(scene: Scene, text: str = "shot") -> BlobRef:
     return store_rows(scene.home.blobs(), [f"{text} one", f"{text} two"], [0, 1])
 
 
-def fitted(scene: Scene) -> Making:
+def fitted(scene: Scene) -> CompositionMethod:
     fit = Fit(classes=("yes", "no"), shots=rows(scene), held_out=rows(scene, "held"))
-    return Making(method="atlas", fit=fit)
+    return CompositionMethod(method="atlas", fit=fit)
 
 
 def make(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> dict[str, Any]:
@@ -90,10 +90,10 @@ def test_the_same_inputs_are_one_run(scene: Scene) -> None:
     assert scene.coordinator.composition("alice").method == "ties"  # as if it were made now
     others = [
         make(scene, "+digits -shapes", request_id="3"),
-        make(scene, making=Making(method="iso"), request_id="4"),
+        make(scene, making=CompositionMethod(method="iso"), request_id="4"),
         make(scene, user="bob", request_id="5"),
         make(scene, making=ATLAS, request_id="6"),
-        make(scene, making=Making(method="atlas", select="blockwise:1"), request_id="7"),
+        make(scene, making=CompositionMethod(method="atlas", select="blockwise:1"), request_id="7"),
         make(scene, making=fitted(scene), request_id="8"),
     ]
     assert len({first["run_id"], *(one["run_id"] for one in others)}) == 7
@@ -196,8 +196,8 @@ BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
     ({"terms": "+nobody"}, UnknownTask, "there is digits, shapes"),
     ({"terms": "*"}, BadRecipe, "term"),
     ({"terms": "-digits", "making": ATLAS}, BadRecipe, "this recipe adds none"),
-    ({"making": Making(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
-    ({"making": Making(method="sum")}, BadConfig, "at once"),
+    ({"making": CompositionMethod(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
+    ({"making": CompositionMethod(method="sum")}, BadConfig, "at once"),
 ]
 
 
@@ -219,7 +219,7 @@ def test_bad_rows_are_refused(scene: Scene) -> None:
         (Fit(classes=("yes", "no"), shots=BlobRef(digest="", rows=0)), EmptySplit),
     ):
         with pytest.raises(error):
-            make(scene, making=Making(method="atlas", fit=fit))
+            make(scene, making=CompositionMethod(method="atlas", fit=fit))
     assert scene.coordinator._registry.runs(kinds=("compose",)) == []
 
 
@@ -227,9 +227,9 @@ def test_new_classes_without_labels_need_a_text_tower(scene: Scene) -> None:
     adapt = Adapt(inputs=shard_blob(scene.home, "new"), classes=("yes", "no"))
     scene.coordinator._base = scene.coordinator._base.model_copy(update={"head_kind": "prototype"})
     with pytest.raises(BadConfig, match="--fit"):
-        make(scene, making=Making(method="atlas", adapt=adapt))
+        make(scene, making=CompositionMethod(method="atlas", adapt=adapt))
     old = adapt.model_copy(update={"classes": ()})
-    assert make(scene, making=Making(method="atlas", adapt=old))["state"] == "running"
+    assert make(scene, making=CompositionMethod(method="atlas", adapt=old))["state"] == "running"
 
 
 def test_ordinary_vectors(scene: Scene) -> None:
@@ -251,16 +251,16 @@ def told_again(scene: Scene, user: str = "alice") -> str:
     return str(refused.value).partition("make it again: ")[2]
 
 
-def adapting(scene: Scene, *classes: str) -> Making:
+def adapting(scene: Scene, *classes: str) -> CompositionMethod:
     adapt = Adapt(inputs=shard_blob(scene.home, "new"), classes=classes)
-    return Making(method="atlas", adapt=adapt)
+    return CompositionMethod(method="atlas", adapt=adapt)
 
 
 SAME = " (DATA: the same rows again, with the columns and --classes that you named)"
 
 
 def test_a_made_model_is_not_updated_and_how_to_make_it_again_is_said(scene: Scene) -> None:
-    select = Making(method="atlas", select="blockwise:1")
+    select = CompositionMethod(method="atlas", select="blockwise:1")
     for i, (terms, making, expected) in enumerate(
         (
             ("+digits@v1 -0.5*shapes", TIES, "+digits -0.5*shapes --method ties"),
@@ -286,7 +286,13 @@ def test_a_made_model_is_not_updated_and_how_to_make_it_again_is_said(scene: Sce
 
 def scaled(scene: Scene, terms: str, factor: float, user: str = "alice") -> None:
     """A grid that found this factor."""
-    make(scene, terms, user=user, making=Making(method="grid"), request_id=f"{user} {terms}")
+    make(
+        scene,
+        terms,
+        user=user,
+        making=CompositionMethod(method="grid"),
+        request_id=f"{user} {terms}",
+    )
     work = scene.process("compose").work
     assert isinstance(work, ComposeWork)
     times = [t.model_copy(update={"coefficient": t.coefficient * factor}) for t in work.terms]
@@ -354,7 +360,7 @@ def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
 def test_rows_of_a_task_that_withholds_its_samples_are_its_owners(scene: Scene) -> None:
     scene.trained("secret", share="none")
     terms = "+digits +secret"
-    for making in (ATLAS, Making(method="grid"), Making(method="adamerging")):
+    for making in (ATLAS, CompositionMethod(method="grid"), CompositionMethod(method="adamerging")):
         with pytest.raises(BadRecipe, match="secret withholds its samples"):
             make(scene, terms, making=making)
     assert make(scene, terms)["state"] == "running"  # a merge learns nothing

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InternalError
 
 from cluster.domain.base import Base, BlobRef
-from cluster.domain.compositions import Composition, Making, Merged, RecipeTerm, Report
+from cluster.domain.compositions import Composition, CompositionMethod, Merged, RecipeTerm, Report
 from cluster.domain.methods import model_of
 from cluster.domain.tasks import CHAMPION, GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import (
@@ -497,7 +497,7 @@ def test_models_of_users(registry: Registry) -> None:
 
 def made_of(registry: Registry, user: str) -> tuple[ComposeWork, Composed]:
     terms = model(registry, user, 1.0).terms
-    making = Making(method="ties")
+    making = CompositionMethod(method="ties")
     parts = {"run_id": f"make {user}", "base": BASE, "user": user, "terms": terms}
     work = ComposeWork(**parts, making=making, tasks=(), probes=(), attempt=0)  # type: ignore[arg-type]
     report = Report(accuracies={}, judged_on="nothing", seconds=0.1)
