@@ -9,8 +9,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from jobs.console.tables import percent, table
 from cluster.domain.work import Evaluated
+from jobs.console.tables import percent, table
 from jobs.demo.story import Answer, Arrival, Chapter, Refreshing, Subtraction, Users
 
 ANSWERS = 2  # classes shown of an answer
