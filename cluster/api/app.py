@@ -13,6 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import to_json
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -58,6 +59,7 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         responses=PROBLEMS,
+        default_response_class=Body,
     )
     app.state.service, app.state.open = service, open_to_all
     for group in (tasks, compositions, predict, events):
@@ -81,6 +83,13 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
 
     page.serve(app)
     return app
+
+
+class Body(JSONResponse):
+    """JSON in which what is not finite is null."""
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content, inf_nan_mode="null")
 
 
 class Told:

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 # A home's cluster is on the loopback interface; Ray reads this when it is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -20,6 +20,7 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from cluster.domain.api import CoordinatorAPI
 from cluster.storage.home import Home, Running, on_loopback
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
@@ -123,3 +124,16 @@ def _require_listening(home: Home, running: Running) -> None:
             f"the cluster of {home.path} runs as process {running.pid} and does not listen at "
             f"{running.address}: {error}. See {home.logs}, then `tacl down` and `tacl up`."
         ) from error
+
+
+class _Coordinator:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *arguments: ask(self._home, method, *arguments)
+
+
+def coordinator_of(home: Home) -> CoordinatorAPI:
+    """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
+    return cast(CoordinatorAPI, _Coordinator(home))
