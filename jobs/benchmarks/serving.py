@@ -204,7 +204,7 @@ class Loads:
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
         self._head = running.pid
         self._digests: dict[int, str] = {}  # of the models that were composed
-        self._token = client.issue_token("loader", "admin").token
+        self._token = client.issue_token("loader", "admin").token or ""
 
     def load(self, users: int, asking: Asking) -> Load:
         """Every answer is checked."""

@@ -75,7 +75,6 @@ def verb(
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
         def guarded(*args: Any, as_json: bool = False, **options: Any) -> None:
             from tacl.errors import TaclError
 
@@ -87,10 +86,12 @@ def verb(
                 print("Detached; the run continues on the cluster.", file=sys.stderr)
                 raise typer.Exit(130) from None
 
-        if declared is not None:
-            settings["cls"] = command_with(guarded, declared)
-            guarded = _without_parameters(guarded)
-        return of.command(rich_help_panel=group, **settings)(guarded)
+        command = functools.wraps(function)(guarded)
+        if declared is None:
+            return of.command(rich_help_panel=group, **settings)(command)
+        late = command_with(command, declared)
+        of.command(rich_help_panel=group, cls=late, **settings)(_without_parameters(command))
+        return command
 
     return decorate
 

@@ -57,7 +57,7 @@ def command_with(function: Callable[..., None], declared: Declared) -> type[Type
     class Command(TyperCommand):
         def make_context(self, *arguments: Any, **extra: Any) -> Any:
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
-            settings = self.context_settings
+            settings = dict(self.context_settings)
             app.command(help=self.help, context_settings=settings)(_complete(function, declared()))
             return typer.main.get_command(app).make_context(*arguments, **extra)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -10,6 +10,7 @@ from jobs.cli.app import Home, Json, app, client, tell, verb
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
+    from cluster.domain.users import Role
 
 users = typer.Typer(no_args_is_help=True, help="Manage users' tokens for the HTTP API.")
 app.add_typer(users, name="users", rich_help_panel="serving")
@@ -32,7 +33,7 @@ def issue(
 
     Only its hash is stored: it cannot be shown again.
     """
-    found = client(home).issue_token(user, role)
+    found = client(home).issue_token(user, cast("Role", role))  # the coordinator checks it
     tell(found, as_json, lambda f: f.token)
 
 
