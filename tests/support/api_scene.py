@@ -17,7 +17,7 @@ from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.methods import head_blobs
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
-from tests.support.fakes import new_home
+from tests.support.fakes import asks, new_home
 from tests.support.instant import InProcess, Instant
 
 
@@ -59,7 +59,9 @@ def scene(home: Path, open_to_all: bool = False, **people: Any) -> tuple[FastAPI
     """`people`: roles by name; the token of a person is `token of NAME`."""
     service = Local(home)
     for name, role in people.items():
-        service.coordinator.issue_token(name, role, hashed(f"token of {name}"), f"issue {name}")
+        service.coordinator.issue_token(
+            asks(f"issue {name}"), name, role, hashed(f"token of {name}")
+        )
     return create_app(service, open_to_all=open_to_all), service
 
 
