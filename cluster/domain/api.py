@@ -39,7 +39,7 @@ from cluster.domain.status import (
 )
 from cluster.domain.tasks import Shard, Submission, Submitted
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus
-from cluster.domain.work import Evaluated, Progress
+from cluster.domain.work import Evaluated, Progress, Refreshed
 
 
 class CoordinatorAPI(Protocol):
@@ -170,6 +170,10 @@ class CoordinatorAPI(Protocol):
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         """None while it is owed. Raises RunFailed with the cause."""
+        ...
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
         ...
 
     def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory: ...

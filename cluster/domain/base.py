@@ -10,13 +10,12 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
-Positive = Annotated[int, Field(ge=1)]
 
 
 def identity(kind: str, parts: Mapping[str, object]) -> str:

@@ -89,10 +89,12 @@ class RunProgress(Answer):
 
 
 class RunStatus(RunProgress):
-    """A piece of work. `user`: whose model is composed or evaluated."""
+    """A piece of work. `user`: whose model is composed or evaluated; `version`: of the task's
+    vector that is refreshed."""
 
     kind: str  # train | refresh | measure | evaluate | compose
     task: str | None
+    version: int | None = None
     user: str | None = None
     about: str  # in a few words, for people
     state: RunState
