@@ -12,7 +12,7 @@ from cluster.domain.compositions import Composition
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import ClusterStatus, CompositionRun
-from cluster.domain.work import ComposeWork, Evaluated, TrainWork
+from cluster.domain.work import ComposeWork, Evaluated, Refreshed, TrainWork
 from cluster.storage.home import Home
 from tests.support.fakes import BASE, FakeLauncher, FakeProcess, result_of
 
@@ -49,6 +49,10 @@ class InProcess(Coordinator):
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         self.tick()
         return super().evaluation(context, run_id)
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        self.tick()
+        return super().refreshed(context, run_id)
 
 
 class Guess:

@@ -370,7 +370,10 @@ def test_runs_are_found_by_state_kind_and_task(registry: Registry) -> None:
     publish(registry, "a")
     accept(registry, "b")
     refresh(registry, "a", 1)
-    assert [run.run_id for run in registry.runs(states=(RunState.QUEUED,))] == ["train b", "refresh a 1"]
+    assert [run.run_id for run in registry.runs(states=(RunState.QUEUED,))] == [
+        "train b",
+        "refresh a 1",
+    ]
     assert [run.run_id for run in registry.runs(task="a")] == ["train a", "refresh a 1"]
     assert [run.run_id for run in registry.runs(kinds=("train",))] == ["train a", "train b"]
 
