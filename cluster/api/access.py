@@ -12,6 +12,10 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from cluster.api.service import Service
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext, new_id
+from cluster.domain.status import RunStatus
 from cluster.domain.users import ROLES, Role
 from tacl.errors import BadName, NotAllowed, NotAuthenticated, UnknownUser
 
@@ -26,9 +30,10 @@ class Caller:
     name: str
     role: Role
 
-    @property
-    def viewer(self) -> str | None:
-        return None if self.role == "admin" else self.name
+    def context(self, key: str | None = None) -> RequestContext:
+        """Of a request under this idempotency key; keys of different people never meet."""
+        viewer = None if self.role == "admin" else self.name
+        return RequestContext(user=viewer, request_id=f"{self.name}:{key}" if key else new_id())
 
     def require(self, role: Role) -> None:
         if ROLES.index(self.role) < ROLES.index(role):
@@ -40,7 +45,11 @@ class Caller:
             return asked or self.name
         raise UnknownUser(f"there is no user {asked} here")
 
-    def require_owner(self, owner: object) -> None:
+    def may_know(self, run: RunStatus) -> bool:
+        """That a model is evaluated or composed tells that its user has one."""
+        return self.role == "admin" or run.user in (None, self.name)
+
+    def require_owner(self, owner: str) -> None:
         """Of a task that the caller sees."""
         self.require("submitter")
         if self.role != "admin" and owner != self.name:
@@ -70,8 +79,9 @@ async def _caller(
         return ANYBODY
     if bearer is None:
         raise NotAuthenticated("send a token: `Authorization: Bearer TOKEN`")
-    found = await request.app.state.service.ask("holder", hashed(bearer.credentials))
-    caller = Caller(found["user"], found["role"])
+    service: Service = request.app.state.service
+    found = await service.ask(CoordinatorAPI.holder, hashed(bearer.credentials))
+    caller = Caller(found.user, found.role)
     request.state.user = caller.name
     return caller
 

@@ -13,15 +13,17 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic_core import to_json
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api import events, making, models, page, predict, tasks
+from cluster.api import compositions, events, page, predict, tasks
 from cluster.api.limits import Bounded, without_paths
 from cluster.api.schemas import Problem
 from cluster.api.service import Service
+from cluster.domain.api import CoordinatorAPI
 from cluster.errors import http_status
 from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError
 
@@ -57,9 +59,10 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         responses=PROBLEMS,
+        default_response_class=Body,
     )
     app.state.service, app.state.open = service, open_to_all
-    for group in (tasks, models, making, predict, events):
+    for group in (tasks, compositions, predict, events):
         app.include_router(group.ROUTER, prefix="/v1")
     app.add_middleware(Bounded)
     app.add_middleware(Told, observe=observe or (lambda *facts: None))
@@ -75,11 +78,18 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
     @app.get("/v1/ready", tags=["service"])
     async def ready() -> dict[str, str]:
         """The cluster answers too."""
-        await service.ask("cluster")
+        await service.ask(CoordinatorAPI.cluster)
         return {"status": "ready"}
 
     page.serve(app)
     return app
+
+
+class Body(JSONResponse):
+    """JSON in which what is not finite is null."""
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content, inf_nan_mode="null")
 
 
 class Told:

@@ -1,15 +1,18 @@
-"""What every route needs: the service, with answers that tell no path, and ids of requests."""
+"""What every route needs: the service, with answers that tell no path."""
 
 from __future__ import annotations
 
-import uuid
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Concatenate, ParamSpec, TypeVar
 
 from fastapi import Depends, Header, Request
 
-from cluster.api.access import Caller
 from cluster.api.limits import without_paths
 from cluster.api.service import Service
+from cluster.domain.api import CoordinatorAPI
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 async def _service(request: Request) -> Service:  # no `def`: FastAPI would start a thread
@@ -27,22 +30,11 @@ Key = Annotated[
 ]
 
 
-async def tell(service: Service, method: str, *arguments: object) -> Any:
+async def tell(
+    service: Service,
+    method: Callable[Concatenate[CoordinatorAPI, P], R],
+    *arguments: P.args,
+    **named: P.kwargs,
+) -> R:
     """The coordinator's answer, without paths of the server."""
-    return without_paths(await service.ask(method, *arguments))
-
-
-def request_id(caller: Caller, key: str | None) -> str:
-    """Ids of different people never meet."""
-    return f"{caller.name}:{key}" if key else uuid.uuid4().hex
-
-
-def without_ordinals(found: Any, caller: Caller) -> Any:
-    """Orders of arrival have gaps where there is something that the caller does not see."""
-    if caller.role == "admin":
-        return found
-    if isinstance(found, dict):
-        return {k: without_ordinals(v, caller) for k, v in found.items() if k != "ordinal"}
-    if isinstance(found, list):
-        return [without_ordinals(value, caller) for value in found]
-    return found
+    return without_paths(await service.ask(method, *arguments, **named))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from cluster.api.access import Asking
+from cluster.api.access import Asking, Caller
 from cluster.api.dependencies import Cluster, tell
 from cluster.api.service import Service
+from cluster.domain.api import CoordinatorAPI
 from tacl.errors import Overloaded, TaclError
 
 ROUTER = APIRouter(tags=["events"])
@@ -20,7 +20,8 @@ PERIOD = 1.0  # seconds between two looks
 ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it for a lost line
 LISTENERS = 64  # of one server process
 
-KEPT = ("name", "state", "step", "steps", "loss", "version", "reason")
+KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
+Seen = dict[str, dict[str, object]]  # by task
 
 
 class EventStream(StreamingResponse):
@@ -33,12 +34,12 @@ async def events(request: Request, caller: Asking, service: Cluster) -> EventStr
     listeners = request.app.state.__dict__.setdefault("listeners", set())
     if len(listeners) >= LISTENERS:
         raise Overloaded(f"{LISTENERS} listeners already; try again later")
-    first = await _tasks(service, caller.viewer)
+    first = await _tasks(service, caller)
     listeners.add(request)
 
     async def lines() -> AsyncIterator[str]:
         try:
-            async for line in _changes(service, caller.viewer, first):
+            async for line in _changes(service, caller, first):
                 yield line
         finally:
             listeners.discard(request)
@@ -46,10 +47,8 @@ async def events(request: Request, caller: Asking, service: Cluster) -> EventStr
     return EventStream(lines(), headers={"cache-control": "no-store"})
 
 
-async def _changes(
-    service: Service, viewer: str | None, tasks: dict[str, Any]
-) -> AsyncIterator[str]:
-    known: dict[str, Any] = {}
+async def _changes(service: Service, caller: Caller, tasks: Seen) -> AsyncIterator[str]:
+    known: Seen = {}
     silent = 0.0
     while True:
         for name, facts in tasks.items():
@@ -64,11 +63,11 @@ async def _changes(
             yield ": still here\n\n"
             silent = 0.0
         try:
-            tasks = await _tasks(service, viewer)
+            tasks = await _tasks(service, caller)
         except TaclError as error:  # the cluster is away for now; who listens may wait
             yield f"event: trouble\ndata: {json.dumps({'error': type(error).__name__})}\n\n"
 
 
-async def _tasks(service: Service, viewer: str | None) -> dict[str, Any]:
-    found = await tell(service, "status", viewer)
-    return {one["name"]: {key: one.get(key) for key in KEPT} for one in found["tasks"]}
+async def _tasks(service: Service, caller: Caller) -> Seen:
+    found = await tell(service, CoordinatorAPI.status, caller.context())
+    return {one.name: one.model_dump(mode="json", include=KEPT) for one in found.tasks}

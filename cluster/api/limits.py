@@ -5,14 +5,18 @@ from __future__ import annotations
 import base64
 import io
 import re
-from typing import Any
+from enum import Enum
+from typing import TypeVar, cast
 
 from PIL import Image
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.data.validation import checked_text
 from tacl.errors import BadSample, TooLarge
+
+T = TypeVar("T")
 
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
@@ -79,12 +83,18 @@ def text(value: str, where: str) -> str:
     return checked_text(value, where)
 
 
-def without_paths(found: Any) -> Any:
+def without_paths(found: T) -> T:
     """The same with every absolute path shortened to its last name: no answer tells more."""
-    if isinstance(found, str):
+    return cast(T, _shortened(found))
+
+
+def _shortened(found: object) -> object:
+    if isinstance(found, str) and not isinstance(found, Enum):
         return _PATH.sub(r"…/\1", found)
+    if isinstance(found, BaseModel):
+        return found.model_copy(update={name: _shortened(value) for name, value in found})
     if isinstance(found, dict):
-        return {key: without_paths(value) for key, value in found.items()}
+        return {key: _shortened(value) for key, value in found.items()}
     if isinstance(found, list | tuple):
-        return [without_paths(value) for value in found]
+        return type(found)(map(_shortened, found))
     return found

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 from fastapi import APIRouter, File, Form, UploadFile
 
 from cluster.api import limits
 from cluster.api.access import Asking, Caller
 from cluster.api.dependencies import Cluster, tell
-from cluster.api.schemas import Answer, Answers, Ask, Input, Name
-from cluster.api.service import Question, Ranked, Service
+from cluster.api.schemas import Answer, Ask, Chances, Input, Name
+from cluster.api.service import Question, Service
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.operations import Ranked
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(tags=["predictions"])
@@ -50,12 +53,16 @@ def _raw(one: Input, place: int) -> bytes | str:
     return limits.image_of_base64(one.image or "", where)
 
 
-async def _answer(body: Ask, inputs: list[Any], caller: Caller, service: Service) -> Answer:
+async def _answer(
+    body: Ask, inputs: Sequence[bytes | str], caller: Caller, service: Service
+) -> Answer:
     user, started = caller.user(body.user), time.perf_counter()
     try:
         async with asyncio.timeout(body.seconds):
-            model = await service.ask("composition", user)
-            measured = await _measured(service, user, body) if body.way != "linearized" else None
+            model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
+            measured = (
+                await _measured(service, caller, user, body) if body.way != "linearized" else None
+            )
             found = await service.predict(
                 Question(
                     model,
@@ -81,23 +88,25 @@ async def _answer(body: Ask, inputs: list[Any], caller: Caller, service: Service
     )
 
 
-def _wire(answers: list[Ranked]) -> Answers:
+def _wire(answers: Sequence[Ranked]) -> Chances:
     return [
         {task: [[name, share] for name, share in ranked] for task, ranked in one.items()}
         for one in answers
     ]
 
 
-async def _measured(service: Service, user: str, body: Ask) -> dict[str, Any]:
+async def _measured(
+    service: Service, caller: Caller, user: str, body: Ask
+) -> dict[str, dict[str, float]]:
     """What the approximation costs: measured, shown and accepted before it may answer."""
-    run_id = await service.ask("evaluate", user, True)
-    result = await tell(service, "result", run_id)
+    run = await service.ask(CoordinatorAPI.evaluate, caller.context(), user, True)
+    result = await tell(service, CoordinatorAPI.evaluation, caller.context(), run.run_id)
     if result is None:
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")
     if not body.accept:
         lost = {
             task: f"{row['composed']:.3f} exactly, {row['materialized']:.3f} materialized"
-            for task, row in result["per_task"].items()
+            for task, row in result.per_task.items()
         }
         raise Inexact(f"the materialized model is an approximation: {lost}; send `accept: true`")
-    return result["per_task"]
+    return result.per_task

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from cluster.api.limits import INPUTS, TEXT_CHARACTERS
+from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
+from cluster.domain.status import CompositionRun, CompositionState, RunProgress
+from cluster.domain.tasks import Options
+from cluster.domain.work import Evaluated
+from tacl.compose.terms import Term
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
 Terms = Annotated[
@@ -27,21 +32,13 @@ class Problem(Wire):
     request_id: str = Field(examples=["5b0c4d7e9a6f4d0e8a3b2c1d0e9f8a7b"])
 
 
-class Accepted(Wire):
-    """A task that was checked and is queued."""
-
-    task: str = Field(examples=["faces"])
-    run_id: str = Field(examples=["9f2c"])
-    state: str = Field(examples=["queued"])
-
-
 class Reference(Wire):
-    """A data set that the operator laid ready on the server, under its name."""
+    """A data set that is available on the server, under its name there."""
 
     name: Name = Field(examples=["faces"])
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
-    options: dict[str, Any] = Field(default={}, examples=[{"penalty": "cyclical", "seed": 1}])
+    options: Options = Field(default=Options(), examples=[{"penalty": "cyclical", "seed": 1}])
 
 
 class AliasMove(Wire):
@@ -64,16 +61,26 @@ class Model(Wire):
     user: str = Field(examples=["alice"])
     digest: str = Field(examples=["4be1b5f1"])
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    method: str = Field(examples=["sum"])
-    recipe: list[dict[str, Any]] = Field(
+    method: Method = Field(examples=["sum"])
+    recipe: tuple[RecipeTerm, ...] = Field(
         description="The terms, with all that is known of each; `by_block`: learned coefficients."
     )
-    merged: dict[str, str] | None = Field(
+    merged: Merged | None = Field(
         default=None, description="Digests of the one vector that was merged of them."
     )
-    target: dict[str, Any] | None = Field(
+    target: Target | None = Field(
         default=None, description="The new task that it was fitted to: name, classes, head."
     )
+
+    @classmethod
+    def of(cls, model: Composition) -> Model:
+        terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
+        parts = dict(model) | {"terms": [str(term) for term in terms], "recipe": model.terms}
+        return cls.model_validate(parts)
+
+    def composition(self) -> Composition:
+        parts = {name: value for name, value in self if name != "recipe"}
+        return Composition.model_validate(parts | {"terms": self.recipe})
 
 
 class Make(Wire):
@@ -90,38 +97,34 @@ class Make(Wire):
     )
 
 
-class Made(Wire):
-    """A composition in the making; model and report are there when it is ready."""
+class Made(RunProgress):
+    """Status of a composition run; model and report are there when it is ready."""
 
-    run_id: str = Field(examples=["9f2c"])
     user: str = Field(examples=["alice"])
-    method: str = Field(examples=["ties"])
-    terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    state: Literal["queued", "running", "ready", "failed", "cancelled"]
-    reason: str | None = Field(default=None, description="Why it waits, or why it failed.")
-    step: int | None = Field(default=None, description="Done, where there are steps.")
-    steps: int | None = None
-    loss: float | None = None
-    attempt: int = Field(examples=[1])
-    created: float = Field(description="Seconds since 1970.", examples=[1_900_000_000.5])
-    started: float | None = None
-    ended: float | None = None
+    method: Method = Field(examples=["ties"])
+    terms: tuple[str, ...] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
+    state: CompositionState
     model: Model | None = None
-    report: dict[str, Any] | None = Field(
+    report: Report | None = Field(
         default=None,
         description="Accuracies before and after, tau_jp measured again, figures, seconds.",
-        examples=[
-            {
-                "accuracies": {
-                    "faces": {"zero_shot": 0.5, "before": 0.7, "after": 0.8, "rows": 90}
-                },
-                "judged_on": "validation rows",
-                "tau_jp": [],
-                "figures": {},
-                "seconds": 2.5,
-            }
-        ],
     )
+
+    @classmethod
+    def of(cls, run: CompositionRun) -> Made:
+        return cls.model_validate(dict(run) | {"model": run.model and Model.of(run.model)})
+
+    def run(self) -> CompositionRun:
+        return CompositionRun.model_validate(
+            dict(self) | {"model": self.model and self.model.composition()}
+        )
+
+
+class Evaluation(Wire):
+    """`result` is there once the run is done."""
+
+    run_id: str
+    result: Evaluated | None
 
 
 class Input(Wire):
@@ -158,7 +161,7 @@ class Ask(Wire):
 
 # A tuple would say the same; tools that read OpenAPI disagree on how it is written there.
 Chance = Annotated[list[str | float], Field(min_length=2, max_length=2)]
-Answers = list[dict[str, list[Chance]]]
+Chances = list[dict[str, list[Chance]]]
 
 
 class Answer(Wire):
@@ -167,15 +170,9 @@ class Answer(Wire):
     user: str = Field(examples=["alice"])
     digest: str = Field(description="Of the model that answered.", examples=["4be1b5f1"])
     way: str = Field(examples=["linearized"])
-    answers: Answers = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
-    base: Answers | None = None
-    measured: dict[str, Any] | None = Field(
+    answers: Chances = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
+    base: Chances | None = None
+    measured: dict[str, dict[str, float]] | None = Field(
         default=None, description="Accuracies of the materialized model, where that answered."
     )
     seconds: float = Field(examples=[0.031])
-
-
-class Facts(BaseModel):
-    """What the cluster tells; its fields are those of `cluster.coordinator.core`."""
-
-    model_config = ConfigDict(extra="allow", ser_json_inf_nan="null")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-from cluster.domain.compositions import Composition, Making, Method
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.compositions import Composition, CompositionMethod, Method
+from cluster.domain.operations import Ranked
+from cluster.domain.tasks import Options, Submission
 
 Way = Literal["linearized", "materialized"]
-Ranked = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -33,27 +37,53 @@ class Answered:
     base: list[Ranked] | None = None
 
 
+@dataclass(frozen=True)
+class Upload:
+    """A data set that lies at `data` now, and what it is submitted as."""
+
+    data: Path
+    name: str
+    owner: str
+    private: bool
+    options: Options
+
+
 class Service(Protocol):
     """Every method raises the errors of `tacl.errors`."""
 
-    async def ask(self, method: str, *arguments: object) -> Any:
-        """Call a method of `cluster.coordinator.core.Coordinator`."""
+    async def ask(
+        self,
+        method: Callable[Concatenate[CoordinatorAPI, P], R],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        """Call a method of the coordinator, such as `CoordinatorAPI.status`."""
         ...
 
     async def predict(self, question: Question) -> Answered:
         """Raises Overloaded when too much waits already."""
         ...
 
-    async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
-        """Check, store and queue a data set that lies at `data` now;
-        `cluster.client.client.submit`."""
+    async def prepare(self, upload: Upload, request_id: str) -> Submission:
+        """Check and store a data set (`cluster.data.submissions`)."""
         ...
 
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
-        """Check and store the rows that a composition is to learn from;
-        `cluster.data.compositions`."""
+    async def prepare_method(
+        self,
+        terms: list[str],
+        method: Method,
+        *,
+        select: str | None = None,
+        fit: Path | None = None,
+        shots: int | None = None,
+        adapt: Path | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> CompositionMethod:
+        """Check and store the rows that a composition learns from
+        (`cluster.data.compositions`)."""
         ...
 
     def reference(self, name: str) -> Path:
-        """Where data that the operator laid ready lies. Raises DataNotFound."""
+        """A data set in the server's own folder of data. Raises DataNotFound."""
         ...

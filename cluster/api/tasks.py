@@ -2,45 +2,75 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, File, Form, UploadFile
 from fastapi import Path as InPath
+from pydantic import Json
 
 from cluster.api.access import Asking, Caller
-from cluster.api.dependencies import Cluster, Key, request_id, tell, without_ordinals
-from cluster.api.schemas import Accepted, AliasMove, Facts, Name, Reference
-from cluster.api.service import Service
+from cluster.api.dependencies import Cluster, Key, tell
+from cluster.api.schemas import AliasMove, Name, Reference
+from cluster.api.service import Service, Upload
 from cluster.api.uploads import DESCRIPTION, laid_down
-from tacl.errors import BadConfig
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
+from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
+from cluster.domain.reports import AliasReport, InterferenceReport, VectorStatus
+from cluster.domain.status import (
+    ClusterStatus,
+    Event,
+    RunStatus,
+    ShardStatus,
+    TaskDetail,
+    TaskStatus,
+)
+from cluster.domain.tasks import Options, Submitted
+from tacl.errors import NameTaken, RunFailed, UnknownRun, UnknownTask
 
 ROUTER = APIRouter(tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
+RunId = Annotated[str, InPath(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
+Numbered = TypeVar("Numbered", TaskStatus, ShardStatus, TaskDetail)
 
 
 @ROUTER.get("/status")
-async def status(caller: Asking, service: Cluster) -> Facts:
-    """The base, every task, the work that is owed, and the room of the cluster."""
-    found = await tell(service, "status", caller.viewer)
-    found["work"] = [one for one in found["work"] if _may_know(caller, one)]
-    if found["trouble"] and caller.role != "admin":
-        found["trouble"] = "something is wrong; an admin sees what"
-    return Facts(**without_ordinals(found, caller))
+async def status(caller: Asking, service: Cluster) -> ClusterStatus:
+    """The base model, every task, the work that is owed, and the resources of the cluster."""
+    found = await tell(service, CoordinatorAPI.status, caller.context())
+    hidden = found.trouble and caller.role != "admin"
+    return found.model_copy(
+        update={
+            "tasks": tuple(_shown(task, caller) for task in found.tasks),
+            "work": tuple(run for run in found.work if caller.may_know(run)),
+            "trouble": "something is wrong; an admin sees what" if hidden else found.trouble,
+        }
+    )
 
 
-def _may_know(caller: Caller, work: dict[str, Any]) -> bool:
-    """An evaluation, or making one, tells that somebody has a model."""
-    own = work["about"].endswith(f" of {caller.name}")
-    return caller.role == "admin" or work["kind"] not in ("evaluate", "compose") or own
+def _shown(found: Numbered, caller: Caller) -> Numbered:
+    """Orders of arrival have gaps where there is something that the caller does not see."""
+    return found if caller.role == "admin" else found.model_copy(update={"ordinal": None})
+
+
+@ROUTER.get("/runs/{run_id}")
+async def run(run_id: RunId, caller: Asking, service: Cluster) -> RunStatus:
+    """Status of a run."""
+    try:
+        found = await tell(service, CoordinatorAPI.run, caller.context(), run_id)
+    except RunFailed:
+        found = None
+    if found is None or not caller.may_know(found):
+        raise UnknownRun(f"there is no run {run_id} here")
+    return found
 
 
 @ROUTER.get("/tasks")
-async def list_tasks(caller: Asking, service: Cluster) -> list[Facts]:
+async def list_tasks(caller: Asking, service: Cluster) -> Sequence[TaskStatus]:
     """By arrival."""
-    found = await tell(service, "status", caller.viewer)
-    return [Facts(**task) for task in without_ordinals(found["tasks"], caller)]
+    return (await status(caller, service)).tasks
 
 
 @ROUTER.post("/tasks", status_code=202)
@@ -50,91 +80,86 @@ async def submit(
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
-    options: Annotated[str, Form(description="JSON of `cluster.domain.tasks.Options`.")] = "{}",
+    options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
     key: Key = None,
-) -> Accepted:
+) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
     async with laid_down(file) as place:
-        return await _submit(service, caller, place, name, private, _fields(options), key)
+        upload = Upload(place, name, caller.name, private, options or Options())
+        return await _submit(service, caller, upload, key)
 
 
 @ROUTER.post("/references", status_code=202)
 async def submit_reference(
     caller: Asking, service: Cluster, body: Reference, key: Key = None
-) -> Accepted:
-    """Submit a data set that the operator laid ready on the server."""
+) -> Submitted:
+    """Submit a data set that is available on the server."""
     data = service.reference(body.reference)
-    return await _submit(service, caller, data, body.name, body.private, body.options, key)
+    upload = Upload(Path(data), body.name, caller.name, body.private, body.options)
+    return await _submit(service, caller, upload, key)
 
 
-async def _submit(
-    service: Service,
-    caller: Caller,
-    data: Path,
-    name: str,
-    private: bool,
-    options: dict[str, Any],
-    key: str | None,
-) -> Accepted:
+async def _submit(service: Service, caller: Caller, upload: Upload, key: str | None) -> Submitted:
     caller.require("submitter")
-    caller.require_own_name(name, private)
-    fields = {"private": private, "request_id": request_id(caller, key) if key else None}
-    found = await service.submit(data, name, caller.name, {**fields, "options": options})
-    return Accepted(task=found.task, run_id=found.run_id, state=found.state)
+    caller.require_own_name(upload.name, upload.private)
+    if key is None:
+        await _require_free(service, upload.name)
+    context = caller.context(key)
+    submission = await service.prepare(upload, context.request_id)
+    return await service.ask(CoordinatorAPI.submit, context, submission)
 
 
-def _fields(text: str) -> dict[str, Any]:
+async def _require_free(service: Service, name: str) -> None:
+    """Before any data is read; the coordinator asks again when it stores the task."""
     try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadConfig(f"options: not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise BadConfig("options: give an object of options by their names")
-    return found
+        await service.ask(CoordinatorAPI.task, RequestContext(), name)  # of anybody
+    except UnknownTask:
+        return
+    raise NameTaken(f"there is a task {name} already; submit under another name")
 
 
 @ROUTER.get("/tasks/{name}")
-async def task(name: TaskName, caller: Asking, service: Cluster) -> Facts:
+async def task(name: TaskName, caller: Asking, service: Cluster) -> TaskDetail:
     """One task with its runs, and the curves of its vectors."""
-    found = await tell(service, "task", name, caller.viewer)
-    found.pop("submission", None)
-    found = without_ordinals(found, caller)
-    versions = await tell(service, "vectors", name, caller.viewer)
-    curves = {str(one["version"]): one["curves"] for one in versions}
-    return Facts(**{**found, "curves": curves})
+    found = await tell(service, CoordinatorAPI.task, caller.context(), name)
+    shards = tuple(_shown(shard, caller) for shard in found.shards)
+    return _shown(found.model_copy(update={"submission": None, "shards": shards}), caller)
 
 
 @ROUTER.post("/tasks/{name}/cancel")
-async def cancel(name: TaskName, caller: Asking, service: Cluster, key: Key = None) -> Facts:
+async def cancel(
+    name: TaskName, caller: Asking, service: Cluster, key: Key = None
+) -> CancelledTask:
     """Stop what is owed of this task; `retry` goes on from its checkpoint."""
     await _require_owner(name, caller, service)
-    asked = request_id(caller, key)
-    return Facts(**await tell(service, "cancel", name, asked, caller.viewer))
+    return await tell(service, CoordinatorAPI.cancel, caller.context(key), name)
 
 
 @ROUTER.post("/tasks/{name}/retry")
-async def retry(name: TaskName, caller: Asking, service: Cluster) -> Facts:
+async def retry(name: TaskName, caller: Asking, service: Cluster, key: Key = None) -> RetriedTask:
     """Queue what failed or was cancelled again."""
     await _require_owner(name, caller, service)
-    return Facts(**await tell(service, "retry", name, caller.viewer))
+    return await tell(service, CoordinatorAPI.retry, caller.context(key), name)
 
 
 @ROUTER.get("/tasks/{name}/events")
-async def task_events(name: TaskName, caller: Asking, service: Cluster) -> list[Facts]:
+async def task_events(name: TaskName, caller: Asking, service: Cluster) -> Sequence[Event]:
     """What happened to a task, oldest first."""
-    return [Facts(**one) for one in await tell(service, "logs", name, caller.viewer)]
+    return await tell(service, CoordinatorAPI.logs, caller.context(), name)
 
 
 @ROUTER.get("/vectors")
-async def vectors(caller: Asking, service: Cluster) -> list[Facts]:
-    """Every version of every vector."""
-    return [Facts(**one) for one in await tell(service, "vectors", None, caller.viewer)]
+async def vectors(
+    caller: Asking, service: Cluster, task: Name | None = None
+) -> Sequence[VectorStatus]:
+    """Every version of every vector, or of one task's."""
+    return await tell(service, CoordinatorAPI.vectors, caller.context(), task)
 
 
 @ROUTER.get("/tasks/{name}/aliases")
-async def aliases(name: TaskName, caller: Asking, service: Cluster) -> Facts:
+async def aliases(name: TaskName, caller: Asking, service: Cluster) -> AliasReport:
     """What the names of this task's versions mean, and what they meant before."""
-    return Facts(**await tell(service, "aliases", name, caller.viewer))
+    return await tell(service, CoordinatorAPI.aliases, caller.context(), name)
 
 
 @ROUTER.put("/tasks/{name}/aliases/{alias}")
@@ -145,24 +170,19 @@ async def move_alias(
     caller: Asking,
     service: Cluster,
     key: Key = None,
-) -> Facts:
+) -> MovedAlias:
     """Let an alias mean a version, if it still means the expected one."""
     await _require_owner(name, caller, service)
-    asked = request_id(caller, key)
-    expected = body.expected
-    return Facts(
-        **await tell(
-            service, "move_alias", name, alias, body.version, expected, asked, caller.viewer
-        )
-    )
+    move = (name, alias, body.version, body.expected)
+    return await tell(service, CoordinatorAPI.move_alias, caller.context(key), *move)
 
 
 @ROUTER.get("/interference")
-async def interference(caller: Asking, service: Cluster) -> Facts:
+async def interference(caller: Asking, service: Cluster) -> InterferenceReport:
     """What the champions do to each other's tasks (tau_jp, logits), and what that warns of."""
-    return Facts(**await tell(service, "interference", caller.viewer))
+    return await tell(service, CoordinatorAPI.interference, caller.context())
 
 
 async def _require_owner(name: str, caller: Caller, service: Service) -> None:
-    found = await service.ask("task", name, caller.viewer)
-    caller.require_owner(found["owner"])
+    found = await service.ask(CoordinatorAPI.task, caller.context(), name)
+    caller.require_owner(found.owner)

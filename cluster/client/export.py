@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from cluster.client.model_card import Card, Row, text_of
 from cluster.domain.compositions import Composition
 from cluster.domain.methods import head_blobs
+from cluster.domain.operations import Exported
+from cluster.domain.work import Evaluated
 from cluster.learner.artifacts import Materials
 from tacl.backbone import Backbone, BaseSpec
 from tacl.errors import BadConfig, BadRecipe, ClusterNotRunning, Inexact
@@ -39,9 +41,8 @@ def export(
     licence: str | None = None,
     accept: bool = False,
     say: Say | None = None,
-) -> dict[str, Any]:
-    """Writes the new folder `out`; {user, digest, out, format, regime, exact, materialized,
-    per_task, files}, accuracies on test rows.
+) -> Exported:
+    """Writes the new folder `out`.
 
     Raises BadConfig (folder or format), NoComposition, and Inexact when the ordinary model loses
     more than ACCEPTED_LOSS against the exact one and `accept` is not set.
@@ -57,29 +58,41 @@ def export(
     measured = client.evaluate(user, materialized=True)
     if client.composition(user).digest != model.digest:
         raise BadRecipe(f"{user} composed another model meanwhile; export again")
-    found = _measured(model, measured)
-    _require_faithful(user, found, accept)
+    # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
+    exact, shares = measured.absolute, [row["materialized"] for row in measured.per_task.values()]
+    materialized = sum(shares) / len(shares)
+    _require_faithful(user, exact, materialized, accept)
     say("writing")
     materials = Materials(client.home, settings.base)
     with _whole(out) as folder:
         _write(materials, model, cast(Format, format), folder)
-        rows = _rows(client, model, measured["per_task"])
+        rows = _rows(client, model, measured)
         card = Card(
             user=user,
             format=format,
             base=settings.base,
             licence=licence,
-            regime=found["regime"],
+            regime=model.terms[0].vector.regime,
             digest=model.digest,
-            exact=found["exact"],
-            materialized=found["materialized"],
+            exact=exact,
+            materialized=materialized,
             rows=rows,
             inputs=_inputs(materials.backbone),
             method=model.method,
         )
         (folder / "README.md").write_text(text_of(card), encoding="utf-8")
         files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
-    return {"user": user, "out": str(out), "format": format, **found, "files": files}
+    return Exported(
+        user=user,
+        out=str(out),
+        format=format,
+        digest=card.digest,
+        regime=card.regime,
+        exact=exact,
+        materialized=materialized,
+        per_task=measured.per_task,
+        files=tuple(files),
+    )
 
 
 def _require_new(out: Path) -> None:
@@ -89,27 +102,13 @@ def _require_new(out: Path) -> None:
         raise BadConfig(f"{out.absolute().parent} is no folder; make it, or name another")
 
 
-def _measured(model: Composition, measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Exact is the model as it was trained; for ordinary vectors that is the ordinary model."""
-    per_task = measured["per_task"]
-    shares = [row["materialized"] for row in per_task.values()]
-    return {
-        "digest": model.digest,
-        "regime": model.terms[0].vector.regime,
-        "exact": measured["absolute"],
-        "materialized": sum(shares) / len(shares),
-        "per_task": per_task,
-    }
-
-
-def _require_faithful(user: str, found: Mapping[str, Any], accept: bool) -> None:
-    lost = found["exact"] - found["materialized"]
-    if lost > ACCEPTED_LOSS and not accept:
+def _require_faithful(user: str, exact: float, materialized: float, accept: bool) -> None:
+    if exact - materialized > ACCEPTED_LOSS and not accept:
         raise Inexact(
             f"{user}'s model is linearized; as one ordinary model it has a mean accuracy of "
-            f"{100 * found['materialized']:.1f} % on the test rows of its tasks, where the exact "
-            f"one has {100 * found['exact']:.1f} %. Smaller coefficients lose less; to export it "
-            "all the same, say --accept"
+            f"{100 * materialized:.1f} % on the test rows of its tasks, where the exact one has "
+            f"{100 * exact:.1f} %. Smaller coefficients lose less; to export it all the same, say "
+            "--accept"
         )
 
 
@@ -138,24 +137,23 @@ def _inputs(backbone: Backbone) -> dict[str, Any]:
     return {**backbone.inputs.description(), "pooling": pooling}
 
 
-def _rows(
-    client: Client, model: Composition, per_task: Mapping[str, Mapping[str, float]]
-) -> tuple[Row, ...]:
+def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[Row, ...]:
     rows = []
     for term in model.terms:
         ref = term.vector
-        submission = client.task(ref.task)["submission"]
-        made = next(v for v in client.vectors(ref.task) if v["version"] == ref.version)
+        submission = client.task(ref.task).submission
+        assert submission is not None  # on its own machine it is told
+        made = next(v for v in client.vectors(ref.task) if v.version == ref.version)
         rows.append(
             Row(
                 task=ref.task,
-                classes=tuple(submission["classes"]),
+                classes=submission.classes,
                 coefficient=term.coefficient,
-                vector=f"{ref.task}@v{ref.version}",
+                vector=made.name,
                 digest=ref.digest,
-                config=made["config"],
-                train_rows=submission["train"]["rows"],
-                accuracy=dict(per_task[ref.task]),
+                config=made.config,
+                train_rows=submission.train.rows,
+                accuracy=measured.per_task[ref.task],
             )
         )
     return tuple(rows)

@@ -1,6 +1,5 @@
 """A cluster spoken to over HTTP: the methods of the coordinator and predictor, as requests.
 
-`cluster.client.client.Client` puts this in their place, so that a program is the same for both.
 What the server refuses is raised as the class that it was there; what it cannot answer now (it is
 busy, or a process of it was lost) is asked again for a while. Every request is idempotent, by its
 key or by what it asks.
@@ -9,30 +8,78 @@ key or by what it asks.
 from __future__ import annotations
 
 import base64
+import functools
+import inspect
 import json
 import os
 import time
-import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast, get_type_hints
+from urllib.parse import quote
 
 import httpx2
+from pydantic import TypeAdapter
 
+from cluster.api.schemas import Evaluation, Made, Model
 from cluster.client.arguments import uploadable
-from cluster.domain.compositions import Composition, Method, RecipeTerm
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition, Method
 from cluster.domain.methods import require_possible
+from cluster.domain.operations import Answers
+from cluster.domain.receipts import MovedAlias, QueuedRun
+from cluster.domain.status import CompositionRun, Resources
 from cluster.domain.tasks import ANY, Options, Submitted
+from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
-from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError
+from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, UnknownRun
 
 SECONDS = 120.0  # an upload is checked row by row before it is answered
 PATIENCE = 30.0  # seconds in which a request is asked again
 PAUSE = 0.5  # seconds, where the server names none
 
 
-class OverHttp:
+def _composition(found: Any) -> Composition:
+    return Model.model_validate(found).composition()
+
+
+def _composition_run(found: Any) -> CompositionRun:
+    return Made.model_validate(found).run()
+
+
+class Operation(NamedTuple):
+    """A method of the coordinator as a request. Arguments that the path does not name are the
+    body, or the query of a GET; an answer is of the type that the method returns, unless `read`."""
+
+    verb: str
+    path: str
+    read: Callable[[Any], Any] | None = None
+
+
+OPERATIONS = {
+    "retry": Operation("POST", "tasks/{task}/retry"),
+    "cancel": Operation("POST", "tasks/{task}/cancel"),
+    "task": Operation("GET", "tasks/{name}"),
+    "logs": Operation("GET", "tasks/{task}/events"),
+    "status": Operation("GET", "status"),
+    "vectors": Operation("GET", "vectors"),
+    "aliases": Operation("GET", "tasks/{task}/aliases"),
+    "move_alias": Operation("PUT", "tasks/{task}/aliases/{name}"),
+    "interference": Operation("GET", "interference"),
+    "compose": Operation("POST", "compositions", _composition),
+    "composition_run": Operation("GET", "compositions/{user}/runs/{run_id}", _composition_run),
+    "cancel_compositions": Operation("POST", "compositions/{user}/cancel"),
+    "update_composition": Operation("POST", "compositions/{user}/update", _composition),
+    "composition": Operation("GET", "compositions/{user}", _composition),
+    "users": Operation("GET", "compositions"),
+    "accuracy_history": Operation("GET", "accuracy"),
+    "run": Operation("GET", "runs/{run_id}"),
+}
+
+
+class Server:
     """One server and one token, by default $TACL_TOKEN. `http` takes the place of the network."""
 
     def __init__(
@@ -42,166 +89,131 @@ class OverHttp:
         token = token or os.environ.get("TACL_TOKEN")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = http or httpx2.Client(base_url=self._url, timeout=SECONDS)
-
-    # -- tasks
+        self.coordinator = cast(CoordinatorAPI, _Coordinator(self))
 
     def upload(
-        self, name: str, data: Path, private: bool, options: Options, request_id: str | None
+        self, context: RequestContext, name: str, data: Path, private: bool, options: Options
     ) -> Submitted:
         fields = {"name": name, "private": str(private).lower()}
         fields["options"] = options.model_dump_json(exclude_unset=True)
-        key = request_id or uuid.uuid4().hex
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
-            found = self._call("POST", "tasks", data=fields, files=files, key=key)
-        return Submitted(**found)
+            found = self.call("POST", "tasks", context, data=fields, files=files)
+        return Submitted.model_validate(found)
 
-    def status(self, viewer: object = None) -> dict[str, Any]:
-        return self._call("GET", "status")
-
-    def cluster(self) -> dict[str, Any]:
-        return self.status()["room"]
-
-    def task(self, name: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("GET", f"tasks/{name}")
-
-    def logs(self, name: str, viewer: object = None) -> list[dict[str, Any]]:
-        return self._call("GET", f"tasks/{name}/events")
-
-    def retry(self, name: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("POST", f"tasks/{name}/retry")
-
-    def cancel(self, name: str, request_id: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("POST", f"tasks/{name}/cancel", key=request_id)
-
-    # -- vectors
-
-    def vectors(self, name: str | None = None, viewer: object = None) -> list[dict[str, Any]]:
-        if name is not None:
-            self.task(name)  # says what is there when it is not
-        found = self._call("GET", "vectors")
-        return [one for one in found if name in (None, one["task"])]
-
-    def aliases(self, name: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("GET", f"tasks/{name}/aliases")
-
-    def move_alias(
+    def start_composition(
         self,
-        task: str,
-        name: str,
-        version: int,
-        expected: int | None,
-        request_id: str,
-        viewer: object = None,
-    ) -> dict[str, Any]:
-        if expected == ANY:
-            expected = self.aliases(task)["aliases"].get(name)
-        body = {"version": version, "expected": expected}
-        return self._call("PUT", f"tasks/{task}/aliases/{name}", body, key=request_id)
-
-    def interference(self, viewer: object = None) -> dict[str, Any]:
-        return self._call("GET", "interference")
-
-    # -- models
-
-    def users(self, viewer: object = None) -> list[dict[str, Any]]:
-        return self._call("GET", "compositions")
-
-    def compose(
-        self, user: str, terms: list[str], request_id: str, viewer: object = None
-    ) -> Composition:
-        body = {"user": user, "terms": terms}
-        return _composition(self._call("POST", "compositions", body, key=request_id))
-
-    def make(
-        self, user: str, terms: list[str], method: Method, data: dict[str, Any], request_id: str
-    ) -> dict[str, Any]:
-        """`data` as for `Client.composing`; columns are found where the rows are read."""
+        context: RequestContext,
+        user: str,
+        terms: Sequence[str],
+        method: Method,
+        data: dict[str, Any],
+    ) -> CompositionRun:
+        """`data` as for `Client.start_composition`; columns are found where the rows are read."""
         given = {name: value for name, value in data.items() if value is not None}
         given.pop("progress", None)
         rows = [kind for kind in ("fit", "adapt") if kind in given]
         require_possible(method, parse_recipe(terms), rows, given.get("select"))
+        fields = {"user": user, "terms": list(terms), "method": method}
         if not rows:
-            body = {"user": user, "terms": terms, "method": method, **given}
-            return _made(self._call("POST", "making/recipe", body, key=request_id))
+            body = fields | given
+            return _composition_run(self.call("POST", "making/recipe", context, json=body))
         file = uploadable(given.pop(rows[0]), {k: v for k, v in given.items() if "column" in k})
-        fields = {"user": user, "terms": terms, "method": method, **given}
         if "classes" in given:
-            fields["classes"] = ",".join(given["classes"])
+            given["classes"] = ",".join(given["classes"])
         with file.open("rb") as stream:
-            files = {"file": (file.name, stream)}
-            path = f"making/{rows[0]}"
-            return _made(self._call("POST", path, data=fields, files=files, key=request_id))
+            sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
+            return _composition_run(self.call("POST", f"making/{rows[0]}", context, **sent))
 
-    def making(self, user: str, run_id: str, viewer: object = None) -> dict[str, Any]:
-        return _made(self._call("GET", f"compositions/{user}/runs/{run_id}"))
-
-    def cancel_making(self, user: str, request_id: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("POST", f"compositions/{user}/cancel", key=request_id)
-
-    def update_composition(self, user: str, request_id: str, viewer: object = None) -> Composition:
-        return _composition(self._call("POST", f"compositions/{user}/update", key=request_id))
-
-    def composition(self, user: str) -> Composition:
-        return _composition(self._call("GET", f"compositions/{user}"))
-
-    def evaluate(self, user: str, materialized: bool = False) -> str:
-        """What to ask `result` with: asking again is how a server tells of an evaluation."""
-        path = f"compositions/{user}/evaluation?materialized={str(materialized).lower()}"
-        self._call("POST", path)
-        return path
-
-    def run(self, run_id: str, viewer: object = None) -> dict[str, Any]:
-        return {"run_id": run_id, "state": "running", "kind": "evaluate", "about": "evaluating"}
-
-    def result(self, run_id: str) -> dict[str, Any] | None:
-        return self._call("POST", run_id)["result"]
-
-    def evaluations(self, user: str, viewer: object = None) -> dict[str, Any]:
-        return self._call("GET", f"accuracy?user={user}")
-
-    def ask(
+    def query(
         self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> dict[str, Any]:
-        """{user, digest, answers} of the user's model as it is when the question arrives."""
+    ) -> Answers:
+        """Of the user's model as it is when the question arrives."""
         wire = [
             {"text": one} if isinstance(one, str) else {"image": base64.b64encode(one).decode()}
             for one in inputs
         ]
-        found = self._call("POST", "predict", {"user": user, "inputs": wire, "tasks": tasks})
-        answers = [
-            {task: [(name, share) for name, share in ranked] for task, ranked in one.items()}
-            for one in found["answers"]
-        ]
-        return {"user": found["user"], "digest": found["digest"], "answers": answers}
+        body = {"user": user, "inputs": wire, "tasks": tasks}
+        found = self.call("POST", "predict", json=body)
+        return Answers(**{name: found[name] for name in Answers.model_fields})
 
-    # -- inside
-
-    def __getattr__(self, method: str) -> Any:
-        raise NotAllowed(f"{method} is not there over HTTP; do it where the home is")
-
-    def _call(
-        self, method: str, path: str, body: Any = None, key: str | None = None, **more: Any
+    def call(
+        self, verb: str, path: str, context: RequestContext | None = None, **content: Any
     ) -> Any:
-        more["headers"] = self._headers if key is None else self._headers | {"idempotency-key": key}
-        if body is not None:
-            more["json"] = body
+        """The answer's JSON. Raises what the server raised, or ClusterNotRunning."""
+        key = {"idempotency-key": context.request_id} if context and verb != "GET" else {}
+        content["headers"] = self._headers | key
         until = time.monotonic() + PATIENCE
-        answer = self._sent(method, path, more)
+        answer = self._sent(verb, path, content)
         while (pause := _pause(answer)) is not None and time.monotonic() + pause < until:
             time.sleep(pause)
-            answer = self._sent(method, path, more)
+            answer = self._sent(verb, path, content)
         if not answer.is_success:
             raise _raised(answer)
         return answer.json()
 
-    def _sent(self, method: str, path: str, more: dict[str, Any]) -> httpx2.Response:
-        for _, stream in more.get("files", {}).values():
+    def _sent(self, verb: str, path: str, content: dict[str, Any]) -> httpx2.Response:
+        for _, stream in content.get("files", {}).values():
             stream.seek(0)  # it may be sent again
         try:
-            return self._http.request(method, f"/v1/{path}", **more)
+            return self._http.request(verb, f"/v1/{path}", **content)
         except httpx2.HTTPError as error:
             raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+
+
+class _Coordinator:
+    """`CoordinatorAPI` by the table of operations, and by hand what is not one request."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._evaluations: dict[str, tuple[str, bool]] = {}  # what to ask again, by run
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method not in OPERATIONS:
+            raise NotAllowed(f"{method} is not there over HTTP; do it where the home is")
+        return functools.partial(self._ask, method)
+
+    def _ask(self, method: str, context: RequestContext, *arguments: object) -> Any:
+        verb, path, read = OPERATIONS[method]
+        declared = getattr(CoordinatorAPI, method)
+        names = list(inspect.signature(declared).parameters)[2:]  # without self and context
+        given = dict(zip(names, arguments, strict=True))
+        place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
+        rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
+        content = {"params" if verb == "GET" else "json": rest} if rest else {}
+        found = self._server.call(verb, place, context, **content)
+        return read(found) if read else _returned(method).validate_python(found)
+
+    def cluster(self) -> Resources:
+        return self._ask("status", RequestContext()).room
+
+    def move_alias(
+        self, context: RequestContext, task: str, name: str, version: int, expected: int | None
+    ) -> MovedAlias:
+        if expected == ANY:
+            expected = self._ask("aliases", context, task).aliases.get(name)
+        return self._ask("move_alias", context, task, name, version, expected)
+
+    def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
+        run_id = self._evaluated(context, user, materialized).run_id
+        self._evaluations[run_id] = (user, materialized)
+        return QueuedRun(run_id=run_id)
+
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
+        """Asked for again: so a server tells of one."""
+        if run_id not in self._evaluations:
+            raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
+        return self._evaluated(context, *self._evaluations[run_id]).result
+
+    def _evaluated(self, context: RequestContext, user: str, materialized: bool) -> Evaluation:
+        path = f"compositions/{quote(user, '')}/evaluation"
+        asked = {"params": {"materialized": materialized}}
+        return Evaluation.model_validate(self._server.call("POST", path, context, **asked))
+
+
+@functools.cache
+def _returned(method: str) -> TypeAdapter[Any]:
+    return TypeAdapter(get_type_hints(getattr(CoordinatorAPI, method))["return"])
 
 
 def _pause(answer: httpx2.Response) -> float | None:
@@ -211,18 +223,6 @@ def _pause(answer: httpx2.Response) -> float | None:
         named = answer.headers.get("retry-after", "")
         return float(named) if named.isdecimal() else PAUSE
     return PAUSE if answer.status_code >= 500 and _error(answer) is None else None
-
-
-def _composition(found: dict[str, Any]) -> Composition:
-    parts = ("digest", "user", "method", "merged", "target")
-    terms = tuple(RecipeTerm(**term) for term in found["recipe"])
-    return Composition(**{part: found[part] for part in parts}, terms=terms)
-
-
-def _made(found: dict[str, Any]) -> dict[str, Any]:
-    """With the model as beside the cluster."""
-    model = found["model"]
-    return found | {"model": model and _composition(model).model_dump(mode="json")}
 
 
 def _raised(answer: httpx2.Response) -> TaclError:

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from cluster.domain.status import ClusterStatus, TaskState
 from tacl.errors import RunFailed, UnknownTask
 
-OWED = ("queued", "training", "running")  # of tasks and of other work
-Status = dict[str, Any]
 
-
-def pending(status: Status, names: Sequence[str] = ()) -> list[str]:
+def pending(status: ClusterStatus, names: Sequence[str] = ()) -> list[str]:
     """What is not at its end: of these tasks, or of everything. Raises UnknownTask."""
-    tasks = {task["name"]: task for task in status["tasks"]}
-    if unknown := [name for name in names if name not in tasks]:
-        raise UnknownTask(f"no task {', '.join(unknown)}; there is {', '.join(tasks) or 'none'}")
-    chosen = [tasks[name] for name in names] if names else [*tasks.values(), *status["work"]]
-    return [one.get("name") or one["run_id"] for one in chosen if one["state"] in OWED]
+    there = [task.name for task in status.tasks]
+    if unknown := [name for name in names if name not in there]:
+        raise UnknownTask(f"no task {', '.join(unknown)}; there is {', '.join(there) or 'none'}")
+    owed = [task.name for task in status.tasks if task.is_owed and _chosen(task.name, names)]
+    return owed + [run.run_id for run in status.work if run.is_owed and not names]
 
 
-def require_success(status: Status, names: Sequence[str]) -> None:
-    wrong = ("failed", "cancelled") if names else ("failed",)
-    failed = [
-        task
-        for task in status["tasks"]
-        if task["state"] in wrong and (not names or task["name"] in names)
-    ]
+def require_success(status: ClusterStatus, names: Sequence[str]) -> None:
+    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one failed."""
+    wrong = (TaskState.FAILED, TaskState.CANCELLED) if names else (TaskState.FAILED,)
+    failed = [task for task in status.tasks if task.state in wrong and _chosen(task.name, names)]
     if failed:
-        reasons = "; ".join(f"{task['name']}: {task['reason']}" for task in failed)
-        raise RunFailed(f"{reasons}. See `tacl logs {failed[0]['name']}`, then `tacl retry` it.")
+        reasons = "; ".join(f"{task.name}: {task.reason}" for task in failed)
+        raise RunFailed(f"{reasons}. See `tacl logs {failed[0].name}`, then `tacl retry` it.")
+
+
+def _chosen(name: str, names: Sequence[str]) -> bool:
+    return not names or name in names

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cluster.coordinator.recovery import cells_of
 from cluster.domain.base import Base, BlobRef
-from cluster.domain.compositions import Making
+from cluster.domain.compositions import CompositionMethod
 from cluster.domain.names import checked_name
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.tasks import Submission, VectorRef
@@ -103,7 +103,7 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
         raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
 
 
-def require_given(making: Making, base: Base, blobs: Blobs) -> None:
+def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
     """The rows that a composition is to learn from are there, and classes can have a head. Raises
     BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
     given = [making.fit.shots, making.fit.held_out] if making.fit else []

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.visibility import ALL, Sight
+from cluster.domain.visibility import ALL, Visibility
 
 
 def known(
-    shards: Iterable[Shard], own: str, sight: Sight = ALL, withheld: Collection[str] = ()
+    shards: Iterable[Shard], own: str, visibility: Visibility = ALL, withheld: Collection[str] = ()
 ) -> tuple[Shard, ...]:
     """The shards a run of task `own` trains against: all others that its owner sees, by arrival,
     generic first. Of tasks that withhold their samples, those whose statistics are there."""
-    others = (shard for shard in shards if shard.task != own and sight.of(shard.task))
+    others = (shard for shard in shards if shard.task != own and visibility.sees(shard.task))
     given = (shard for shard in others if shard.statistics or shard.task not in withheld)
     return tuple(sorted(given, key=lambda shard: shard.ordinal))
 

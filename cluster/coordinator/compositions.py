@@ -1,140 +1,171 @@
-"""The coordinator's part about compositions that are more than a sum: asked for, then polled."""
+"""The coordinator's part about users' models: sums at once, all other compositions by a run."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Sequence
+from functools import partial
 
-from cluster.coordinator import views, work_orders
+from cluster.coordinator import reports, views, work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
-from cluster.coordinator.executor import Execution
-from cluster.coordinator.recipes import Pins
-from cluster.domain.base import Base, identity
-from cluster.domain.compositions import Composition, Making
+from cluster.coordinator.accounts import answered
+from cluster.coordinator.recipes import current, require_sum
+from cluster.coordinator.runs import Runs
+from cluster.coordinator.shell import Decision
+from cluster.coordinator.tasks import queued_run
+from cluster.domain.base import RequestContext, identity
+from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import MERGES, require_linearized, require_possible
 from cluster.domain.names import checked_name
-from cluster.domain.tasks import Shard
-from cluster.domain.visibility import Sight
-from cluster.domain.work import Composed, ComposeWork
-from cluster.registry import OWED, STOPPED, Registry, Request, Run
+from cluster.domain.receipts import CancelledCompositions, QueuedRun
+from cluster.domain.reports import AccuracyHistory, UserModel
+from cluster.domain.status import OWED, STOPPED, CompositionRun
+from cluster.domain.visibility import Visibility
+from cluster.domain.work import Composed, ComposeWork, Evaluated
+from cluster.registry import Run
 from cluster.scheduler import plan
-from cluster.storage.blobs import Blobs
-from tacl.compose.terms import parse_recipe
-from tacl.errors import BadConfig, BadRecipe, UnknownRun
+from tacl.compose.terms import Term, parse_recipe
+from tacl.errors import BadConfig, BadRecipe, TaclError, UnknownRun
 
 
-class Compositions:
-    """Methods of `cluster.coordinator.core.Coordinator`."""
+class Compositions(Runs):
+    """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
-    _base: Base
-    _blobs: Blobs
-    _shards: dict[str, Shard]
-    _registry: Registry
-    _execution: Execution
-    _pins: Pins
-    _lock: threading.RLock
-    _sight: Callable[[str | None], Sight]
-    _answer: Callable[[str, str], str | None]
-    _write: Callable[..., None]
-    _cancel: Callable[..., None]
+    # -- sums
 
-    def make(
-        self,
-        user: str,
-        terms: list[str],
-        making: Making,
-        request_id: str,
-        viewer: str | None = None,
-    ) -> dict[str, object]:
-        """Queue the making of a composition, which becomes the user's model when it is done, unless
-        they compose something else meanwhile. The same inputs are the same run, and done once.
-        Answers as `making`.
-
-        Raises BadName, BadConfig, BadRecipe, UnknownTask, UnknownVector, MixedRegimes, CorruptBlob.
-        """
+    def compose(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
         checked_name(user, "user")
         recipe = parse_recipe(terms)
-        rows = [kind for kind in ("fit", "adapt") if getattr(making, kind) is not None]
-        require_possible(making.method, recipe, rows, making.select)
-        if making.method == "sum":
-            raise BadConfig("a sum is not made, it is there at once: compose it without a method")
-        parts = {"user": user, "terms": list(terms), "making": making.model_dump()}
-        asked = identity("make", parts)
-        with self._lock:
-            run_id = self._answer(request_id, asked)
-            if run_id is None:
-                sight = self._sight(viewer)
-                model = self._pins.composed(user, recipe, sight)
-                require_linearized(making.method, [term.vector for term in model.terms])
-                require_given(making, self._base, self._blobs)
-                shared = {name for name in self._shards if plan.shares(self._execution.state, name)}
-                self._require_shared(model, making, shared, viewer)
-                shards = {name: self._shards[name] for name in shared if sight.of(name)}
-                work = work_orders.composing(self._registry, self._base, model, making, shards)
-                run_id = work.run_id
-                request = Request(request_id, asked, run_id)
-                self._write(request, self._registry.make, work, self._is_gone(run_id))
-                self._execution.request(run_id)
-            return self._told(user, run_id, viewer)
+        asked = identity("compose", {"user": user, "terms": list(terms)})
+        decide = partial(self._summed, context, user, recipe)
+        return self._once(context.request_id, asked, Composition.model_validate_json, decide)
 
-    def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
-        """How it is with a composition of the user: {run_id, user, method, terms, state: queued |
-        running | ready | failed | cancelled, step, steps, loss, reason, attempt, created, started,
-        ended, model and report once it is ready}. Raises UnknownRun, also for somebody else's."""
-        with self._lock:
-            return self._told(user, run_id, viewer)
+    def update_composition(self, context: RequestContext, user: str) -> Composition:
+        def decide() -> Decision[Composition]:
+            old = self.composition(context, user)
+            require_sum(old, self._registry.asked([old]).get(user))
+            recipe = [Term(t.coefficient, t.vector.task) for t in old.terms]
+            return self._summed(context, user, recipe)
 
-    def cancel_making(
-        self, user: str, request_id: str, viewer: str | None = None
-    ) -> dict[str, object]:
-        """Stop all that is being made for the user, at whatever stage it is, and free its room;
-        they keep the model they have. What failed is dismissed: `status` lists it no more, and its
-        rows may be collected. {user, cancelled: [run ids]}. BadName."""
+        asked = identity("update", {"user": user})
+        return self._once(context.request_id, asked, Composition.model_validate_json, decide)
+
+    def _summed(
+        self, context: RequestContext, user: str, recipe: Sequence[Term]
+    ) -> Decision[Composition]:
+        model = self._pins.composed(user, recipe, self._visibility(context))
+        return Decision(model, partial(self._registry.compose, model))
+
+    # -- what a run computes
+
+    def start_composition(
+        self, context: RequestContext, user: str, terms: Sequence[str], how: CompositionMethod
+    ) -> CompositionRun:
         checked_name(user, "user")
-        asked = identity("cancel_making", {"user": user})
+        recipe = parse_recipe(terms)
+        rows = [kind for kind in ("fit", "adapt") if getattr(how, kind) is not None]
+        require_possible(how.method, recipe, rows, how.select)
+        if how.method == "sum":
+            raise BadConfig("a sum is not made, it is there at once: compose it without a method")
+        parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
+        decide = partial(self._started, context, user, recipe, how)
         with self._lock:
-            answer = self._answer(request_id, asked)
-            if answer is not None:
-                return json.loads(answer)
-            sight = self._sight(viewer)
-            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",))
-            own = [run for run in left if self._is_of(run, user, sight)]
-            chosen = [run.run_id for run in own if run.state in OWED]
-            facts: dict[str, object] = {"user": user, "cancelled": chosen}
-            request = Request(request_id, asked, json.dumps(facts))
-            self._cancel(chosen, request, [run.run_id for run in own])
-        return facts
+            queued = self._once(context.request_id, identity("make", parts), queued_run, decide)
+            return self.composition_run(context, user, queued.run_id)
 
-    def _told(self, user: str, run_id: str, viewer: str | None) -> dict[str, object]:
-        sight = self._sight(viewer)
-        for run in self._registry.runs(kinds=("compose",), run_id=run_id):
-            if self._is_of(run, user, sight):
-                return views.making(self._registry, run, self._execution.state, sight)
+    def _started(
+        self, context: RequestContext, user: str, recipe: Sequence[Term], how: CompositionMethod
+    ) -> Decision[QueuedRun]:
+        visibility = self._visibility(context)
+        model = self._pins.composed(user, recipe, visibility)
+        require_linearized(how.method, [term.vector for term in model.terms])
+        require_given(how, self._base, self._blobs)
+        shared = {name for name in self._shards if plan.shares(self._state, name)}
+        self._require_shared(context, model, how, shared)
+        shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
+        work = work_orders.composing(self._registry, self._base, model, how, shards)
+        write = partial(self._registry.make, work, self._is_gone(work.run_id))
+        queue = partial(self._execution.request, work.run_id)
+        return Decision(QueuedRun(run_id=work.run_id), write, queue)
+
+    def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
+        with self._lock:
+            visibility = self._visibility(context)
+            for run in self._registry.runs(kinds=("compose",), run_id=run_id):
+                if _is_of(run, user, visibility):
+                    return views.composition_run(self._registry, run, self._state, visibility)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
-    def _is_of(self, run: Run, user: str, sight: Sight) -> bool:
-        own = isinstance(run.work, ComposeWork) and run.work.user == user
-        return own and sight.of_all(work_orders.tasks_of(run.work))
+    def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
+        checked_name(user, "user")
+
+        def decide() -> Decision[CancelledCompositions]:
+            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",))
+            own = [run for run in left if _is_of(run, user, self._visibility(context))]
+            chosen = tuple(run.run_id for run in own if run.state in OWED)
+            answer = CancelledCompositions(user=user, cancelled=chosen)
+            return self._cancelled(answer, chosen, dismissed=[run.run_id for run in own])
+
+        asked, read = identity("cancel_making", {"user": user}), CancelledCompositions
+        return self._once(context.request_id, asked, read.model_validate_json, decide)
+
+    # -- models
+
+    def composition(self, context: RequestContext, user: str) -> Composition:
+        return answered(self.compositions([user]))
+
+    def compositions(self, users: Sequence[str]) -> list[Composition | TaclError]:
+        """What `composition` answers or raises for each of these."""
+        with self._lock:
+            found = {model.user: model for model in self._registry.compositions(*users)}
+            purged = self._registry.purged()
+        return [current(user, found.get(user), purged) for user in users]
+
+    def users(self, context: RequestContext) -> list[UserModel]:
+        with self._lock:
+            return reports.users(self._registry, self._visibility(context))
+
+    def evaluate(self, context: RequestContext, user: str, materialized: bool = False) -> QueuedRun:
+        with self._lock:
+            self._make_sure()
+            model = self.composition(context, user)
+            work = work_orders.evaluation(self._registry, self._base, model, materialized)
+            self._registry.add_run(work, None)
+            self._execution.request(work.run_id)
+        return QueuedRun(run_id=work.run_id)
+
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
+        return self._result(context, run_id, "evaluate", Evaluated)
+
+    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory:
+        with self._lock:
+            return reports.accuracy_history(self._registry, user, self._visibility(context))
+
+    # -- inside
 
     def _require_shared(
-        self, model: Composition, making: Making, shared: Collection[str], viewer: str | None
+        self,
+        context: RequestContext,
+        model: Composition,
+        how: CompositionMethod,
+        shared: Collection[str],
     ) -> None:
         """Nobody learns from rows of a task that withholds its samples, but its owner."""
-        if making.method in MERGES or making.fit or making.adapt:
+        if how.method in MERGES or how.fit or how.adapt:
             return
         for name in dict.fromkeys(term.vector.task for term in model.terms):
-            own = self._registry.any_task(name).submission.owner == viewer
+            own = self._registry.any_task(name).submission.owner == context.user
             if name in self._shards and name not in shared and not own:
                 raise BadRecipe(
-                    f"{name} withholds its samples, and {making.method} would learn from its rows; "
+                    f"{name} withholds its samples, and {how.method} would learn from its rows; "
                     "give other rows (--fit, --adapt), or use sum, ties, tsv or iso"
                 )
 
     def _is_gone(self, run_id: str) -> bool:
         """Whether a run is done and files that it made were collected since."""
-        return any(not self._blobs.exists(digest) for digest in self._made(run_id))
+        done = self._registry.result(run_id, Composed)
+        return done is not None and not all(map(self._blobs.exists, blobs_of(done)))
 
-    def _made(self, run_id: str) -> Iterator[str]:
-        for done in self._registry.runs(states=("done",), run_id=run_id):
-            yield from blobs_of(Composed.model_validate(self._registry.result(done.run_id)))
+
+def _is_of(run: Run, user: str, visibility: Visibility) -> bool:
+    own = isinstance(run.work, ComposeWork) and run.work.user == user
+    return own and visibility.sees_all(work_orders.tasks_of(run.work))

@@ -20,9 +20,10 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.recovery import options_of, restored
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
-from cluster.registry import STOPPED, Registry
+from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler.queue import needs_of
 from cluster.scheduler.state import (
@@ -98,7 +99,7 @@ class Execution:
         run = self._registry.run(run_id)
         if run.state in STOPPED:
             self._registry.retry([run_id])
-        if run.state != "done":
+        if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
             self.happened(Requested(run_id, run.kind, run.task, needs))
 
@@ -132,11 +133,11 @@ class Execution:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
         that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
         state = restored(self._registry, self._base.digest)
-        wanted = {run.run_id for run in self._registry.runs(states=("running",))}
+        wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self._handles.keys()
         others = {*self._handles, *runs(self._home.checkpoints)} - running
         for run_id in running:
-            state.runs[run_id].state = "running"
+            state.runs[run_id].state = RunState.RUNNING
         self._due = deque(Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others)
         self.state = state
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
@@ -203,7 +204,7 @@ class Execution:
         match instruction:
             case Start() | Measure() | Refresh() if wanted is None:
                 return  # its task was removed before this could be done
-            case Start() if wanted and wanted.state != "running":
+            case Start() if wanted and wanted.state != RunState.RUNNING:
                 return  # it was cancelled before it could be started
             case Start(run_id, needs):
                 work = self._registry.start(run_id)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
 from cluster.storage.blobs import Stored
 from cluster.storage.checkpoints import checkpoints, runs
@@ -24,9 +25,11 @@ def unreferenced(found: Iterable[Stored], needed: Collection[str], now: float) -
     return [one for one in found if one.digest not in needed and now - one.modified > GRACE]
 
 
-def collect(home: Home, registry: Registry, owed: Collection[str], dry_run: bool) -> dict[str, int]:
-    """Delete blobs, checkpoints and kept tangents that nothing needs; {blobs, bytes, others}.
-    `owed` are the runs whose checkpoints are needed."""
+def collect(
+    home: Home, registry: Registry, owed: Collection[str], dry_run: bool
+) -> CollectedGarbage:
+    """Delete blobs, checkpoints and kept tangents that nothing needs. `owed` are the runs whose
+    checkpoints are needed."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
     garbage = unreferenced(blobs.stored(), needed, now)
@@ -41,7 +44,8 @@ def collect(home: Home, registry: Registry, owed: Collection[str], dry_run: bool
             checkpoints(home.checkpoints, run_id).clear()
         for path in kept:
             path.unlink(missing_ok=True)
-    return {"blobs": len(garbage), "bytes": size, "others": len(stale) + len(kept)}
+    others = len(stale) + len(kept)
+    return CollectedGarbage(blobs=len(garbage), bytes=size, others=others)
 
 
 def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:

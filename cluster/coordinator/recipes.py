@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, Making, RecipeTerm
+from cluster.domain.compositions import Composition, CompositionMethod, RecipeTerm
 from cluster.domain.tasks import CHAMPION, VectorRef
-from cluster.domain.visibility import ALL, Sight
+from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import ComposeWork
 from cluster.registry import Registry, Task
 from cluster.storage.blobs import Blobs
@@ -27,17 +27,21 @@ from tacl.errors import (
 
 
 class Pins:
-    """Args: `unready` says how it is with a task that has no vector yet."""
+    """Args: `unready` says the state of a task that has no vector yet."""
 
     def __init__(self, registry: Registry, blobs: Blobs, unready: Callable[[Task], str]) -> None:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
-    def composed(self, user: str, recipe: Sequence[Term], sight: Sight = ALL) -> Composition:
+    def composed(
+        self, user: str, recipe: Sequence[Term], visibility: Visibility = ALL
+    ) -> Composition:
         """The user's model, its terms by task's name: the order in a recipe means nothing.
 
         Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
         """
-        terms = [RecipeTerm(coefficient=t.coefficient, vector=self.pin(t, sight)) for t in recipe]
+        terms = [
+            RecipeTerm(coefficient=t.coefficient, vector=self.pin(t, visibility)) for t in recipe
+        ]
         terms.sort(key=lambda term: (term.vector.task, term.vector.version))
         _require_distinct([term.vector for term in terms])
         _require_one_regime([term.vector for term in terms])
@@ -45,9 +49,12 @@ class Pins:
         digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
         return Composition(digest=digest, user=user, terms=tuple(terms))
 
-    def pin(self, term: Term, sight: Sight = ALL) -> VectorRef:
+    def pin(self, term: Term, visibility: Visibility = ALL) -> VectorRef:
         """The version that a term means now."""
-        task, aliases = self._registry.task(term.name, sight), self._registry.aliases(term.name)
+        task, aliases = (
+            self._registry.task(term.name, visibility),
+            self._registry.aliases(term.name),
+        )
         if not aliases:
             raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
         version = term.version or aliases.get(term.alias or CHAMPION)
@@ -105,7 +112,7 @@ def _written(terms: Sequence[RecipeTerm]) -> str:
     return " ".join(map(str, found))
 
 
-def _how(making: Making) -> str:
+def _how(making: CompositionMethod) -> str:
     """The options. Where the data were is not known, and their rows may be gone."""
     how = f"--method {making.method}"
     if making.select:

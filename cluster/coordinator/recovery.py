@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Options
 from cluster.domain.work import MeasureWork, RefreshWork, TrainWork, Work
-from cluster.registry import OWED, STOPPED, Registry
+from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.plan import measured_on
 from cluster.scheduler.queue import needs_of
@@ -24,9 +25,9 @@ def restored(registry: Registry, base: str) -> State:
     for record in registry.runs(states=(*OWED, *STOPPED)):
         run = _run(record)
         state.runs[run.run_id] = run
-        if run.state == "failed":
+        if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
-    state.done.update(registry.run_ids("done", "refresh"))
+    state.done.update(registry.run_ids(RunState.DONE, "refresh"))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)
     return state
@@ -46,7 +47,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
 
 
 def _run(record: Record) -> Run:
-    state = "failed" if record.state in STOPPED else "queued"
+    state = RunState.FAILED if record.state in STOPPED else RunState.QUEUED
     return Run(
         record.run_id,
         record.kind,

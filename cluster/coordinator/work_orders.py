@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.domain.base import Base, identity
-from cluster.domain.compositions import Composition, Making
+from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import MERGES
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.domain.work import (
@@ -78,7 +78,7 @@ def composing(
     registry: Registry,
     base: Base,
     model: Composition,
-    making: Making,
+    making: CompositionMethod,
     shards: Mapping[str, Shard],
 ) -> ComposeWork:
     """`model` is the recipe as a plain sum; the order in which it was written means nothing."""

@@ -11,7 +11,7 @@ from typing import Any
 from cluster.data.ingest import ingest_samples, ingest_shots
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
-from cluster.domain.compositions import Adapt, Making, Method
+from cluster.domain.compositions import Adapt, CompositionMethod, Method
 from cluster.domain.methods import require_possible
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
@@ -19,7 +19,7 @@ from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig
 
 
-def prepared_in(home: Home, terms: Sequence[str], method: Method, **data: Any) -> Making:
+def prepared_in(home: Home, terms: Sequence[str], method: Method, **data: Any) -> CompositionMethod:
     """For a home of this machine. Raises ClusterNotRunning where there is none, and what
     `prepared` raises."""
     return prepared(terms, method, home.blobs(), home.founded().base.modality, **data)
@@ -39,7 +39,7 @@ def prepared(
     label_column: str | None = None,
     classes: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Making:
+) -> CompositionMethod:
     """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
     (`cluster.data.ingest`); nothing is stored then."""
     rows = [kind for kind, data in (("fit", fit), ("adapt", adapt)) if data is not None]
@@ -48,7 +48,7 @@ def prepared(
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
     if classes:
         _require_names(classes, rows)
-    making = Making(method=method, select=select)
+    making = CompositionMethod(method=method, select=select)
     if fit is not None and shots is not None:
         found = ingest_shots(
             fit,

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Modality = Literal["image", "text"]
-
-
 Regime = Literal["linearized", "ordinary"]
-
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 def identity(kind: str, parts: Mapping[str, object]) -> str:
@@ -32,6 +28,27 @@ class Message(BaseModel):
     """Immutable, strict about unknown fields; infinities and NaN survive as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Answer(Message):
+    """What the coordinator tells: the same model in Python, in `--json` and in the OpenAPI."""
+
+    model_config = ConfigDict(ser_json_inf_nan="null")
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+class RequestContext(Message):
+    """Who asks, and under which id.
+
+    `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
+    request repeated under its id is carried out once and answered the same again.
+    """
+
+    user: str | None = None
+    request_id: str = Field(default_factory=new_id)
 
 
 class BlobRef(Message):

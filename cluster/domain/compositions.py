@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
 
@@ -66,11 +68,18 @@ class Adapt(Message):
     classes: tuple[str, ...] = ()
 
 
-class Making(Message):
+class CompositionMethod(Message):
     """How a composition is made that is more than a sum (`cluster.domain.methods`)."""
 
-    method: Method
-    select: str | None = None  # blockwise:B | whole:B | random:B
+    method: Method = Field(
+        default="sum",
+        description="How the vectors become one model; all but sum are computed on the cluster.",
+    )
+    select: str | None = Field(
+        default=None,
+        description="For atlas: learn coefficients of B vectors per block (blockwise:B), of B "
+        "whole vectors (whole:B), or of B at random (random:B).",
+    )
     fit: Fit | None = None
     adapt: Adapt | None = None
 

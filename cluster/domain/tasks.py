@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from cluster.domain.base import BlobRef, Message, Modality, Positive, Regime
+from cluster.domain.base import BlobRef, Message, Modality, Regime
 
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 
@@ -21,26 +21,59 @@ CHAMPION = "champion"  # the alias a task's published versions move
 
 class Options(Message):
     """What a submitter may choose for a run; None means the rule of `tacl.training.config`
-    decides."""
+    decides. The one declaration of them: flags of the command line and fields over HTTP are
+    generated from it."""
 
-    penalty: Literal["cyclical", "mixed", "strict", "none"] = "cyclical"
-    norm: Literal["l2", "l2_squared"] | None = None
-    strength: Annotated[float, Field(ge=0, lt=math.inf)] | None = None  # lambda, dimensionless
+    penalty: Literal["cyclical", "mixed", "strict", "none"] = Field(
+        default="cyclical",
+        description="Penalty on the samples of other tasks: one task per step, the same few rows "
+        "dealt over all tasks, every task in every step, or none.",
+    )
+    norm: Literal["l2", "l2_squared"] | None = Field(
+        default=None, description="Norm of the penalty."
+    )
+    strength: float | None = Field(default=None, ge=0, lt=math.inf, description="Penalty weight λ.")
     # Left out where it is not set: runs are found under a hash of their options.
-    grow_strength: bool = Field(default=False, exclude_if=operator.not_)
-    steps: Positive | None = None
-    learning_rate: Annotated[float, Field(gt=0, lt=math.inf)] | None = None
-    batch: Positive | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
-    keep_as: Literal["float32", "bfloat16", "int8", "int4"] = "float32"  # the vector's file
-    engine: Literal["deepspeed", "plain"] = "deepspeed"
-    zero_stage: Literal[0, 1, 2] | None = None  # None: 0 on one worker, 2 on several
-    workers: Positive = 1
-    cpus_per_worker: Positive = 1
-    gpus_per_worker: Annotated[int, Field(ge=0)] = 0
-    refresh: Literal["never", "on_arrival"] = "on_arrival"
-    share: Literal["samples", "statistics", "none"] = "samples"  # what other tasks' runs see
-    seed: int = 0
+    grow_strength: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        description="Let λ grow with the number of other tasks; --strength is λ for eight.",
+    )
+    steps: int | None = Field(default=None, ge=1, description="Optimizer steps.")
+    learning_rate: float | None = Field(
+        default=None, gt=0, lt=math.inf, description="Peak learning rate."
+    )
+    batch: int | None = Field(default=None, ge=1, description="Rows per step.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        default="float32",
+        description="Number format of the passes; bfloat16 takes half the time on hardware for it.",
+    )
+    keep_as: Literal["float32", "bfloat16", "int8", "int4"] = Field(
+        default="float32",
+        description="Number format of the stored vector; bfloat16 takes a half, int8 a quarter, "
+        "int4 a seventh of the bytes.",
+    )
+    engine: Literal["deepspeed", "plain"] = Field(
+        default="deepspeed", description="Engine of the optimizer."
+    )
+    zero_stage: Literal[0, 1, 2] | None = Field(
+        default=None,
+        description="ZeRO stage: what DeepSpeed partitions over the workers; by rule 0 on one "
+        "worker, 2 on several.",
+    )
+    workers: int = Field(default=1, ge=1, description="Worker processes of the training.")
+    cpus_per_worker: int = Field(default=1, ge=1, description="CPUs, and threads, per worker.")
+    gpus_per_worker: int = Field(default=0, ge=0, description="GPUs per worker.")
+    refresh: Literal["never", "on_arrival"] = Field(
+        default="on_arrival",
+        description="Whether to refresh the vector, without labels, when it interferes with tasks "
+        "that arrive later.",
+    )
+    share: Literal["samples", "statistics", "none"] = Field(
+        default="samples",
+        description="What training runs of other tasks see of this task's inputs.",
+    )
+    seed: int = Field(default=0, description="Seed of splits, batches and samples.")
 
 
 class Submission(Message):

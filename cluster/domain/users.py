@@ -1,10 +1,36 @@
-"""Who may do what."""
+"""Users: their roles and tokens."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from cluster.domain.base import Answer
+
 Role = Literal["user", "submitter", "admin"]
-
-
 ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
+
+
+class Holder(Answer):
+    """Whose token it is."""
+
+    user: str
+    role: Role
+
+
+class IssuedToken(Holder):
+    """A new token, which is kept nowhere; `token` is None in the coordinator's own answer, which
+    knows its hash alone."""
+
+    token: str | None = None
+
+
+class TokenStatus(Holder):
+    """`token`: the first characters of its sha256."""
+
+    created: float
+    token: str
+
+
+class RevokedTokens(Answer):
+    user: str
+    revoked: int

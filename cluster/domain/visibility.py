@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Sight:
+class Visibility:
     """What one viewer sees. `owners`: of the private tasks, by task."""
 
     viewer: str | None = None
     owners: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, task: str) -> bool:
+    def sees(self, task: str) -> bool:
         return self.viewer is None or self.owners.get(task, self.viewer) == self.viewer
 
-    def of_all(self, tasks: Iterable[str]) -> bool:
-        return all(self.of(task) for task in tasks)
+    def sees_all(self, tasks: Iterable[str]) -> bool:
+        return all(self.sees(task) for task in tasks)
 
 
-ALL = Sight()
+ALL = Visibility()

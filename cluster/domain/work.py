@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from cluster.domain.base import Base, BlobRef, Message
-from cluster.domain.compositions import Composition, Making, Merged, RecipeTerm, Report, Target
+from cluster.domain.compositions import (
+    Composition,
+    CompositionMethod,
+    Merged,
+    RecipeTerm,
+    Report,
+    Target,
+)
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 
 
@@ -59,7 +66,7 @@ class ComposeWork(Message):
     base: Base
     user: str
     terms: tuple[RecipeTerm, ...]
-    making: Making
+    making: CompositionMethod
     tasks: tuple[TaskRows, ...]
     probes: tuple[Shard, ...]  # on which tau_jp is measured again
     attempt: int

@@ -8,17 +8,17 @@ tables, `database` how they are opened.
 
 from __future__ import annotations
 
-from cluster.registry.aliases import Aliases, Move
+from cluster.registry.aliases import Aliases
 from cluster.registry.compositions import Models
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
-from cluster.registry.runs import OWED, STOPPED, Run
+from cluster.registry.runs import Run
 from cluster.registry.samples import Samples
 from cluster.registry.tasks import Task, Tasks
 from cluster.registry.tokens import Token, Tokens
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["OWED", "STOPPED", "Move", "Registry", "Request", "Run", "Task", "Token", "Vector"]
+__all__ = ["Registry", "Request", "Run", "Task", "Token", "Vector"]
 
 
 class Registry(Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Journal):

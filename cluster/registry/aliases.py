@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
 from cluster.registry.database import Database
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
-
-
-@dataclass(frozen=True)
-class Move:
-    """An alias went from one version to another."""
-
-    at: float
-    name: str
-    came_from: int | None
-    version: int
-    cause: str  # published | asked
 
 
 class Aliases(Database):
@@ -50,12 +39,12 @@ class Aliases(Database):
                 log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
             remember(db, request)
 
-    def moves(self, task: str) -> list[Move]:
-        """Every move of every alias of a task, oldest first."""
+    def alias_changes(self, task: str) -> list[AliasChange]:
+        """Every change of every alias of a task, oldest first."""
         query = sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
         query = query.where(MOVE.c.task == task).order_by(MOVE.c.number)
         with self._read() as db:
-            return [Move(**row._mapping) for row in db.execute(query)]
+            return [AliasChange(**row._mapping) for row in db.execute(query)]
 
 
 def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from cluster.domain.compositions import Composition, Merged, RecipeTerm, Target
 from cluster.domain.methods import model_of
+from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
 from cluster.registry.database import Database, exists
 from cluster.registry.journal import Request, log, remember
@@ -86,7 +87,7 @@ class Models(Database):
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
         if not wanted:
             return {}
-        done = sa.and_(RUN.c.kind == "compose", RUN.c.state == "done")
+        done = sa.and_(RUN.c.kind == "compose", RUN.c.state == RunState.DONE)
         found: dict[str, ComposeWork] = {}
         with self._read() as db:
             for row in db.execute(sa.select(RUN).where(done).order_by(RUN.c.number)):

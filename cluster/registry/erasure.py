@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Merged, Target
+from cluster.domain.status import OWED, STOPPED
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import ComposeWork
 from cluster.registry.database import Database, exists
-from cluster.registry.runs import OWED, STOPPED
 from cluster.registry.schema import (
     AWAITED,
     COMPOSITION,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cluster.domain.status import Event
 from cluster.registry.database import Database
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
@@ -32,12 +33,12 @@ class Journal(Database):
             raise NameTaken(f"request id {request_id} was used to ask something else; use a new id")
         return None if row is None else row.answer
 
-    def events(self, task: str) -> list[dict[str, object]]:
+    def events(self, task: str) -> list[Event]:
         """Oldest first."""
         columns = (EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
         query = sa.select(*columns).where(EVENT.c.task == task).order_by(EVENT.c.number)
         with self._read() as db:
-            return [dict(row._mapping) for row in db.execute(query)]
+            return [Event(**row._mapping) for row in db.execute(query)]
 
 
 def remember(db: sa.Connection, request: Request) -> None:

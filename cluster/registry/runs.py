@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
+from cluster.domain.base import Message
+from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.work import Progress, Result, Work
 from cluster.registry.database import Database, exists
@@ -19,8 +20,7 @@ from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, RUN, SHARD
 from tacl.errors import RunFailed
 
-OWED = ("queued", "running")
-STOPPED = ("failed", "cancelled")  # and may be queued again
+R = TypeVar("R", bound=Message)
 _WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
 
 
@@ -33,7 +33,7 @@ class Run:
     kind: str
     task: str | None
     work: Work
-    state: str
+    state: RunState
     attempt: int
     deaths: int
     cause: str | None
@@ -61,19 +61,19 @@ class Runs(Database):
         with self._write() as db:
             row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
             attempt = row.attempt + 1
-            _update(db, run_id, state="running", attempt=attempt, started=time.time())
+            _update(db, run_id, state=RunState.RUNNING, attempt=attempt, started=time.time())
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
         return run_of(row).work.model_copy(update={"attempt": attempt})
 
     def requeue(self, run_id: str, cause: str) -> None:
         """Its process died: queue it again, and count that."""
         with self._write() as db:
-            row = _update(db, run_id, state="queued", deaths=RUN.c.deaths + 1, cause=cause)
+            row = _update(db, run_id, state=RunState.QUEUED, deaths=RUN.c.deaths + 1, cause=cause)
             log(db, "died", cause, row.task, run_id)
 
     def fail(self, run_id: str, cause: str) -> None:
         with self._write() as db:
-            row = _update(db, run_id, state="failed", cause=cause, ended=time.time())
+            row = _update(db, run_id, state=RunState.FAILED, cause=cause, ended=time.time())
             log(db, "failed", cause, row.task, run_id)
 
     def cancel(
@@ -83,7 +83,7 @@ class Runs(Database):
         dismissed are awaited no more."""
         with self._write() as db:
             for run_id in run_ids:
-                stop(db, run_id, "cancelled", "somebody cancelled it")
+                stop(db, run_id, RunState.CANCELLED, "somebody cancelled it")
             db.execute(AWAITED.delete().where(AWAITED.c.run_id.in_(dismissed)))
             remember(db, request)
 
@@ -122,7 +122,9 @@ class Runs(Database):
 
     def progressed(self, run_id: str, attempt: int, progress: Progress) -> bool:
         """Whether that attempt is the one that runs; if so, how far it is."""
-        this = sa.and_(RUN.c.run_id == run_id, RUN.c.attempt == attempt, RUN.c.state == "running")
+        this = sa.and_(
+            RUN.c.run_id == run_id, RUN.c.attempt == attempt, RUN.c.state == RunState.RUNNING
+        )
         with self._write("relaxed") as db:
             values = {"progress": progress.model_dump_json()}
             return db.execute(RUN.update().where(this).values(values)).rowcount == 1
@@ -137,7 +139,7 @@ class Runs(Database):
 
     def runs(
         self,
-        states: Sequence[str] | None = None,
+        states: Sequence[RunState] | None = None,
         task: str | None = None,
         kinds: Sequence[str] | None = None,
         run_id: str | None = None,
@@ -155,7 +157,7 @@ class Runs(Database):
         with self._read() as db:
             return [run_of(row) for row in db.execute(query)]
 
-    def run_ids(self, state: str, kind: str) -> list[str]:
+    def run_ids(self, state: RunState, kind: str) -> list[str]:
         """In order of acceptance."""
         query = sa.select(RUN.c.run_id).where(RUN.c.state == state, RUN.c.kind == kind)
         with self._read() as db:
@@ -169,11 +171,11 @@ class Runs(Database):
         with self._read() as db:
             return list(db.scalars(query.where(RUN.c.run_id.in_(told))))
 
-    def result(self, run_id: str) -> dict[str, object] | None:
+    def result(self, run_id: str, kind: type[R]) -> R | None:
         """None while there is none."""
         with self._read() as db:
             text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
-        return None if text is None else json.loads(text)
+        return None if text is None else kind.model_validate_json(text)
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""
@@ -191,7 +193,7 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
     """Queue it, unless it is there already."""
     if exists(db, RUN.c.run_id == work.run_id):
         return
-    row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": "queued"}
+    row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
     row |= {"attempt": 0, "deaths": 0, "reached": -1, "created": time.time()}
     db.execute(RUN.insert().values(work=work.model_dump_json(), **row))
     log(db, "queued", work.kind, task, work.run_id)
@@ -202,7 +204,7 @@ def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
     return db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
 
 
-def stop(db: sa.Connection, run_id: str, state: str, cause: str) -> None:
+def stop(db: sa.Connection, run_id: str, state: RunState, cause: str) -> None:
     """Without its result, by a person's wish: cancelled | withdrawn."""
     row = _update(db, run_id, state=state, cause=cause, ended=time.time())
     log(db, state, cause, row.task, run_id)
@@ -211,41 +213,42 @@ def stop(db: sa.Connection, run_id: str, state: str, cause: str) -> None:
 def retry(db: sa.Connection, run_id: str) -> None:
     """Queue it again, with a fresh budget, if it failed or was cancelled."""
     if exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state.in_(STOPPED))):
-        row = _update(db, run_id, state="queued", deaths=0, cause=None, ended=None)
+        row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None)
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
 
 def queue_again(db: sa.Connection, run_id: str) -> None:
     """A run that was done: its result is gone."""
-    _update(db, run_id, state="queued", deaths=0, cause=None, result=None, ended=None)
+    _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, result=None, ended=None)
     log(db, "queued", "again: files of its result are gone", None, run_id)
 
 
 def begin_anew(db: sa.Connection, run_id: str) -> None:
     """As if it had never asked for its shards; one that runs is queued again."""
     _update(db, run_id, reached=-1, progress=None)
-    running = sa.and_(RUN.c.run_id == run_id, RUN.c.state == "running")
-    db.execute(RUN.update().where(running).values(state="queued"))
+    running = sa.and_(RUN.c.run_id == run_id, RUN.c.state == RunState.RUNNING)
+    db.execute(RUN.update().where(running).values(state=RunState.QUEUED))
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 
 def is_done(db: sa.Connection, run_id: str) -> bool:
-    return exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state == "done"))
+    return exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state == RunState.DONE))
 
 
 def end(db: sa.Connection, run_id: str, result: Result) -> sa.Row:
     """Done, with this result."""
     text = result.model_dump_json()
-    return _update(db, run_id, state="done", result=text, cause=None, ended=time.time())
+    return _update(db, run_id, state=RunState.DONE, result=text, cause=None, ended=time.time())
 
 
 def run_of(row: sa.Row) -> Run:
     values = dict(row._mapping)
     values.pop("result")
     work = _WORK.validate_json(values.pop("work"))
-    progress = values.pop("progress")
+    progress, state = values.pop("progress"), RunState(values.pop("state"))
     return Run(
         **values,
+        state=state,
         work=work.model_copy(update={"attempt": row.attempt}),
         progress=None if progress is None else Progress.model_validate_json(progress),
     )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cluster.domain.base import Base, BlobRef
+from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
-from cluster.domain.visibility import ALL, Sight
+from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
 from cluster.registry.database import Database
 from cluster.registry.erasure import owe_erasure
@@ -84,25 +85,25 @@ class Tasks(Database):
         with self._write() as db:
             db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
             for run_id in withdrawn:
-                stop(db, run_id, "withdrawn", f"{name} was {how}")
+                stop(db, run_id, RunState.WITHDRAWN, f"{name} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id)
             owe_erasure(db, erased)
             log(db, how, f"{name} is withdrawn from later use", name)
             remember(db, request)
 
-    def task(self, name: str, sight: Sight = ALL) -> Task:
+    def task(self, name: str, visibility: Visibility = ALL) -> Task:
         """UnknownTask says which there are, of those that are seen."""
         with self._read() as db:
             row = db.execute(sa.select(TASK).where(TASK.c.name == name)).first()
-        if row is not None and row.removed is None and sight.of(name):
+        if row is not None and row.removed is None and visibility.sees(name):
             return _task(row)
-        if row is not None and sight.of(name):
+        if row is not None and visibility.sees(name):
             raise UnknownTask(
                 f"the task {name} was {row.removed}; go on without it, or submit it again under "
                 "another name"
             )
-        names = [task.name for task in self.tasks() if sight.of(task.name)]
+        names = [task.name for task in self.tasks() if visibility.sees(task.name)]
         raise UnknownTask(f"no task is named {name}; there is {', '.join(names) or 'none yet'}")
 
     def tasks(self, with_removed: bool = False) -> list[Task]:

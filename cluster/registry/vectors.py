@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import JsonValue
 
 from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
 from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
@@ -30,7 +31,7 @@ class Vector:
 
     reference: VectorRef
     norm: float | None
-    config: dict[str, object]
+    config: dict[str, JsonValue]
     curves: dict[str, list[float]]
     created: float
 

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 # A home's cluster is on the loopback interface; Ray reads this when it is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -20,6 +20,7 @@ from ray._private import ray_constants
 from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from cluster.domain.api import CoordinatorAPI
 from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Progress
@@ -171,3 +172,16 @@ def dial(address: str) -> None:
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), timeout=5).close()
     ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+
+
+class _Coordinator:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *arguments: ask(self._home, method, *arguments)
+
+
+def coordinator_of(home: Home) -> CoordinatorAPI:
+    """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
+    return cast(CoordinatorAPI, _Coordinator(home))

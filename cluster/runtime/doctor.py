@@ -13,6 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from cluster.domain.base import Message
+from cluster.domain.status import Resources
 from cluster.runtime.inspection import References, damage
 from cluster.storage.home import Home
 from tacl.errors import TaclError
@@ -33,7 +34,7 @@ class Check(Message):
 
 def checks(
     home: Home,
-    ask: Callable[[], dict[str, object]] | None = None,
+    ask: Callable[[], Resources] | None = None,
     references: Callable[[], References] | None = None,
 ) -> Iterator[Check]:
     """Yields each check as it is done; `ask` gives the cluster's resources, where one runs, and
@@ -155,7 +156,7 @@ def _storage(home: Home, references: Callable[[], References] | None) -> Iterato
         yield Check(check=name, ok=True, found="every file is whole, and more can be written")
 
 
-def _cluster(home: Home, ask: Callable[[], dict[str, object]] | None) -> Check:
+def _cluster(home: Home, ask: Callable[[], Resources] | None) -> Check:
     name = "cluster"
     if ask is None and home.running() is None:
         return Check(check=name, ok=True, found="not running; `tacl up` starts it")
@@ -166,7 +167,5 @@ def _cluster(home: Home, ask: Callable[[], dict[str, object]] | None) -> Check:
         return Check(check=name, ok=False, found=str(error), advice=advice)
     if room is None:
         return Check(check=name, ok=True, found="running")
-    shown = [
-        f"{room[f'free_{kind}']} of {room[kind]} {kind.upper()[:-1]}s" for kind in ("cpus", "gpus")
-    ]
-    return Check(check=name, ok=True, found=f"running: {' and '.join(shown)} free")
+    free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus} of {room.gpus} GPUs free"
+    return Check(check=name, ok=True, found=f"running: {free}")

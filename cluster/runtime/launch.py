@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
+from cluster.domain.operations import StartedCluster
 from cluster.errors import TABLE
 from cluster.storage.filesystem import absolute_uri
 from cluster.storage.home import FATAL, Founding, Home, require_founder
@@ -31,8 +31,8 @@ Say = Callable[[str], None]
 
 def start(
     home: Home, chosen: Founding, cpus: int | None, address: str | None, say: Say
-) -> dict[str, Any]:
-    """Start the head of `home` and wait for it; {base, digest, modality, address, pid, started}.
+) -> StartedCluster:
+    """Start the head of `home` and wait for it.
 
     `address` is that of a Ray cluster to join. Raises HomeInUse, BadConfig, DataNotFound, or what
     the head died of.
@@ -43,7 +43,7 @@ def start(
     if chosen.storage is None:
         require_founder(home, chosen)  # else what lies at the storage is asked by the head
     if home.running() is not None:
-        return described(home) | {"started": False}
+        return described(home, started=False)
     home.logs.mkdir(parents=True, exist_ok=True)
     log = home.logs / "head.log"
     options = {**asdict(chosen), "cpus": cpus, "address": address}
@@ -59,7 +59,7 @@ def start(
     except BaseException:  # whoever does not wait for the cluster does not want it
         _end(process)
         raise
-    return described(home) | {"started": True}
+    return described(home, started=True)
 
 
 def stop(home: Home) -> bool:
@@ -98,20 +98,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def described(home: Home) -> dict[str, Any]:
+def described(home: Home, started: bool) -> StartedCluster:
     """What runs. ClusterNotRunning when nothing does."""
     settings, running = home.settings(), home.running()
     if settings is None or running is None:
         raise ClusterNotRunning(f"no cluster serves {home.path}")
-    return {
-        "home": str(home.path),
-        "base": settings.base.spec,
-        "digest": settings.base.digest,
-        "modality": settings.base.modality,
-        "generic_rows": settings.generic.rows,
-        "address": running.address,
-        "pid": running.pid,
-    }
+    return StartedCluster(
+        home=str(home.path),
+        base=settings.base.spec,
+        digest=settings.base.digest,
+        modality=settings.base.modality,
+        generic_rows=settings.generic.rows,
+        address=running.address,
+        pid=running.pid,
+        started=started,
+    )
 
 
 def absolute(chosen: Founding) -> Founding:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.domain.base import identity
+from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
-from cluster.domain.visibility import Sight
+from cluster.domain.visibility import Visibility
 from cluster.scheduler.queue import needs_of, next_run, starts
 from cluster.scheduler.state import (
     Cancelled,
@@ -74,7 +75,7 @@ def _apply(state: State, event: Event) -> Iterator[Instruction]:
             _end(state, run_id)
         case Died(run_id, cause) if state.runs[run_id].deaths < DEATHS:
             run = state.runs[run_id]
-            run.state, run.deaths = "queued", run.deaths + 1
+            run.state, run.deaths = RunState.QUEUED, run.deaths + 1
             yield Requeue(run_id, cause)
         case Died(run_id, cause):
             yield _fail(state, run_id, f"{cause} (its process was lost {DEATHS + 1} times)")
@@ -101,8 +102,8 @@ def _queue(state: State, event: Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
         _add(state, Run(event.run_id, event.kind, 0, event.task, event.needs))
-    elif run.state == "failed":
-        run.state, run.deaths = "queued", 0
+    elif run.state == RunState.FAILED:
+        run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
 
 
@@ -145,7 +146,7 @@ def _fail(state: State, run_id: str, cause: str) -> Fail:
 
 def _give_up(state: State, run_id: str) -> None:
     run = state.runs[run_id]
-    run.state = "failed"
+    run.state = RunState.FAILED
     state.unmeasurable.update(run.cells)
     _ask(state, run)
 
@@ -160,7 +161,7 @@ def _remove(state: State, event: Removed) -> Iterator[Stop]:
         yield Stop(run_id, forget=True)
     for run_id in event.anew:
         run = state.runs[run_id]
-        run.state = "queued" if run.state == "running" else run.state
+        run.state = RunState.QUEUED if run.state == RunState.RUNNING else run.state
         yield Stop(run_id, forget=True)
     for table in (state.tasks, state.champions, state.rows, state.missing):
         table.pop(task, None)
@@ -222,7 +223,7 @@ def _cell(state: State, task: str, on: str) -> Cell:
 
 
 def _active(state: State, kind: str, task: str | None = None) -> bool:
-    runs = (run for run in state.runs.values() if run.kind == kind and run.state != "failed")
+    runs = (run for run in state.runs.values() if run.kind == kind and run.state != RunState.FAILED)
     return any(task is None or run.task == task for run in runs)
 
 
@@ -275,17 +276,17 @@ def is_due(state: State, task: str) -> bool:
         return False
     if _active(state, "refresh", task) or _is_incomplete(state, task):
         return False
-    sight = _sight(state, task)
+    visibility = _visibility(state, task)
     return any(
         value > REFRESH_FROM * own and state.tasks[on].shard not in vector.seen
         for on, value in row.items()
-        if on not in (task, GENERIC) and sight.of(on)
+        if on not in (task, GENERIC) and visibility.sees(on)
     )
 
 
-def _sight(state: State, task: str) -> Sight:
+def _visibility(state: State, task: str) -> Visibility:
     """Whose samples the vector of a task may be refreshed against."""
-    return Sight(state.tasks[task].owner, state.owners)
+    return Visibility(state.tasks[task].owner, state.owners)
 
 
 def _is_incomplete(state: State, task: str) -> bool:
@@ -294,8 +295,8 @@ def _is_incomplete(state: State, task: str) -> bool:
 
 def refresh_of(state: State, task: str) -> Refresh:
     """The refresh of a task's champion against all shards of now; the same inputs, the same id."""
-    vector, known, sight = state.champions[task], state.tasks, _sight(state, task)
-    seen = (n for n in known if n != task and sight.of(n) and shares(state, n))
+    vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
+    seen = (n for n in known if n != task and visibility.sees(n) and shares(state, n))
     names = sorted(seen, key=lambda name: known[name].ordinal)
     own, others = known[task].shard, tuple((name, known[name].shard) for name in names)
     options = known[task].options.model_dump()
@@ -334,7 +335,7 @@ def _violations(state: State) -> Iterator[str]:
         each_once = row.keys().isdisjoint(missing) and len(row) + len(missing) == measured
         if not (each_once and missing <= names):
             yield f"the row of {task} and what is missing of it are not all tasks, each once"
-    active = [run for run in state.runs.values() if run.state != "failed"]
+    active = [run for run in state.runs.values() if run.state != RunState.FAILED]
     cells = [cell for run in active for cell in run.cells]
     if len(cells) != len(set(cells)):
         yield "a pair is measured twice at once"

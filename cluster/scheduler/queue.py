@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from cluster.domain.status import RunState
 from cluster.domain.tasks import Options
-from cluster.domain.visibility import ALL, Sight
+from cluster.domain.visibility import ALL, Visibility
 from cluster.scheduler.state import ONE_CPU, SHORT, Needs, Node, Run, Start, State
 
 PATIENCE = 4  # short runs that may pass a waiting long one
@@ -45,7 +46,7 @@ def _workers_on(node: Node, needs: Needs) -> int:
 
 def free(state: State) -> Node:
     """What no running run has reserved, over all nodes; below 0 after a node was lost."""
-    taken = [run.needs for run in state.runs.values() if run.state == "running"]
+    taken = [run.needs for run in state.runs.values() if run.state == RunState.RUNNING]
     return Node(
         sum(node.cpus for node in state.nodes) - sum(n.workers * n.cpus for n in taken),
         sum(node.gpus for node in state.nodes) - sum(n.workers * n.gpus for n in taken),
@@ -71,7 +72,7 @@ def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
 
 def starts(state: State) -> Iterator[Start]:
     while run := next_run(state):
-        run.state = "running"
+        run.state = RunState.RUNNING
         state.free = _without(state.free, run.needs)
         if run.kind not in SHORT:
             state.passed = 0
@@ -92,7 +93,7 @@ def _first(state: State, short: bool) -> Run | None:
     waiting = (
         run
         for run in state.runs.values()
-        if run.state == "queued" and (run.kind in SHORT) == short
+        if run.state == RunState.QUEUED and (run.kind in SHORT) == short
         if placeable(state.nodes, run.needs)
     )
     return min(waiting, key=lambda run: run.number, default=None)
@@ -101,15 +102,15 @@ def _first(state: State, short: bool) -> Run | None:
 # -- what people are told
 
 
-def reason(state: State, run: Run, sight: Sight = ALL) -> str:
+def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
     """Why a queued run waits; what is not seen has no name."""
     asked, room = resources(run.needs), free(state)
     if not placeable(state.nodes, run.needs):
         return f"needs {asked}; {describe(state.nodes)}"
     ahead = _ahead(state, run)
     if _fits(state, run) and ahead is not None:
-        why = reason(state, ahead, sight)
-        return f"waits for {_name(ahead, sight)}, whose turn it is: {why}"
+        why = reason(state, ahead, visibility)
+        return f"waits for {_name(ahead, visibility)}, whose turn it is: {why}"
     cpus, gpus = sum(node.cpus for node in state.nodes), sum(node.gpus for node in state.nodes)
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
@@ -117,7 +118,7 @@ def reason(state: State, run: Run, sight: Sight = ALL) -> str:
     if state.free and not placeable(state.free, run.needs):
         found = "free are " + "; ".join(resources(Needs(1, *node)) for node in state.free)
     doing = ", ".join(
-        _name(other, sight) for other in state.runs.values() if other.state == "running"
+        _name(other, visibility) for other in state.runs.values() if other.state == RunState.RUNNING
     )
     return f"needs {asked}, {found}: {doing or 'it starts next'}"
 
@@ -145,9 +146,9 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" + ("" if number == 1 else "s")
 
 
-def _name(run: Run, sight: Sight) -> str:
+def _name(run: Run, visibility: Visibility) -> str:
     """A run in a sentence."""
-    task = run.task if run.task and sight.of(run.task) else "a private task"
+    task = run.task if run.task and visibility.sees(run.task) else "a private task"
     if run.kind == "train":
         return f"training {task}"
     if run.kind == "refresh":

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cluster.domain.status import RunState
 from cluster.domain.tasks import Options
 
 SHORT = ("evaluate", "measure")  # kinds of work that end soon
@@ -77,7 +78,7 @@ class Run:
     number: int  # order of acceptance
     task: str | None = None
     needs: Needs = ONE_CPU
-    state: str = "queued"  # queued | running | failed (or cancelled: the same here)
+    state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
     others: frozenset[str] = frozenset()  # of a refresh: tasks whose samples it sees

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -25,9 +25,11 @@ from ray.serve.schema import LoggingConfig
 from ray.util.metrics import Counter, Histogram
 
 from cluster.api.app import create_app
-from cluster.api.service import Answered, Question
-from cluster.domain.compositions import Making, Method
-from cluster.domain.names import checked_name
+from cluster.api.service import Answered, P, Question, R, Upload
+from cluster.api.uploads import submission_of
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.compositions import CompositionMethod, Method
+from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.serving.batching import Gathering
 from cluster.storage.home import Home
@@ -35,10 +37,8 @@ from tacl.errors import (
     BadConfig,
     ClusterNotRunning,
     DataNotFound,
-    NameTaken,
     Overloaded,
     TaclError,
-    UnknownTask,
 )
 
 APP = "tacl"
@@ -118,21 +118,29 @@ class Ingress:
         self._count.inc(tags={"route": route, "method": method, "status": f"{status // 100}xx"})
         self._seconds.observe(seconds, tags={"route": route, "method": method})
 
-    async def ask(self, method: str, *arguments: object) -> Any:
-        if method in self._gathered:
-            return await self._gathered[method].ask(*arguments)
-        return await self._asked(method, *arguments)
+    async def ask(
+        self,
+        method: Callable[Concatenate[CoordinatorAPI, P], R],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        """Of what is asked for every request, what arrives at the same time goes together."""
+        name = method.__name__
+        if name in self._gathered:
+            return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
+        return await self._asked(name, *arguments, **named)
 
     def _many(self, method: str) -> Callable[[list[Any]], Awaitable[list[Any]]]:
         return lambda questions: self._asked(method, questions)
 
-    async def _asked(self, method: str, *arguments: object) -> Any:
+    async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
         patience = Patience(PATIENCE, _silent)
         while True:
             try:
                 if self._coordinator is None:
                     self._coordinator = coordinator()
-                return await getattr(self._coordinator, method).remote(*arguments)
+                return await getattr(self._coordinator, method).remote(*arguments, **named)
             except (RayError, ValueError) as error:
                 pause = patience.after(error)
                 self._coordinator = None  # lost, and made again by Ray
@@ -155,43 +163,23 @@ class Ingress:
                     raise Overloaded("no predictor answers now; ask again soon") from error
                 await asyncio.sleep(0.1)
 
-    async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
+    async def prepare(self, upload: Upload, request_id: str) -> Submission:
         """In a thread: every row is read and checked."""
-        # What reads data sets is slow to import.
-        from cluster.data.submissions import options_of, prepared_submission
+        return await asyncio.to_thread(submission_of, upload, request_id, Home.at(self._home))
 
-        options = options_of(fields.pop("options"))
-        checked_name(name)
-        if fields.get("request_id") is None:
-            await self._require_free(name)
-        home = Home.at(self._home)
-        modality = home.founded().base.modality
-        submission = await asyncio.to_thread(
-            lambda: prepared_submission(
-                name, data, home.blobs(), modality, owner=owner, options=options, **fields
-            )
-        )
-        return await self.ask("submit", submission)
-
-    async def _require_free(self, name: str) -> None:
-        """Before any data is read; the coordinator asks again when it stores the task."""
-        try:
-            await self.ask("task", name)
-        except UnknownTask:
-            return
-        raise NameTaken(f"there is a task {name} already; submit under another name")
-
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+    async def prepare_method(
+        self, terms: list[str], method: Method, **given: Any
+    ) -> CompositionMethod:
         """In a thread: every row is read and checked."""
         from cluster.data.compositions import prepared_in  # what reads data sets is slow to import
 
         return await asyncio.to_thread(prepared_in, Home.at(self._home), terms, method, **given)
 
     def reference(self, name: str) -> Path:
-        """Data that the operator laid into HOME/data."""
+        """In HOME/data."""
         found = Home.at(self._home).path / "data" / name
         if not found.exists():
-            raise DataNotFound(f"no data set {name} was laid ready; ask the operator")
+            raise DataNotFound(f"data set {name} is not available on this server")
         return found
 
 

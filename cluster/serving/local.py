@@ -3,12 +3,18 @@ asked."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import ray
 
+from cluster.domain.compositions import Composition
+from cluster.domain.operations import Ranked
 from cluster.runtime.connection import NAMESPACE, patiently
 from cluster.storage.home import Home
+
+if TYPE_CHECKING:
+    from cluster.serving.predictor import Predictor
 
 
 class LazyPredictor:
@@ -16,28 +22,37 @@ class LazyPredictor:
 
     def __init__(self, home: str) -> None:
         self._home = home
-        self._predictor: Any = None
+        self._predictor: Predictor | None = None
 
-    def predict(self, *arguments: object) -> list[Any]:
+    def predict(
+        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
+    ) -> list[Ranked]:
         if self._predictor is None:
             from cluster.serving.predictor import Predictor
 
             self._predictor = Predictor(self._home)
-        return self._predictor.predict(*arguments)
+        return self._predictor.predict(composition, inputs, tasks)
 
 
-def predict(home: Home, *arguments: object) -> Any:
-    """Call the home's predictor; the first call of all makes it. Raises what `predict` raises."""
-    return patiently(home, lambda: _predictor(home), "predict", arguments)
+class HomePredictor:
+    """The predictor of a home; the first call of all makes it."""
 
+    def __init__(self, home: Home) -> None:
+        self._home = home
 
-def _predictor(home: Home) -> Any:
-    remote: Any = ray.remote(LazyPredictor)
-    return remote.options(
-        name="predictor",
-        namespace=NAMESPACE,
-        lifetime="detached",
-        get_if_exists=True,
-        num_cpus=0,
-        max_restarts=-1,
-    ).remote(home.where)
+    def predict(
+        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
+    ) -> list[Ranked]:
+        asked = (composition, inputs, tasks)
+        return patiently(self._home, self._actor, "predict", asked)
+
+    def _actor(self) -> Any:
+        remote: Any = ray.remote(LazyPredictor)
+        return remote.options(
+            name="predictor",
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+        ).remote(self._home.where)

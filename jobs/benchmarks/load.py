@@ -55,7 +55,9 @@ class Oracle:
         settings = home.settings()
         assert settings is not None
         materials = Materials(home, settings.base)
-        refs = [VectorRef(**_known(one)) for one in client.vectors() if one["champion"]]
+        fields = set(VectorRef.model_fields)
+        champions = [one for one in client.vectors() if one.champion]
+        refs = [VectorRef(**one.model_dump(include=fields)) for one in champions]
         self.taus = {ref.task: materials.vector(ref).to_params() for ref in refs}
         self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
         self.backbone, self.module = materials.backbone, materials.linearized()
@@ -92,10 +94,6 @@ def is_close(expected: Expected, answer: Mapping[str, Any]) -> bool:
         and all(abs(expected[task][name] - share) <= CLOSE for name, share in ranked)
         for task, ranked in answer.items()
     )
-
-
-def _known(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: facts[name] for name in VectorRef.model_fields if name in facts}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import ANY, Shard
 from cluster.domain.work import Work
@@ -31,6 +32,7 @@ from tacl.training.penalties import other_tasks
 
 SIZES = {"tenth": TENTH, "full": FULL}
 PENALTY_ROWS = 16  # of a batch of 128
+NOBODY = RequestContext()
 KNOWN = (4, 64)  # tasks that a run knows
 GOALS = {  # milliseconds at the 99th percentile
     "composition lookup": 5.0,
@@ -129,19 +131,23 @@ def acts(
 
     yield "restart", restart, 3
     coordinator = made[-1]
-    yield "composition lookup", lambda row: coordinator.composition(users[row]), rounds
-    yield "alias lookup", lambda row: coordinator.aliases(tasks[row]), rounds
+    yield "composition lookup", lambda row: coordinator.composition(NOBODY, users[row]), rounds
+    yield "alias lookup", lambda row: coordinator.aliases(NOBODY, tasks[row]), rounds
     versions = chosen.integers(1, size.versions + 1, rounds)
 
     def move(name: str) -> Act:
         return lambda row: coordinator.move_alias(
-            tasks[row], name, int(versions[row]), ANY, f"move {name} {row}"
+            RequestContext(request_id=f"move {name} {row}"),
+            tasks[row],
+            name,
+            int(versions[row]),
+            ANY,
         )
 
     def compose(row: int) -> None:
         terms = [f"+{tasks[(row + term) % rounds]}" for term in range(5)]
         terms = list(dict.fromkeys(terms))
-        coordinator.compose(users[row], terms, f"compose again {row}")
+        coordinator.compose(RequestContext(request_id=f"compose again {row}"), users[row], terms)
 
     yield "the disk alone: 32 kB, synced", syncing(population.home.path / "synced"), rounds
     yield "alias move", move("stable"), rounds
@@ -164,7 +170,7 @@ def syncing(path: Path) -> Act:
 
 def submitting(population: Population, coordinator: Coordinator) -> Act:
     blob = store_shard(population.blobs, ["one", "other"], [False, True])
-    return lambda row: coordinator.submit(population.submission(f"new{row}", blob))
+    return lambda row: coordinator.submit(NOBODY, population.submission(f"new{row}", blob))
 
 
 def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act, int]]:
@@ -175,7 +181,7 @@ def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act
         small.fill(lambda line: None)
         coordinator = Coordinator(small.home.path, Idle())
         blob = small.shards[0].blob
-        run_id = coordinator.submit(small.submission("new", blob)).run_id
+        run_id = coordinator.submit(NOBODY, small.submission("new", blob)).run_id
         inputs = {
             shard.blob.digest: training_inputs(small.blobs, shard.blob)
             for shard in (small.generic, *small.shards)

@@ -26,7 +26,7 @@ from PIL import Image
 
 from cluster.client.client import Client
 from cluster.coordinator.core import Coordinator
-from cluster.domain.base import BlobRef
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.outcomes import Finished, Outcome
 from cluster.domain.tasks import Pair, Submission
 from cluster.domain.work import Measured, Trained, TrainWork, Work
@@ -133,15 +133,15 @@ def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: 
     """The home's registry and blobs as after the training of `tasks` tasks, t0, t1, ..."""
     write(home.settings_file, settings)
     coordinator = Coordinator(home.path, Made(home, settings))
-    blobs = home.blobs()
+    blobs, context = home.blobs(), RequestContext()
     labels = [row % len(CLASSES) for row in range(len(pictures))]
     for number in range(tasks):
         data = store_rows(blobs, list(pictures), labels)
         shard = store_shard(blobs, list(pictures), [row == 0 for row in range(len(pictures))])
-        coordinator.submit(_submission(f"t{number}", data, shard))
-        while any(task["version"] is None for task in coordinator.status()["tasks"]):  # type: ignore[attr-defined]
+        coordinator.submit(context, _submission(f"t{number}", data, shard))
+        while any(task.version is None for task in coordinator.status(context).tasks):
             coordinator.tick()
-    while coordinator.status()["work"]:
+    while coordinator.status(context).work:
         coordinator.tick()
     coordinator.close()
 
@@ -204,7 +204,7 @@ class Loads:
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
         self._head = running.pid
         self._digests: dict[int, str] = {}  # of the models that were composed
-        self._token = client.issue_token("loader", "admin")["token"]
+        self._token = client.issue_token("loader", "admin").token or ""
 
     def load(self, users: int, asking: Asking) -> Load:
         """Every answer is checked."""
@@ -283,7 +283,7 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[s
     say("passes without a server")
     torch.set_num_threads(1)
     alone = passes(oracle, rounds, lambda done, total: None)
-    loads = Loads(client, client.serve(port=free_port())["url"], oracle, say)
+    loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
     facts = [
         {**loads.load(users, sizes.asking).facts(), "cold": loads.cold(COLD + users)}
         for users in sizes.users

@@ -71,8 +71,8 @@ def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:
     client.wait(name, poll=POLL)
     seen = time.time()
     client.wait(poll=POLL)  # what else is owed does not disturb the next
-    at = {event["kind"]: event["at"] for event in reversed(client.logs(name))}
-    metrics = client.vectors(name)[0]["metrics"]
+    at = {event.kind: event.at for event in reversed(client.logs(name))}
+    metrics = client.vectors(name)[0].metrics
     ready, trained, worked = (
         metrics[key] for key in ("seconds_ready", "seconds_trained", "seconds")
     )

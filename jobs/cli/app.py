@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import sys
 from collections.abc import Callable
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from jobs.cli.options import Declared, command_with
 from tacl import __version__
 
 if TYPE_CHECKING:
     from cluster.client.client import Client
+    from cluster.domain.status import Watched
     from tacl.errors import TaclError
 
 app = typer.Typer(
@@ -23,9 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help"], "max_content_width": 100},
-    help="Train tasks apart, compose any of them at once.\n\n"
-    "Tasks are submitted one after another; each becomes a task vector that leaves the others "
-    "alone. Any user composes a model out of any of the vectors and asks it questions.",
+    help="Train tasks separately, compose any of them at once.\n\n"
+    "Tasks are submitted one after another. Each is trained into a task vector with little "
+    "interference on the others. Any user composes a model from any of the vectors and queries it.",
 )
 
 
@@ -54,21 +57,44 @@ Home = Annotated[
         metavar="DIR",
         envvar="TACL_HOME",
         show_default="~/.tacl",
-        help="The installation: registry, blobs, settings.",
+        help="Directory of the installation: settings, registry, blobs.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-TaskName = Annotated[str, typer.Argument(metavar="NAME", help="The task.")]
-User = Annotated[str, typer.Argument(metavar="USER", help="Whose model.")]
+TaskName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")]
+User = Annotated[str, typer.Argument(metavar="USER", help="User whose model it is.")]
+
+Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
+InputColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", show_default="by type", help="Column of the images or texts."),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", show_default="by type", help="Column of the classes."),
+]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A,B,...", show_default="from the data", help="Names of the classes 0, 1, ..."
+    ),
+]
+
+
+def class_names(given: str | None) -> list[str] | None:
+    """Of `--classes A,B,...`."""
+    return None if given is None else [one.strip() for one in given.split(",")]
 
 
 def verb(
-    group: str, of: typer.Typer = app, **settings: Any
+    group: str, of: typer.Typer = app, declared: Declared | None = None, **settings: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command of `tacl`, whose errors are one message and the exit code of their class."""
+    """A command of `tacl`, whose errors are one message and the exit code of their class.
+
+    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`).
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(function)
         def guarded(*args: Any, as_json: bool = False, **options: Any) -> None:
             from tacl.errors import TaclError
 
@@ -77,12 +103,28 @@ def verb(
             except TaclError as error:
                 refuse(error, as_json)
             except KeyboardInterrupt:
-                print("stopped looking; what the cluster does goes on", file=sys.stderr)
+                print("Detached; the run continues on the cluster.", file=sys.stderr)
                 raise typer.Exit(130) from None
 
-        return of.command(rich_help_panel=group, **settings)(guarded)
+        command = functools.wraps(function)(guarded)
+        if declared is None:
+            return of.command(rich_help_panel=group, **settings)(command)
+        late = command_with(command, declared)
+        of.command(rich_help_panel=group, cls=late, **settings)(_without_parameters(command))
+        return command
 
     return decorate
+
+
+def _without_parameters(function: Callable[..., None]) -> Callable[..., None]:
+    """Its name and help alone: all that the list of commands needs."""
+
+    @functools.wraps(function)
+    def named() -> None:
+        function()
+
+    named.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
+    return named
 
 
 def refuse(error: TaclError, as_json: bool) -> NoReturn:
@@ -105,27 +147,28 @@ def client(home: Path | None) -> Client:
 
 
 def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
-    """The answer on stdout: JSON, or a table or words for a person."""
+    """The answer on stdout: JSON, or a table or words."""
     from jobs.console import tables
+    from jobs.console.documents import print_json
 
     if as_json:
-        plain = found.model_dump(mode="json") if hasattr(found, "model_dump") else found
-        print(json.dumps(plain, indent=2))
-    elif isinstance(said := table(found), str):
-        print(said)
+        print_json(found)
+    elif isinstance(text := table(found), str):
+        print(text)
     else:
-        tables.console().print(said)
+        tables.console().print(text)
 
 
-def telling(say: Callable[[str], None]) -> Callable[[dict[str, Any]], None]:
-    """Tell a run's state when it changes."""
-    from jobs.console.progress import said
+def telling(say: Callable[[str], None]) -> Callable[[Watched], None]:
+    """Say the state of a run when it changes."""
+    from jobs.console.progress import described
 
-    told: list[str] = []
+    last = ""
 
-    def tell_run(run: dict[str, Any]) -> None:
-        if (line := said(run)) not in told[-1:]:
-            told.append(line)
+    def tell_run(run: Watched) -> None:
+        nonlocal last
+        if (line := described(run)) != last:
+            last = line
             say(line)
 
     return tell_run

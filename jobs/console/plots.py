@@ -1,9 +1,8 @@
-"""The interference matrix as a picture: changes of logits."""
+"""The interference matrix as a heat map: changes of the logits."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
@@ -12,18 +11,20 @@ matplotlib.use("Agg")  # a file, never a window
 import matplotlib.pyplot as plt
 import numpy as np
 
+from cluster.domain.reports import InterferenceReport
 
-def heat_map(matrix: dict[str, Any], path: Path) -> Path:
-    """Write a PNG: a row per vector, a column per probe, relative to each task's own vector.
+
+def heat_map(report: InterferenceReport, path: Path) -> Path:
+    """Write a PNG: a row per vector, a column per task's probe, relative to its own vector.
 
     Pairs that are not measured stay blank; a probe without a vector of its own (generic) has no
     relative value and is left out.
     """
-    rows = [vector["task"] for vector in matrix["vectors"]]
-    kept = [i for i, name in enumerate(matrix["on"]) if name in rows]
-    columns = [matrix["on"][i] for i in kept]
+    rows = [vector.task for vector in report.vectors]
+    kept = [i for i, name in enumerate(report.on) if name in rows]
+    columns = [report.on[i] for i in kept]
     values = np.array(
-        [[np.nan if row[i] is None else row[i] for i in kept] for row in matrix["logits"]],
+        [[np.nan if row[i] is None else row[i] for i in kept] for row in report.logits],
         dtype=float,
     ).reshape(len(rows), len(kept))
     size = (2.6 + 0.62 * len(columns), 1.9 + 0.5 * len(rows))
@@ -31,9 +32,9 @@ def heat_map(matrix: dict[str, Any], path: Path) -> Path:
     image = axes.imshow(values, cmap="magma_r", vmin=0, vmax=1)
     axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
     axes.set_yticks(range(len(rows)), rows)
-    axes.set_xlabel("on the samples of")
+    axes.set_xlabel("on probe rows of")
     axes.set_ylabel("vector of")
-    axes.set_title("change of the logits, relative to that by the own vector", fontsize=10)
+    axes.set_title("change of the logits, relative to the task's own vector", fontsize=10)
     for (i, j), value in np.ndenumerate(values):
         if not np.isnan(value):
             shade = "white" if value > 0.5 else "black"

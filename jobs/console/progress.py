@@ -1,4 +1,4 @@
-"""Progress of long work, on stderr: bars for a person, plain lines for a file."""
+"""Progress of long work, on stderr: bars on a terminal, plain lines in a file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-OWED = ("queued", "training", "running")
+from cluster.domain.status import ClusterStatus, TaskStatus, Watched
+
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
+Watch = Callable[[ClusterStatus], None]
 
 
 def stderr() -> Console:
@@ -21,7 +23,7 @@ def stderr() -> Console:
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Tell it (done, total)."""
+    """Give it (done, total)."""
     console = stderr()
     if not console.is_terminal:
         yield _plain_counter(console, what)
@@ -33,7 +35,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def saying(what: str) -> Iterator[Callable[[str], None]]:
-    """Tell it lines: what is being done now."""
+    """Give it lines: what is done now."""
     console = stderr()
     if not console.is_terminal:
         yield lambda line: console.print(line, markup=False)
@@ -43,10 +45,10 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def watching(tables: Console | None = None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Tell it the coordinator's status, again and again.
+def watching(tables: Console | None = None) -> Iterator[Watch]:
+    """Give it the status of the cluster, again and again.
 
-    With `tables`, a console that is printed on meanwhile, only what is at work has a bar, below.
+    With `tables`, a console that is printed on meanwhile, only running work has a bar, below.
     """
     console = tables or stderr()
     if not console.is_terminal:
@@ -69,76 +71,66 @@ def _columns() -> tuple[Any, ...]:
 
 
 def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
-    said = time.monotonic()
+    last = time.monotonic()
 
     def count(done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > QUIET_SECONDS:
-            said = time.monotonic()
+        nonlocal last
+        if time.monotonic() - last > QUIET_SECONDS:
+            last = time.monotonic()
             console.print(f"{what}: {done} of {total}")
 
     return count
 
 
-def _plain_watch(console: Console) -> Callable[[dict[str, Any]], None]:
+def _plain_watch(console: Console) -> Watch:
     """A line when a state changes, and with every tenth of the steps; none for what had ended."""
     seen: dict[str, tuple[str, tuple[str, int] | None]] = {}
 
-    def watch(status: dict[str, Any]) -> None:
-        now = works(status)
-        for key, one in now.items():
-            steps = one.get("steps") or 0
-            mark = (one["state"], 10 * (one.get("step") or 0) // steps if steps else 0)
-            _, before = seen.get(key, ("", None if one["state"] in OWED else mark))
+    def watch(status: ClusterStatus) -> None:
+        now = _by_run(status)
+        for run_id, one in now.items():
+            mark = (one.state, 10 * (one.step or 0) // one.steps if one.steps else 0)
+            _, before = seen.get(run_id, ("", None if one.is_owed else mark))
             if before != mark:
-                console.print(f"{label(one)}: {said(one)}", markup=False)
-            seen[key] = (label(one), mark)
-        for key in seen.keys() - now.keys():  # done work is no longer listed
-            console.print(f"{seen.pop(key)[0]}: done", markup=False)
+                console.print(f"{one.label}: {described(one)}", markup=False)
+            seen[run_id] = (one.label, mark)
+        for run_id in seen.keys() - now.keys():  # done work is no longer listed
+            console.print(f"{seen.pop(run_id)[0]}: done", markup=False)
 
     return watch
 
 
-def _bars(progress: Progress, keep: bool = True) -> Callable[[dict[str, Any]], None]:
-    """A bar for everything that was seen at work; or, without `keep`, that is."""
+def _bars(progress: Progress, keep: bool = True) -> Watch:
+    """A bar for everything that was seen running; without `keep`, for what runs now."""
     bars: dict[str, Any] = {}
 
-    def watch(status: dict[str, Any]) -> None:
-        now = works(status)
-        if not keep:
-            now = {key: one for key, one in now.items() if one["state"] in OWED}
-        for key, one in now.items():
-            if key not in bars and one["state"] in OWED:
-                bars[key] = progress.add_task(label(one), total=None, note="")
-            if key in bars:
-                steps, owed = one.get("steps"), one["state"] in OWED
-                total = steps if owed else steps or 1  # None: nobody knows yet
-                done = one.get("step") or 0 if owed else total
-                progress.update(bars[key], completed=done, total=total, note=said(one))
-        for key in bars.keys() - now.keys():  # done work is no longer listed
-            ended = bars.pop(key)
-            progress.update(ended, completed=1, total=1, note="done", visible=keep)
+    def watch(status: ClusterStatus) -> None:
+        now = {run_id: one for run_id, one in _by_run(status).items() if keep or one.is_owed}
+        for run_id, one in now.items():
+            if run_id not in bars and one.is_owed:
+                bars[run_id] = progress.add_task(one.label, total=None, note="")
+            if run_id in bars:
+                total = one.steps if one.is_owed else one.steps or 1  # None: not known yet
+                done = one.step or 0 if one.is_owed else total
+                progress.update(bars[run_id], completed=done, total=total, note=described(one))
+        for run_id in bars.keys() - now.keys():  # done work is no longer listed
+            progress.update(bars.pop(run_id), completed=1, total=1, note="done", visible=keep)
 
     return watch
 
 
-def works(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Trainings by task, then everything else that is owed or failed, by a key of its own."""
-    return {one["run_id"]: one for one in [*status["tasks"], *status["work"]]}
+def _by_run(status: ClusterStatus) -> dict[str, Watched]:
+    return {one.run_id: one for one in (*status.tasks, *status.work)}
 
 
-def label(one: dict[str, Any]) -> str:
-    """A task's name, or what a run is about."""
-    return one.get("name") or one["about"]
-
-
-def said(one: dict[str, Any]) -> str:
-    """Where it is, in a few words."""
-    parts = [one["state"]]
-    if one["state"] in OWED and one.get("steps"):
-        parts += [f"step {one['step']} of {one['steps']}", f"loss {one['loss']:.3f}"]
-    if one.get("accuracy_after") is not None:
-        parts.append(f"accuracy {100 * one['accuracy_after']:.1f} %")
-    if one["state"] in ("queued", "failed") and one.get("reason"):
-        parts.append(str(one["reason"]))
+def described(one: Watched) -> str:
+    """State, step, loss, accuracy and reason, in one line."""
+    parts = [str(one.state)]
+    if one.is_owed and one.steps:
+        parts.append(f"step {one.step or 0} of {one.steps}")
+        parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
+    if isinstance(one, TaskStatus) and one.accuracy_after is not None:
+        parts.append(f"accuracy {100 * one.accuracy_after:.1f} %")
+    if one.state in ("queued", "failed") and one.reason:
+        parts.append(one.reason)
     return ", ".join(parts)

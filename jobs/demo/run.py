@@ -1,8 +1,7 @@
-"""`tacl demo`: the whole story on a cluster of its own, on generated pictures; nothing is left."""
+"""`tacl demo`: the story on a cluster of its own, on generated images; nothing is left running."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -10,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from cluster.client.client import Client
 from jobs.console import tables as show
+from jobs.console.documents import print_json
 from jobs.console.progress import saying, stderr, watching
 from jobs.demo import tables
 from jobs.demo.story import Arrival, Chapter, Plan, Subtraction, Users, story
@@ -50,22 +49,22 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
     console.print(tables.summary([one for one in told if isinstance(one, Arrival)]))
     _close(console, seconds, keep)
     if as_json:
-        print(json.dumps(document(told, seconds), indent=2))
+        print_json(document(told, seconds))
 
 
 def document(told: list[Chapter], seconds: float) -> dict[str, Any]:
-    """Everything that was told: {arrivals, users, subtractions: [their fields], seconds}."""
+    """All chapters: {arrivals, users, subtractions: [...], seconds}."""
     found: dict[str, Any] = {name: [] for name in KINDS.values()}
     for chapter in told:
-        found[KINDS[type(chapter)]].append(asdict(chapter))
+        found[KINDS[type(chapter)]].append(chapter)
     return found | {"seconds": seconds}
 
 
 def _opening(plan: Plan) -> Text:
     return Text(
-        f"{len(plan.tasks)} tasks arrive one after another. Each is trained apart, by DeepSpeed: "
-        "on its own labelled pictures and, by the tauJp penalty, against the unlabelled pictures "
-        "of the others that have arrived. Older vectors make room for it without labels."
+        f"{len(plan.tasks)} tasks arrive one after another. Each is trained separately, by "
+        "DeepSpeed, on its own labelled images, with the tauJp penalty on unlabelled images of the "
+        "tasks that arrived before it. Older vectors are then refreshed against it, without labels."
     )
 
 
@@ -73,7 +72,7 @@ def _close(console: Console, seconds: float, keep: Path | None) -> None:
     minutes = f"{int(seconds) // 60} min {int(seconds) % 60} s"
     console.print(Text(f"\ndone in {minutes}; nothing is left running"))
     if keep is not None:
-        console.print(Text(f"its home is kept: tacl up --home {keep}; tacl status --home {keep}"))
+        console.print(Text(f"the home is kept: tacl up --home {keep}; tacl status --home {keep}"))
 
 
 @contextmanager

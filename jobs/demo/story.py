@@ -1,4 +1,4 @@
-"""The story of `tacl demo`: tasks arrive, vectors make room, people compose. Chapter by chapter.
+"""The story of `tacl demo`: tasks arrive, vectors are refreshed, users compose; in chapters.
 
 Everything goes through `cluster.client.client.Client`, as a person's own program would.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.client.client import Client
+from cluster.domain.status import ClusterStatus, RunStatus
+from cluster.domain.work import Evaluated
 from tacl import embedded
 from tacl.embedded.parquet import png
 from tacl.errors import RunFailed
@@ -18,13 +20,12 @@ from tacl.errors import RunFailed
 EVERYONE = "everyone"  # whose model is the sum of all vectors so far
 ASKED_SEED = 77  # of the pictures in the questions: in no training or test row
 
-Evaluated = dict[str, Any]  # the fields of `cluster.domain.work.Evaluated`
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[ClusterStatus], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is told, and how large it is; `options` are those of a submission."""
+    """Tasks and sizes of the story; `options` are those of every submission."""
 
     tasks: tuple[str, ...] = embedded.tasks()
     train_rows: int = 800
@@ -49,11 +50,11 @@ class Refreshing:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A task arrived, was trained, and older vectors made room for it."""
+    """A task arrived and was trained, and older vectors were refreshed against it."""
 
     task: str
     sum: Evaluated  # of all vectors so far
-    unrefreshed: Evaluated | None  # the sum had nothing been refreshed so far, where it was
+    unrefreshed: Evaluated | None  # the sum of first versions; None if nothing was refreshed
     refreshes: tuple[Refreshing, ...]
 
 
@@ -67,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Users:
-    """People with different models out of the same vectors."""
+    """Users with different models composed of the same vectors."""
 
     models: dict[str, tuple[str, ...]]  # user -> terms
     answers: tuple[Answer, ...]
@@ -115,7 +116,8 @@ class _Owed:
     def arrival(self, client: Client, watch: Watch) -> Arrival:
         def evaluated(run_id: str) -> Evaluated:
             found = _evaluated(client, run_id, watch)
-            return found | {"per_task": {task: found["per_task"][task] for task in self.tasks}}
+            by_arrival = {task: found.per_task[task] for task in self.tasks}
+            return found.model_copy(update={"per_task": by_arrival})
 
         without = self.unrefreshed_run
         unrefreshed = None if without is None else evaluated(without)
@@ -166,26 +168,26 @@ class _Teller:
             images, labels = embedded.generate(task, number + 1, ASKED_SEED)
             found = self.client.query(user, [png(images[-1])], [task])
             shown = embedded.classes(task)[labels[-1]]
-            yield Answer(user, task, shown, tuple(map(tuple, found["answers"][0][task])))
+            yield Answer(user, task, shown, tuple(found.answers[0][task]))
 
     def _refreshes(self) -> Iterator[Refreshing]:
         """Those that ended since the last arrival."""
         for task in self.pinned:
-            made = {one["run_id"]: one["version"] for one in self.client.vectors(task)}
-            for run in self.client.task(task)["runs"]:
-                if run["kind"] == "refresh" and run["run_id"] not in self.seen:
-                    self.seen.add(run["run_id"])
-                    yield _refreshing(self.client, run, made.get(run["run_id"]))
+            made = {one.run_id: one.version for one in self.client.vectors(task)}
+            for run in self.client.task(task).runs:
+                if run.kind == "refresh" and run.run_id not in self.seen:
+                    self.seen.add(run.run_id)
+                    yield _refreshing(self.client, run, made.get(run.run_id))
 
 
-def _refreshing(client: Client, run: dict[str, Any], version: int | None) -> Refreshing:
-    vector = run["about"].removeprefix("refreshing ")
+def _refreshing(client: Client, run: RunStatus, version: int | None) -> Refreshing:
+    vector = f"{run.task}@v{run.version}"
     try:
-        found = client.result(run["run_id"])
+        found = client.refreshed(run.run_id)
     except RunFailed as error:  # the old version stays, and the story goes on
         return Refreshing(vector, None, str(error))
-    figures = {name: found["metrics"].get(name) for name in _FIGURES}
-    return Refreshing(vector, version, found["reason"], **figures)
+    figures = {name: found.metrics.get(name) for name in _FIGURES}
+    return Refreshing(vector, version, found.reason, **figures)
 
 
 _FIGURES = ("interference_before", "interference_after", "own_change")
@@ -196,4 +198,4 @@ def _sum(names: Sequence[str]) -> list[str]:
 
 
 def _evaluated(client: Client, run_id: str, watch: Watch) -> Evaluated:
-    return client.result(run_id, progress=lambda run: watch(client.status()))
+    return client.evaluation(run_id, progress=lambda run: watch(client.status()))

@@ -1,4 +1,4 @@
-"""The chapters of the demo's story as tables for a person."""
+"""The chapters of the demo's story as tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from cluster.domain.work import Evaluated
 from jobs.console.tables import percent, table
-from jobs.demo.story import Answer, Arrival, Chapter, Evaluated, Refreshing, Subtraction, Users
+from jobs.demo.story import Answer, Arrival, Chapter, Refreshing, Subtraction, Users
 
 ANSWERS = 2  # classes shown of an answer
 
@@ -30,8 +31,8 @@ def headed(title: str, *parts: RenderableType) -> Group:
 
 
 def arrival(told: Arrival) -> RenderableType:
-    """Every task so far: before, by its own vector, and by the sum of all vectors."""
-    count = len(told.sum["per_task"])
+    """Every task so far: zero-shot, by its own vector, and by the sum of all vectors."""
+    count = len(told.sum.per_task)
     title = f"{told.task} has arrived: the sum of {count} vector{'s' * (count > 1)}, in %"
     parts: list[RenderableType] = [_accuracies(told)]
     if told.refreshes:
@@ -47,15 +48,15 @@ def _accuracies(told: Arrival) -> Table:
     kinds = [(told.sum, "zero_shot"), (told.sum, "individual")]
     kinds += [(told.unrefreshed, "composed")] if told.unrefreshed else []
     kinds += [(told.sum, "composed")]
-    for task in told.sum["per_task"]:
-        made.add_row(task, *(percent(found["per_task"][task][kind]) for found, kind in kinds))
+    for task in told.sum.per_task:
+        made.add_row(task, *(percent(found.per_task[task][kind]) for found, kind in kinds))
     made.add_section()
     made.add_row("mean", *(percent(_mean(found, kind)) for found, kind in kinds), style="bold")
     return made
 
 
 def _mean(found: Evaluated, kind: str) -> float:
-    rows = found["per_task"].values()
+    rows = found.per_task.values()
     return sum(row[kind] for row in rows) / len(rows)
 
 
@@ -74,13 +75,13 @@ def _refreshes(refreshes: Sequence[Refreshing]) -> Group:
 
 
 def users(told: Users) -> RenderableType:
-    """Who composed what, and what each was answered."""
+    """Users' models, and their answers."""
     models = [Text(f"{user:6} {'  '.join(terms)}") for user, terms in told.models.items()]
-    made = table("user", "a picture of", "", "answer")
+    made = table("user", "image of", "", "answer")
     for one in told.answers:
         mark = Text("right", "green") if one.shown == one.ranked[0][0] else Text("wrong", "red")
         made.add_row(one.user, one.shown, mark, _ranked(one))
-    title = "Two users, two models out of the same vectors, a picture for each task"
+    title = "Two users, two models of the same vectors, one image per task"
     return headed(title, *models, Text(), made)
 
 
@@ -89,12 +90,12 @@ def _ranked(one: Answer) -> str:
 
 
 def subtraction(told: Subtraction) -> RenderableType:
-    """One task is to fall, and the others are to stay."""
+    """The accuracy of one task is to fall, that of the others to stay."""
     minus = f"-{told.task} instead"
     columns = ("zero-shot", "sum of all", minus)
     made = table("task", *columns, right=columns)
-    for task, row in told.sum["per_task"].items():
-        less = told.subtracted["per_task"][task]["composed"]
+    for task, row in told.sum.per_task.items():
+        less = told.subtracted.per_task[task]["composed"]
         cells = (percent(value) for value in (row["zero_shot"], row["composed"], less))
         made.add_row(task, *cells, style="bold" if task == told.task else None)
     return headed(f"{told.task} subtracted instead of added, in %", made)
@@ -103,15 +104,15 @@ def subtraction(told: Subtraction) -> RenderableType:
 def summary(arrivals: Sequence[Arrival]) -> RenderableType:
     """The sum after each arrival, task by task.
 
-    Beside: the mean, the mean share of what the own model reaches, and the mean where the task is
-    not told, so that one head over the classes of all tasks must find it too.
+    Then the mean, the mean of composed / own, and the mean where the task is unknown: the classes
+    of all tasks compete in one head.
     """
     tasks = [told.task for told in arrivals]
-    measures = ("mean", "of own", "untold")
+    measures = ("mean", "of own", "task\nunknown")  # within 80 columns
     made = table("after", *tasks, *measures, right=(*tasks, *measures))
     for told in arrivals:
         found = told.sum
-        cells = [percent(found["per_task"].get(task, {}).get("composed")) for task in tasks]
-        figures = (found["absolute"], found["normalized"], found["class_incremental"])
+        cells = [percent(found.per_task.get(task, {}).get("composed")) for task in tasks]
+        figures = (found.absolute, found.normalized, found.class_incremental)
         made.add_row(told.task, *cells, *map(percent, figures))
-    return headed("The sum after each arrival, in % (untold: which task it is)", made)
+    return headed("The sum after each arrival, in % (task unknown: class-incremental)", made)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 from fastapi import FastAPI
 
 from cluster.api.access import hashed
 from cluster.api.app import create_app
-from cluster.api.service import Answered, Question
-from cluster.client.client import Client
+from cluster.api.service import Answered, P, Question, R, Upload
+from cluster.api.uploads import submission_of
 from cluster.data.compositions import prepared_in
-from cluster.domain.compositions import Making, Method
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.methods import head_blobs
+from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
-from tests.support.fakes import new_home
+from tests.support.fakes import asks, new_home
 from tests.support.instant import InProcess, Instant
 
 
@@ -31,8 +34,14 @@ class Local:
         self.lock = threading.Lock()
         self.questions: list[Question] = []
 
-    async def ask(self, method: str, *arguments: object) -> Any:
-        return getattr(self.coordinator, method)(*arguments)
+    async def ask(
+        self,
+        method: Callable[Concatenate[CoordinatorAPI, P], R],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        return getattr(self.coordinator, method.__name__)(*arguments, **named)
 
     async def predict(self, question: Question) -> Answered:
         self.questions.append(question)
@@ -41,23 +50,25 @@ class Local:
         answers = [one for _ in question.inputs]
         return Answered(answers, answers if question.beside_base else None)
 
-    async def submit(self, data: Path, name: str, owner: str, fields: dict[str, Any]) -> Any:
-        client = Client(self.home, coordinator=self.coordinator, user=owner)
-        options = fields.pop("options")
-        return client.submit(name, data, owner=owner, **fields, **options)
+    async def prepare(self, upload: Upload, request_id: str) -> Submission:
+        return submission_of(upload, request_id, Home(self.home))
 
-    async def prepare(self, terms: list[str], method: Method, given: dict[str, Any]) -> Making:
+    async def prepare_method(
+        self, terms: list[str], method: Method, **given: Any
+    ) -> CompositionMethod:
         return prepared_in(Home(self.home), terms, method, **given)
 
     def reference(self, name: str) -> Path:
-        raise DataNotFound(f"no data set {name} was laid ready")
+        raise DataNotFound(f"no data set {name} is here")
 
 
 def scene(home: Path, open_to_all: bool = False, **people: Any) -> tuple[FastAPI, Local]:
     """`people`: roles by name; the token of a person is `token of NAME`."""
     service = Local(home)
     for name, role in people.items():
-        service.coordinator.issue_token(name, role, hashed(f"token of {name}"), f"issue {name}")
+        service.coordinator.issue_token(
+            asks(f"issue {name}"), name, role, hashed(f"token of {name}")
+        )
     return create_app(service, open_to_all=open_to_all), service
 
 

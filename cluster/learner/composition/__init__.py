@@ -1,1 +1,1 @@
-"""Making a composition that is more than a sum."""
+"""CompositionMethod a composition that is more than a sum."""

@@ -1,13 +1,16 @@
-"""up, down, doctor: the cluster of a home."""
+"""up, down, gc, doctor: the cluster of a home."""
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jobs.cli.app import Home, Json, client, tell, verb
+
+if TYPE_CHECKING:
+    from cluster.domain.operations import StartedCluster
+    from cluster.domain.receipts import CollectedGarbage
 
 
 @verb("cluster")
@@ -16,7 +19,7 @@ def up(
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="The pre-trained encoder, the first time: embedded, hf:DIRECTORY_OR_ID, "
+            help="Base model, for a new home: embedded, hf:DIRECTORY_OR_ID, "
             "open_clip:NAME@WEIGHTS, timm:NAME@FILE?size=N.",
         ),
     ] = None,
@@ -24,8 +27,8 @@ def up(
         str | None,
         typer.Option(
             metavar="DATA",
-            help="Unlabelled data of the same kind, the first time: what every task leaves alone. "
-            "Generated for the embedded encoder.",
+            help="Unlabelled data of the same kind as the tasks, for a new home: every vector is "
+            "penalised on it. Generated for the embedded model.",
         ),
     ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPUs to use.", show_default="all")] = None,
@@ -33,7 +36,7 @@ def up(
         str | None,
         typer.Option(
             metavar="URI",
-            help="Where blobs and checkpoints are kept, the first time: a directory or "
+            help="Storage of blobs and checkpoints, for a new home: a directory or "
             "s3://BUCKET/PREFIX. Credentials come from the environment or ~/.aws.",
             show_default="the home",
         ),
@@ -42,7 +45,7 @@ def up(
         str | None,
         typer.Option(
             metavar="URL",
-            help="What keeps the registry, the first time: postgresql://USER@HOST/DATABASE. The "
+            help="Database of the registry, for a new home: postgresql://USER@HOST/DATABASE. The "
             "password comes from PGPASSWORD or ~/.pgpass.",
             show_default="SQLite in the home",
         ),
@@ -51,8 +54,8 @@ def up(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Join the Ray cluster there, of which this machine is a node, instead of starting "
-            "one. All its nodes must see the storage.",
+            help="Join this Ray cluster, of which this machine is a node, instead of starting one. "
+            "All its nodes must see the storage.",
         ),
     ] = None,
     home: Home = None,
@@ -60,8 +63,8 @@ def up(
 ) -> None:
     """Start the cluster of a home.
 
-    Returns when it answers; it runs until `tacl down`. The first time needs --base, and --generic
-    for any but the embedded encoder.
+    Returns when the cluster answers; it runs until `tacl down`. A new home needs --base, and
+    --generic for any base model but the embedded one.
     """
     from jobs.console.progress import saying
 
@@ -71,11 +74,11 @@ def up(
     tell(found, as_json, _up)
 
 
-def _up(found: dict[str, Any]) -> str:
-    was = "runs" if found["started"] else "ran already"
+def _up(found: StartedCluster) -> str:
+    runs = "runs" if found.started else "ran already"
     return (
-        f"the cluster {was}: base {found['base']} ({found['modality']}), "
-        f"{found['generic_rows']} generic samples, home {found['home']}"
+        f"the cluster {runs}: base model {found.base} ({found.modality}), "
+        f"{found.generic_rows} generic samples, home {found.home}"
     )
 
 
@@ -83,46 +86,46 @@ def _up(found: dict[str, Any]) -> str:
 def down(home: Home = None, as_json: Json = False) -> None:
     """Stop the cluster.
 
-    Work that is owed goes on, from its last checkpoint, at the next `up`.
+    Unfinished work continues from its last checkpoint at the next `up`.
     """
     from jobs.console.progress import saying
 
     with saying("stopping the cluster"):
         stopped = client(home).down()
-    said = "the cluster is down" if stopped else "no cluster runs"
+    said = "the cluster is stopped" if stopped else "no cluster was running"
     tell({"stopped": stopped}, as_json, lambda _: said)
 
 
 @verb("cluster")
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing; show what would be deleted.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Delete stored files that nothing refers to.
 
-    What a task, a version or a run needs stays, and so does what is younger than a day: it may
-    belong to a submission that is under way.
+    Files that a task, a version or a run needs stay. So do files younger than a day, which may
+    belong to a submission in progress.
     """
     found = client(home).collect(dry_run)
-    verb_said = "would free" if dry_run else "freed"
-    tell(
-        found,
-        as_json,
-        lambda f: (
-            f"{verb_said} {f['bytes'] / 2**20:.1f} MiB: {f['blobs']} blobs, {f['others']} "
-            "checkpoints and files of caches"
-        ),
-    )
+    tell(found, as_json, lambda f: _collected(f, "would free" if dry_run else "freed"))
+
+
+def _collected(found: CollectedGarbage, freed: str) -> str:
+    others = f"{found.others} checkpoints and cached files"
+    return f"{freed} {found.bytes / 2**20:.1f} MiB: {found.blobs} blobs, {others}"
 
 
 @verb("cluster")
 def doctor(home: Home = None, as_json: Json = False) -> None:
-    """Check this machine and this home, and say what to do.
+    """Check this machine and this home, with advice on what is wrong.
 
     The exit code is 1 when something is wrong.
     """
     from jobs.console import tables
+    from jobs.console.documents import print_json
 
     found = []
     for check in client(home).doctor():
@@ -130,6 +133,6 @@ def doctor(home: Home = None, as_json: Json = False) -> None:
         if not as_json:
             tables.console().print(tables.check(check))
     if as_json:
-        print(json.dumps([check.model_dump() for check in found], indent=2))
+        print_json(found)
     if not all(check.ok for check in found):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""demo, pretrain: what the embedded encoder is for."""
+"""demo, pretrain: the embedded base model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from jobs.cli.app import Home, Json, tell, verb
 
 
-@verb("embedded encoder")
+@verb("embedded base model")
 def demo(
     keep: Annotated[
         Path | None,
@@ -20,7 +20,7 @@ def demo(
             "--home",
             metavar="DIR",
             show_default="a temporary one",
-            help="The demo's home, a new directory, to look around in afterwards.",
+            help="A new directory for the demo's home, kept afterwards.",
         ),
     ] = None,
     quick: Annotated[
@@ -28,9 +28,9 @@ def demo(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """The whole story on generated pictures.
+    """Run all of TACL once, on generated images.
 
-    No data, no network, no GPU; at most 8 minutes on 2 CPUs, and nothing is left running.
+    No data, no network, no GPU; at most 8 minutes on 2 CPUs. Nothing is left running.
     """
     from jobs.demo.run import run
     from jobs.demo.story import QUICK
@@ -42,17 +42,19 @@ def demo(
         raise typer.Exit(130) from None
 
 
-@verb("embedded encoder")
+@verb("embedded base model")
 def pretrain(
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="For encoder.safetensors and its record.")
+        Path, typer.Option(metavar="DIR", help="Where to write encoder.safetensors and its record.")
     ],
-    steps: Annotated[int | None, typer.Option(show_default="as shipped")] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    steps: Annotated[
+        int | None, typer.Option(help="Optimizer steps.", show_default="as shipped")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Make the embedded encoder again from a seed.
+    """Pre-train the embedded base model from a seed.
 
     At most 30 minutes on 2 CPUs.
     """

@@ -1,28 +1,34 @@
-"""vectors, alias, interference, compose, evaluate, query: what is made of the vectors."""
+"""vectors, alias, interference, compose, evaluate, query: vectors, and models made of them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.cli.app import Home, Json, User, client, tell, telling, verb
+from jobs.cli.app import Home, Json, User, class_names, client, tell, telling, verb
+from jobs.cli.options import composition_options
 
-Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
+if TYPE_CHECKING:
+    from cluster.client.client import Client
+    from cluster.domain.compositions import Method
+    from cluster.domain.receipts import CancelledCompositions
+    from cluster.domain.status import CompositionRun
 
 
 @verb("models")
 def vectors(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of this task only.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Task; default: all.")
+    ] = None,
     compare: Annotated[
-        str | None, typer.Option(metavar="vN,vM", help="What is different between two versions.")
+        str | None, typer.Option(metavar="vN,vM", help="Show the differences of two versions.")
     ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Every version of every vector: its accuracy, what it was made from, and whose samples it
-    met."""
+    """Show all versions of vectors: accuracy, origin, and the tasks they were made against."""
     from jobs.console import tables
     from tacl.errors import BadConfig
 
@@ -39,7 +45,7 @@ def _version(text: str) -> int:
     from tacl.errors import BadConfig
 
     if not text.removeprefix("v").isdecimal():
-        raise BadConfig(f"{text!r} is no version; write v1, v2, ...")
+        raise BadConfig(f"{text!r} is not a version; write v1, v2, ...")
     return int(text.removeprefix("v"))
 
 
@@ -47,19 +53,21 @@ def _version(text: str) -> int:
 def alias(
     name: Annotated[str, typer.Argument(metavar="NAME[@ALIAS]", help="digits@champion")],
     version: Annotated[
-        str | None, typer.Argument(metavar="[vN]", help="Let it mean this version.")
+        str | None, typer.Argument(metavar="[vN]", help="Move the alias to this version.")
     ] = None,
     expected: Annotated[
         str | None,
-        typer.Option("--from", metavar="vN", help="Only if it means this version now."),
+        typer.Option("--from", metavar="vN", help="Move only if the alias is at this version now."),
     ] = None,
-    back: Annotated[bool, typer.Option("--back", help="To what it meant before.")] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="Roll back to the previous version.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Show a task's aliases and their history, or move one.
 
-    The champion is what recipes mean by a bare name. Models that are pinned stay as they are.
+    A bare name in a recipe means its champion. Composed models keep their versions.
     """
     from cluster.domain.tasks import ANY, CHAMPION
     from jobs.console import tables
@@ -68,7 +76,7 @@ def alias(
     asked = client(home)
     task, _, called = name.partition("@")
     if back and version is not None:
-        raise BadConfig("give a version, or --back")
+        raise BadConfig("give a version or --back, not both")
     if back:
         found = asked.roll_back(task, called or CHAMPION)
     elif version is not None:
@@ -77,53 +85,54 @@ def alias(
     else:
         tell(asked.aliases(task), as_json, lambda f: tables.aliases(f, called))
         return
-    tell(found, as_json, lambda f: f"{f['task']}@{f['name']} means v{f['version']} now")
+    tell(found, as_json, lambda f: f"{f.task}@{f.name} is now v{f.version}")
 
 
 @verb("models")
 def interference(
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", show_default="interference.png in the home"),
+        typer.Option(
+            metavar="FILE.png",
+            show_default="interference.png in the home",
+            help="Where to write the heat map.",
+        ),
     ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """How much each vector disturbs the other tasks.
+    """Show the interference of each vector on each task.
 
-    Changes of the answers (logits) and of the inputs (tau_jp) as tables, the first as a picture
-    too: a row per vector, a column per task's samples.
+    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task. The former
+    also as a heat map.
     """
     from jobs.console import tables
     from jobs.console.plots import heat_map
 
     asked = client(home)
-    found = asked.interference()
-    if found["vectors"]:
+    found = tables.PlottedInterference(**dict(asked.interference()))
+    if found.vectors:
         path = heat_map(found, picture or asked.home.path / "interference.png")
-        found = found | {"picture": str(path)}
+        found = found.model_copy(update={"picture": str(path)})
     tell(found, as_json, tables.interference)
 
 
-@verb("models", context_settings={"ignore_unknown_options": True})
+@verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})
 def compose(
     user: User,
     terms: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TERM...", help="[+|-][COEFFICIENT*]NAME[@vN]: +faces -digits -0.5*signs@v1"
+            metavar="TERM...", help="[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1"
         ),
     ] = None,
-    method: Annotated[
-        Method,
-        typer.Option(help="How one model comes out of the vectors; all but sum are computed."),
-    ] = "sum",
     fit: Annotated[
         str | None,
         typer.Option(metavar="DATA", help="Labelled rows of a new task to fit to: atlas, grid."),
     ] = None,
     shots: Annotated[
-        int | None, typer.Option(metavar="K", help="Rows of each class to fit to; others judge.")
+        int | None,
+        typer.Option(metavar="K", help="Rows of each class to fit to; the others are held out."),
     ] = None,
     adapt: Annotated[
         str | None,
@@ -133,63 +142,64 @@ def compose(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="Of the data; with --adapt, those of a new task.",
+            help="Class names of the data; with --adapt, those of a new task.",
             show_default="from the data; with --adapt, those of the recipe's tasks",
         ),
     ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            metavar="blockwise:B", help="atlas: learn B vectors for each block (or whole:B)."
-        ),
-    ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="The same recipe with the champions of now.")
+        bool, typer.Option("--update", help="The same recipe with the current champions.")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Stop what is being made for the user.")
+        bool, typer.Option("--cancel", help="Stop the user's composition runs.")
     ] = False,
     home: Home = None,
     as_json: Json = False,
+    **how: Any,
 ) -> None:
-    """Make vectors, most often their sum, a user's model.
+    """Compose a user's model from vectors.
 
-    Versions are pinned: a newer one is used only when you compose again, or --update.
+    Versions are pinned: newer ones are used only when you compose again, or --update.
     """
     from jobs.console import tables
-    from jobs.console.progress import saying
     from tacl.errors import BadRecipe
 
-    given = {"fit": fit, "shots": shots, "adapt": adapt, "select": select}
-    given["classes"] = None if classes is None else [one.strip() for one in classes.split(",")]
-    how = {name: value for name, value in given.items() if value is not None}
-    if update + cancel + bool(terms) != 1 or (not terms and (how or method != "sum")):
+    how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
+    method = how.pop("method")
+    data = {name: value for name, value in how.items() if value is not None}
+    if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):
         raise BadRecipe("give the terms of a recipe, or --update the one there is, or --cancel")
     asked = client(home)
     if cancel:
-        tell(asked.cancel_making(user), as_json, _stopped)
+        tell(asked.cancel_compositions(user), as_json, _cancelled)
     elif update:
         tell(asked.update_composition(user), as_json, tables.composition)
-    elif method == "sum" and not how:
+    elif method == "sum" and not data:
         tell(asked.compose(user, terms or []), as_json, tables.composition)
     else:
-        run_id = asked.composing(user, terms or [], method, **how)["run_id"]
-        with saying(f"composing by {method}") as say:
-            made = asked.composed(user, run_id, telling(say))
-        tell(made, as_json, tables.made)
+        found = _computed(asked, user, terms or [], method, data)
+        tell(found, as_json, tables.composition_run)
 
 
-def _stopped(found: dict[str, Any]) -> str:
-    count = len(found["cancelled"])
-    return f"{found['user']}: {count or 'nothing'} in the making{' cancelled' if count else ''}"
+def _computed(
+    asked: Client, user: str, terms: list[str], method: Method, data: dict[str, Any]
+) -> CompositionRun:
+    from jobs.console.progress import saying
+
+    run_id = asked.start_composition(user, terms, method, **data).run_id
+    with saying(f"composing by {method}") as say:
+        return asked.wait_composition(user, run_id, telling(say))
+
+
+def _cancelled(found: CancelledCompositions) -> str:
+    return f"{found.user}: {len(found.cancelled) or 'no'} composition runs cancelled"
 
 
 @verb("models")
 def evaluate(user: User, home: Home = None, as_json: Json = False) -> None:
-    """Accuracy of a user's model on its tasks' test rows.
+    """Evaluate a user's model on the test rows of its tasks.
 
-    zero-shot: the base alone; individual: each task's vector alone, as first trained; composed: the
-    model. normalized is the mean of composed / individual.
+    zero-shot: base model; individual: the task's own vector alone, as first trained; composed: the
+    user's model. normalized: mean of composed / individual.
     """
     from jobs.console import tables
     from jobs.console.progress import saying
@@ -202,9 +212,7 @@ def evaluate(user: User, home: Home = None, as_json: Json = False) -> None:
 @verb("models")
 def query(
     user: User,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Paths of pictures, or texts.")
-    ],
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Image files, or texts.")],
     task: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only these tasks; repeatable.")
     ] = None,
@@ -212,10 +220,10 @@ def query(
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a user's model: classes and probabilities per task."""
+    """Query a user's model: classes and probabilities per task."""
     from jobs.console import tables
     from jobs.console.progress import saying
 
-    with saying("asking"):
+    with saying("querying"):
         found = client(home).query(user, inputs, task)
-    tell(found, as_json, lambda f: tables.answers(inputs, f, top))
+    tell(found, as_json, lambda f: tables.answers(inputs, f.answers, top))

@@ -1,4 +1,4 @@
-"""reproduce: the tables of this field."""
+"""reproduce: tables of published experiments."""
 
 from __future__ import annotations
 
@@ -14,26 +14,37 @@ from jobs.cli.app import Json, tell, verb
 
 @verb("tables")
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table: addition, continual ...")],
-    suite: Annotated[str, typer.Option(metavar="S", help="text8, text14, vision8, clip8")],
-    data: Annotated[Path, typer.Option(metavar="DIR", help="A folder for each data set.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For the table and finished cells.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the table: addition, continual, ...")
+    ],
+    suite: Annotated[
+        str, typer.Option(metavar="S", help="Suite of tasks: text8, text14, vision8, clip8.")
+    ],
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Directory with one sub-directory per data set.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where to write the table and finished cells.")
+    ],
     base: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", show_default="the suite's", help="Where its encoder lies."),
+        typer.Option(metavar="SPEC", show_default="the suite's", help="Base model, as for `up`."),
     ] = None,
     methods: Annotated[
-        str, typer.Option(metavar="A,B", show_default="all of the table", help="Rows to make.")
+        str,
+        typer.Option(
+            metavar="A,B", show_default="all of the table", help="Methods (rows) to compute."
+        ),
     ] = "",
-    seeds: Annotated[str, typer.Option(metavar="0,1", help="Seeds, or orders.")] = "0",
+    seeds: Annotated[str, typer.Option(metavar="0,1", help="Seeds, or orders of the tasks.")] = "0",
     local: Annotated[
-        bool, typer.Option("--local", help="In this process, without a cluster.")
+        bool, typer.Option("--local", help="Compute in this process, without Ray.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a table: Markdown, JSON and a picture.
+    """Reproduce a table as Markdown, JSON and a plot.
 
-    What is finished is kept in DIR/.cells and never computed again; stop it whenever you like.
+    Finished cells are kept in DIR/.cells and not computed again: it may be stopped at any time.
     """
     request = _request(name, suite, data, out, base, methods, seeds, local)
     from jobs.console.progress import saying
@@ -47,7 +58,7 @@ def reproduce(
                 fill(request, say)
             done = make(request, say)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; the same command continues from here", file=sys.stderr)
         raise typer.Exit(130) from None
     found = done.table.as_dict() | {"files": [str(path) for path in done.files]}
     tell(found, as_json, lambda _: done.files[1].read_text())
@@ -71,7 +82,7 @@ def _request(
     if name not in TABLES:
         raise BadConfig(f"no table {name!r}; there are {', '.join(TABLES)}")
     if not data.is_dir():
-        raise DataNotFound(f"no folder {data.absolute()} with a folder for each data set")
+        raise DataNotFound(f"no directory {data.absolute()} with one sub-directory per data set")
     try:
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:

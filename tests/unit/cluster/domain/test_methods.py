@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.domain.compositions import Making, Merged, RecipeTerm, Report, Target
+from cluster.domain.compositions import CompositionMethod, Merged, RecipeTerm, Report, Target
 from cluster.domain.methods import (
     TARGET,
     head_blobs,
@@ -96,7 +96,7 @@ def test_the_same_content_is_the_same_model_whoever_made_it() -> None:
     learned = (plain[0].model_copy(update={"by_block": {"x": 0.5}}), plain[1])
 
     def work(method: str, user: str = "alice") -> ComposeWork:
-        making = Making(method=method)  # type: ignore[arg-type]
+        making = CompositionMethod(method=method)  # type: ignore[arg-type]
         parts = {"run_id": "r", "base": BASE, "user": user, "terms": plain, "making": making}
         return ComposeWork(**parts, tasks=(), probes=(), attempt=1)  # type: ignore[arg-type]
 

@@ -6,7 +6,14 @@ import pytest
 import torch
 
 from cluster.api.service import Question
-from cluster.domain.compositions import Adapt, Composition, Fit, Making, Method, RecipeTerm
+from cluster.domain.compositions import (
+    Adapt,
+    Composition,
+    CompositionMethod,
+    Fit,
+    Method,
+    RecipeTerm,
+)
 from cluster.domain.methods import TARGET, model_of
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import Composed, ComposeWork, EvaluateWork, TaskData, TaskRows, Trained
@@ -58,7 +65,7 @@ def work_of(
         terms=tuple(
             RecipeTerm(coefficient=c, vector=ref) for c, ref in zip(coefficients, refs, strict=True)
         ),
-        making=Making(method=method, **making),  # type: ignore[arg-type]
+        making=CompositionMethod(method=method, **making),  # type: ignore[arg-type]
         tasks=tuple(
             TaskRows(name=task.name, head_blob=ref.head_blob, validation=task.validation)
             for task, ref in zip(tasks, refs, strict=True)

@@ -25,13 +25,14 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
     population = Population(tmp_path / "home", SMALL)
     population.fill(lambda line: None)
     coordinator = Coordinator(population.home.path, bench.Idle())
-    assert coordinator.status()["work"] == []  # every pair is measured, nothing is owed
-    assert coordinator.status()["trouble"] is None
-    assert coordinator.composition("user7") == population.composition(7)
-    assert {vector["version"] for vector in coordinator.vectors("task3")} == {1, 2, 3}
-    assert coordinator.users()[0]["outdated"] == []
+    status = coordinator.status(bench.NOBODY)
+    assert status.work == ()  # every pair is measured, nothing is owed
+    assert status.trouble is None
+    assert coordinator.composition(bench.NOBODY, "user7") == population.composition(7)
+    assert {one.version for one in coordinator.vectors(bench.NOBODY, "task3")} == {1, 2, 3}
+    assert coordinator.users(bench.NOBODY)[0].outdated == ()
     coordinator.tick()
-    assert coordinator.status()["trouble"] is None
+    assert coordinator.status(bench.NOBODY).trouble is None
     coordinator.close()
 
 

@@ -66,7 +66,7 @@ def as_json(result: Result) -> Any:
 def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
     assert "texts from column 'text'; 2 classes from 'label': a, b" in told
-    assert "24 to train, 4 to validate, 4 to test, 32 shared" in told
+    assert "24 training, 4 validation, 4 test, 32 shared" in told
     assert "left out" not in told
     assert "faces is queued" in told
     alone = ("--penalty", "none", "--refresh", "never")
@@ -81,7 +81,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "faces@v1" in ok(tacl("vectors"))
     assert "digits" not in ok(tacl("vectors", "faces"))
     assert "nothing had failed" in ok(tacl("retry", "faces"))
-    assert "a new version is the champion: less interference" in ok(tacl("refresh", "faces"))
+    assert "new version v2 is the champion: less interference" in ok(tacl("refresh", "faces"))
     model = ok(tacl("compose", "alice", "+faces", "-digits"))
     assert "+1  faces@v2" in model
     assert "-1  digits@v1" in model
@@ -101,7 +101,7 @@ def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
         lines = [f"{split} {row},{label}" for row, label in enumerate(given)]
         (tmp_path / f"data/{split}.csv").write_text("\n".join(["text,label", *lines]))
     told = ok(tacl("submit", "faces", "--data", "data"))
-    assert "8 to test, 36 shared unlabelled\nleft out, having no labels: test\n" in told
+    assert "8 test, 36 shared unlabelled\nleft out, no labels: test\n" in told
 
 
 def test_json(tacl: Tacl) -> None:
@@ -279,10 +279,10 @@ def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
     assert "tacl compose alice --update" in ok(tacl("status"))
     assert "faces@v2 " in ok(tacl("compose", "alice", "--update")) + " "
     assert "--update" not in ok(tacl("status"))
-    assert ok(tacl("alias", "faces", "v1")) == "faces@champion means v1 now\n"
+    assert ok(tacl("alias", "faces", "v1")) == "faces@champion is now v1\n"
     assert tacl("alias", "faces", "v2", "--from", "v2").exit_code == exit_code(AliasMoved(""))
     assert as_json(tacl("alias", "faces", "--back", "--json"))["version"] == 2
-    assert ok(tacl("alias", "faces@blessed", "v1")) == "faces@blessed means v1 now\n"
+    assert ok(tacl("alias", "faces@blessed", "v1")) == "faces@blessed is now v1\n"
     shown = ok(tacl("alias", "faces"))
     assert ["blessed", "v1"] in [line.split() for line in shown.splitlines()]
     assert sum("champion" in line for line in shown.splitlines()) == 5  # now, and four moves
@@ -308,16 +308,16 @@ def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
         ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
     ok(tacl("wait"))
     first = ok(tacl("refresh", "faces"))
-    assert first == "faces: a new version is the champion: less interference\n"
+    assert first == "faces: new version v2 is the champion: less interference\n"
     ok(tacl("alias", "faces", "--back"))
     again = ok(tacl("refresh", "faces"))
     made, _, command = again.strip().partition(" To make v2 the champion: ")
-    assert made == "faces: version 2 was made: less interference; the champion is v1."
-    assert ok(tacl(*command.split()[1:])) == "faces@champion means v2 now\n"
+    assert made == "faces: new version v2: less interference; the champion is v1."
+    assert ok(tacl(*command.split()[1:])) == "faces@champion is now v2\n"
     tasks.client(None).refresh("faces")  # one of v2 is owed
     ok(tacl("alias", "faces", "v1"))
     meanwhile = ok(tacl("refresh", "faces"))
-    assert "version 3 was made: less interference; the champion is v1. To make v3" in meanwhile
+    assert "new version v3: less interference; the champion is v1. To make v3" in meanwhile
 
 
 def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
@@ -331,11 +331,11 @@ def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     assert "1 run queued again" in ok(tacl("retry", "faces"))
     ok(tacl("wait", "faces"))
     ok(tacl("compose", "alice", "+faces"))
-    assert "models that use it work on: alice" in ok(tacl("remove", "faces"))
+    assert "models that use it keep working: alice" in ok(tacl("remove", "faces"))
     assert "faces was removed" in ok(tacl("status"))
     assert tacl("vectors", "faces").exit_code == exit_code(UnknownTask(""))
     ok(tacl("query", "alice", "what is it?"))
-    assert "do not work any more: alice" in ok(tacl("remove", "faces", "--purge"))
+    assert "no longer work: alice" in ok(tacl("remove", "faces", "--purge"))
     gone = tacl("query", "alice", "what is it?", "--json")
     assert gone.exit_code == exit_code(Erased(""))
     assert "needs faces@v1" in json.loads(gone.stderr)["message"]
@@ -368,7 +368,7 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     assert "+0.25 to +1.5  faces@v1" in learned
     assert "accuracies on rows held out" in learned
     assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
-    assert "alice: nothing in the making" in ok(tacl("compose", "alice", "--cancel"))
+    assert "alice: no composition runs cancelled" in ok(tacl("compose", "alice", "--cancel"))
     assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
     asked = as_json(tacl("query", "alice", "what is it?", "--json"))
     assert next(iter(asked["answers"][0])) == "fitted"

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from cluster.domain.operations import Exported, Imported
+from cluster.domain.reports import VectorStatus
+from cluster.domain.status import ClusterStatus
 from jobs.cli import main
 from jobs.cli.verbs import interchange
 from tacl.errors import BadCheckpoint, Inexact
@@ -21,28 +24,36 @@ class FakeClient:
         self.asked: dict[str, Any] = {}
         self.error: Exception | None = None
 
-    def export(self, user: str, out: Path, format: str, **how: Any) -> dict[str, Any]:
+    def export(self, user: str, out: Path, format: str, **how: Any) -> Exported:
         self.asked = {"user": user, "out": out, "format": format, **how}
         if self.error:
             raise self.error
-        shares = {"regime": "linearized", "exact": 0.88, "materialized": 0.865}
-        return {"user": user, "out": str(out), **shares, "files": ["README.md", "x.safetensors"]}
+        return Exported(
+            user=user,
+            out=str(out),
+            format=format,
+            digest="d",
+            regime="linearized",
+            exact=0.88,
+            materialized=0.865,
+            per_task={},
+            files=("README.md", "x.safetensors"),
+        )
 
-    def import_checkpoint(
-        self, name: str, checkpoint: Path, data: str, **how: Any
-    ) -> dict[str, Any]:
+    def import_checkpoint(self, name: str, checkpoint: Path, data: str, **how: Any) -> Imported:
         self.asked = {"name": name, "checkpoint": checkpoint, "data": data, **how}
         if self.error:
             raise self.error
-        return {"task": name, "run_id": "r", "state": "queued", "notes": ["left aside: head"]}
+        return Imported(task=name, run_id="r", state="queued", notes=("left aside: head",))
 
     def wait(self, name: str, progress: Any) -> None:
-        progress({"tasks": [], "work": []})
+        progress(ClusterStatus.model_construct(tasks=(), work=()))
 
-    def vectors(self, name: str) -> list[dict[str, Any]]:
+    def vectors(self, name: str) -> list[VectorStatus]:
         metrics = {"validation_zero_shot": 0.5, "validation_checkpoint": 0.9, "outside": 0.03}
         metrics |= {"validation_accuracy": 0.86, "validation_rows": 50.0}
-        return [{"version": 1, "metrics": metrics, "config": {"outside": ["embeddings"]}}]
+        facts = {"version": 1, "metrics": metrics, "config": {"outside": ["embeddings"]}}
+        return [VectorStatus.model_construct(**facts)]
 
 
 @pytest.fixture
@@ -71,11 +82,11 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
     said = " ".join(result.stdout.split())
     for words in (
         "accuracy on 50 validation rows",
-        "50.0 the base alone",
-        "90.0 the checkpoint",
+        "50.0 base model",
+        "90.0 checkpoint",
         "86.0 its vector, in the linearized model",
-        "4.0 points are lost",
-        "3.0 % of the change is not moved",
+        "4.0 points are lost by the linearization",
+        "3.0 % of the change is in parameters that vectors do not change",
         "left aside: head",
     ):
         assert words in said

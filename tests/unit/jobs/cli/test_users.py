@@ -10,6 +10,8 @@ from typer.testing import CliRunner, Result
 
 from cluster.api.access import hashed
 from cluster.client.client import Client
+from cluster.domain.operations import Served
+from cluster.domain.users import Holder
 from cluster.errors import exit_code
 from jobs.cli import main
 from jobs.cli.verbs import users
@@ -37,19 +39,19 @@ def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
     token = run("users", "issue", "alice", "--role", "submitter").stdout.strip()
     second = json.loads(run("users", "issue", "alice", "--json").stdout)["token"]
     assert len({token, second}) == 2
-    assert coordinator.holder(hashed(token)) == {"user": "alice", "role": "submitter"}
-    assert coordinator.holder(hashed(second))["role"] == "user"
+    assert coordinator.holder(hashed(token)) == Holder(user="alice", role="submitter")
+    assert coordinator.holder(hashed(second)).role == "user"
     table = run("users", "list").stdout
     assert "alice" in table
     assert "submitter" in table
     assert token not in table
     kept = b"".join(path.read_bytes() for path in (tmp_path / "home").glob("registry.sqlite*"))
     assert token.encode() not in kept  # nowhere
-    assert "2 tokens of alice open nothing" in run("users", "revoke", "alice").stdout
+    assert "2 tokens of alice revoked" in run("users", "revoke", "alice").stdout
     for one in (token, second):
         with pytest.raises(NotAuthenticated):
             coordinator.holder(hashed(one))
-    assert "nobody has a token" in run("users", "list").stdout
+    assert "no tokens" in run("users", "list").stdout
 
 
 def test_what_is_refused() -> None:
@@ -64,6 +66,6 @@ def test_access_is_off_only_on_loopback() -> None:
 
 
 def test_that_access_is_off_is_said() -> None:
-    said = users._serving({"url": "http://127.0.0.1:8300", "open_to_all": True})
-    assert "ACCESS IS OFF" in said
-    assert "ACCESS IS OFF" not in users._serving({"url": "x", "open_to_all": False})
+    said = users._serving(Served(url="http://127.0.0.1:8300", open_to_all=True))
+    assert "ACCESS CONTROL IS OFF" in said
+    assert "ACCESS CONTROL IS OFF" not in users._serving(Served(url="x", open_to_all=False))

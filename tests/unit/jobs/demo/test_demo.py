@@ -74,12 +74,12 @@ def test_the_story(tmp_path: Path) -> None:
     chapters, client = told(tmp_path, Telling)
     first, second, users, subtraction = chapters
     assert isinstance(first, Arrival)
-    assert (first.task, list(first.sum["per_task"]), first.refreshes) == ("digits", ["digits"], ())
+    assert (first.task, list(first.sum.per_task), first.refreshes) == ("digits", ["digits"], ())
     assert first.unrefreshed is None
     assert isinstance(second, Arrival)
-    assert list(second.sum["per_task"]) == ["digits", "shapes"]  # in the order of arrival
+    assert list(second.sum.per_task) == ["digits", "shapes"]  # in the order of arrival
     assert second.unrefreshed is not None
-    assert list(second.unrefreshed["per_task"]) == ["digits", "shapes"]
+    assert list(second.unrefreshed.per_task) == ["digits", "shapes"]
     assert [(one.vector, one.version, one.own_change) for one in second.refreshes] == [
         *(("digits@v1", 2, 0.03), ("shapes@v1", 2, 0.03))  # nothing was met in an instant
     ]
@@ -94,9 +94,9 @@ def test_the_story(tmp_path: Path) -> None:
     assert isinstance(subtraction, Subtraction)
     assert (subtraction.task, subtraction.sum) == ("shapes", second.sum)
 
-    versions = {user["user"]: user["terms"] for user in client.users()}
-    assert versions["everyone"] == ["+digits@v2", "+shapes@v2"]
-    assert versions["subtracted"] == ["+digits@v2", "-shapes@v2"]
+    versions = {one.user: one.terms for one in client.users()}
+    assert versions["everyone"] == ("+digits@v2", "+shapes@v2")
+    assert versions["subtracted"] == ("+digits@v2", "-shapes@v2")
 
 
 def test_every_sum_is_compared_with_what_it_were_without_any_refresh(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_every_sum_is_compared_with_what_it_were_without_any_refresh(tmp_path: P
     assert [(one.vector, one.version) for one in last.refreshes] == [
         *(("digits@v2", 3), ("shapes@v2", 3), ("signs@v1", 2))  # not those told before
     ]
-    versions = {user["user"]: user["terms"] for user in client.users()}
-    assert versions["everyone"] == ["+digits@v3", "+shapes@v3", "+signs@v2"]
-    assert versions["unrefreshed"] == ["+digits@v1", "+shapes@v1", "+signs@v1"]
+    versions = {one.user: one.terms for one in client.users()}
+    assert versions["everyone"] == ("+digits@v3", "+shapes@v3", "+signs@v2")
+    assert versions["unrefreshed"] == ("+digits@v1", "+shapes@v1", "+signs@v1")
 
 
 @pytest.mark.parametrize(

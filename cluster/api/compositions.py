@@ -1,0 +1,199 @@
+"""Compositions: a model per user, how one is made, and what was measured of it.
+
+A sum is there at once. What learns from rows, or merges, is asked for and then polled; it becomes
+the user's model when it is ready, unless they compose something else meanwhile. Somebody else's is
+not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, File, Form, Path, Query, UploadFile
+
+from cluster.api.access import Asking, Caller
+from cluster.api.dependencies import Cluster, Key, tell
+from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
+from cluster.api.service import Service
+from cluster.api.tasks import RunId
+from cluster.api.uploads import DESCRIPTION, laid_down
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.compositions import CompositionMethod
+from cluster.domain.receipts import CancelledCompositions
+from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
+
+ROUTER = APIRouter(tags=["compositions"])
+UserName = Annotated[Name, Path(examples=["alice"])]
+Whose = Annotated[Name | None, Query(description="Default: whoever asks.")]
+User = Annotated[Name | None, Form(description="Default: whoever asks.")]
+FormTerms = Annotated[
+    list[Annotated[str, Form(min_length=1, max_length=200)]],
+    Form(description="One or more.", min_length=1, max_length=1000, examples=[["faces", "signs"]]),
+]
+Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
+Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
+Classes = Annotated[str, Form(description="Names, separated by commas.", examples=["ham,spam"])]
+Select = Annotated[
+    str | None, Form(description="Learn so many vectors for each block.", examples=["blockwise:2"])
+]
+
+
+# -- sums, and the models that there are
+
+
+@ROUTER.post("/compositions")
+async def compose(body: Compose, caller: Asking, service: Cluster, key: Key = None) -> Model:
+    """Make a recipe the user's model; versions are pinned now."""
+    user, context = caller.user(body.user), caller.context(key)
+    return Model.of(await service.ask(CoordinatorAPI.compose, context, user, body.terms))
+
+
+@ROUTER.get("/compositions")
+async def compositions(caller: Asking, service: Cluster) -> Sequence[UserModel]:
+    """The caller's model; an admin sees everybody's."""
+    found = await tell(service, CoordinatorAPI.users, caller.context())
+    return [one for one in found if caller.role == "admin" or one.user == caller.name]
+
+
+@ROUTER.get("/compositions/{user}")
+async def composition(user: UserName, caller: Asking, service: Cluster) -> Model:
+    """A user's model."""
+    found = service.ask(CoordinatorAPI.composition, caller.context(), caller.user(user))
+    return Model.of(await found)
+
+
+@ROUTER.post("/compositions/{user}/update")
+async def update(user: UserName, caller: Asking, service: Cluster, key: Key = None) -> Model:
+    """Move every vector of the model to its task's newest champion."""
+    user, context = caller.user(user), caller.context(key)
+    return Model.of(await service.ask(CoordinatorAPI.update_composition, context, user))
+
+
+# -- compositions that are more than a sum
+
+
+@ROUTER.post("/making/recipe", status_code=202)
+async def make(body: Make, caller: Asking, service: Cluster, key: Key = None) -> Made:
+    """Make a composition from vectors, and where its method learns from the validation rows of
+    their tasks."""
+    how = CompositionMethod(method=body.method, select=body.select)
+    return await _started(service, caller, caller.user(body.user), body.terms, how, key)
+
+
+@ROUTER.post("/making/fit", status_code=202)
+async def fit(
+    caller: Asking,
+    service: Cluster,
+    terms: FormTerms,
+    shots: Shots,
+    file: Rows,
+    method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
+    user: User = None,
+    classes: Classes = "",
+    select: Select = None,
+    key: Key = None,
+) -> Made:
+    """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
+    that are left judge it."""
+    whose, names = caller.user(user), _names(classes)
+    async with laid_down(file) as place:
+        how = await service.prepare_method(
+            terms, method, select=select, fit=place, shots=shots, classes=names
+        )
+    return await _started(service, caller, whose, terms, how, key)
+
+
+@ROUTER.post("/making/adapt", status_code=202)
+async def adapt(
+    caller: Asking,
+    service: Cluster,
+    terms: FormTerms,
+    file: Rows,
+    method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
+    user: User = None,
+    classes: Classes = "",
+    select: Select = None,
+    key: Key = None,
+) -> Made:
+    """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
+    the recipe."""
+    whose, names = caller.user(user), _names(classes)
+    async with laid_down(file) as place:
+        how = await service.prepare_method(terms, method, select=select, adapt=place, classes=names)
+    return await _started(service, caller, whose, terms, how, key)
+
+
+@ROUTER.get("/compositions/{user}/runs/{run_id}")
+async def composition_run(user: UserName, run_id: RunId, caller: Asking, service: Cluster) -> Made:
+    """Status of a composition run: queued, running, ready (then with the model and a report),
+    failed (then with the reason) or cancelled."""
+    asked = (caller.context(), caller.user(user), run_id)
+    return Made.of(await tell(service, CoordinatorAPI.composition_run, *asked))
+
+
+@ROUTER.post("/compositions/{user}/cancel")
+async def cancel(
+    user: UserName, caller: Asking, service: Cluster, key: Key = None
+) -> CancelledCompositions:
+    """Stop every composition run of a user, who keeps the model they have; what failed is listed
+    no more."""
+    asked = (caller.context(key), caller.user(user))
+    return await tell(service, CoordinatorAPI.cancel_compositions, *asked)
+
+
+async def _started(
+    service: Service,
+    caller: Caller,
+    user: str,
+    terms: Sequence[str],
+    how: CompositionMethod,
+    key: str | None,
+) -> Made:
+    asked = (caller.context(key), user, terms, how)
+    return Made.of(await tell(service, CoordinatorAPI.start_composition, *asked))
+
+
+def _names(text: str) -> list[str] | None:
+    return [name.strip() for name in text.split(",")] if text else None
+
+
+# -- what was measured
+
+
+@ROUTER.post("/compositions/{user}/evaluation", status_code=202)
+async def evaluate(
+    user: UserName,
+    caller: Asking,
+    service: Cluster,
+    materialized: bool = False,
+    key: Key = None,
+) -> Evaluation:
+    """Have the model evaluated on the test rows of its tasks; ask again until `result` is there."""
+    asked = (caller.context(key), caller.user(user), materialized)
+    run_id = (await service.ask(CoordinatorAPI.evaluate, *asked)).run_id
+    result = await tell(service, CoordinatorAPI.evaluation, caller.context(), run_id)
+    return Evaluation(run_id=run_id, result=result)
+
+
+@ROUTER.get("/accuracy")
+async def accuracy(caller: Asking, service: Cluster, user: Whose = None) -> AccuracyHistory:
+    """What was measured of the models over time: {tasks, rows: [{label, at, accuracies}]}."""
+    context = caller.context()
+    if user is None and caller.role == "admin":
+        users = [one.user for one in await tell(service, CoordinatorAPI.users, context)]
+    else:
+        users = [caller.user(user)]
+    tasks: dict[str, None] = {}
+    rows: list[MeasuredModel] = []
+    for name in users:
+        found = await tell(service, CoordinatorAPI.accuracy_history, context, name)
+        tasks |= dict.fromkeys(found.tasks)
+        label = "" if len(users) == 1 else f"{name}: "
+        rows += [row.model_copy(update={"label": label + _written(row)}) for row in found.rows]
+    return AccuracyHistory(tasks=tuple(tasks), rows=tuple(sorted(rows, key=lambda row: row.at)))
+
+
+def _written(row: MeasuredModel) -> str:
+    terms = " ".join(row.terms)
+    return terms if row.method == "sum" else f"{row.method} of {terms}"

@@ -1,0 +1,113 @@
+"""The cluster of a home: starting, checking and serving it, and who holds its tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cluster.client.session import Session
+from cluster.domain.operations import Served, StartedCluster
+from cluster.domain.receipts import CollectedGarbage
+from cluster.domain.status import Resources
+from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus
+
+if TYPE_CHECKING:
+    from cluster.runtime.doctor import Check
+
+
+class ClusterOperations(Session):
+    def up(
+        self,
+        base: str | None = None,
+        generic: str | Path | None = None,
+        cpus: int | None = None,
+        progress: Callable[[str], None] | None = None,
+        *,
+        storage: str | Path | None = None,
+        registry: str | None = None,
+        address: str | None = None,
+    ) -> StartedCluster:
+        """Start the cluster of this home and wait until it answers; harmless when it runs already.
+
+        Args:
+            base, generic: needed the first time only.
+            storage: the first time, where blobs and checkpoints are kept: a directory or
+                s3://BUCKET/PREFIX; default the home.
+            registry: the first time, its URL; default SQLite in the home.
+            address: HOST:PORT of a Ray cluster to join, all of whose nodes see the storage.
+
+        Raises HomeInUse when the home has or serves another base, BaseNotFound, BadBase,
+        DataNotFound ... when they cannot be used.
+        """
+        from cluster.runtime.launch import start
+        from cluster.storage.home import Founding
+
+        data, place = (None if value is None else str(value) for value in (generic, storage))
+        chosen = Founding(base, data, place, registry)
+        return start(self.home, chosen, cpus, address, progress or (lambda line: None))
+
+    def down(self) -> bool:
+        """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""
+        from cluster.runtime.launch import stop
+
+        if "cluster.runtime.connection" in sys.modules:  # else this process cannot be connected
+            from cluster.runtime.connection import leave
+
+            leave(self.home)
+        return stop(self.home)
+
+    def doctor(self) -> Iterator[Check]:
+        """Checks of this machine and home, one after the other."""
+        from cluster.runtime.doctor import checks
+
+        runs = self._server or self._coordinator or self.home.running()
+        if not runs:
+            return checks(self.home)
+        return checks(self.home, self.cluster, lambda: self.coordinator.references(self.context()))
+
+    def cluster(self) -> Resources:
+        """Nodes, CPUs and GPUs, all and free."""
+        return self.coordinator.cluster()
+
+    def collect(self, dry_run: bool = False) -> CollectedGarbage:
+        """Delete files that nothing refers to, and count them; in a dry run, count them alone."""
+        return self.coordinator.collect(dry_run)
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8300,
+        predictors: int = 1,
+        cpus: float = 1.0,
+        open_to_all: bool = False,
+    ) -> Served:
+        """Serve the HTTP API of this home's cluster. Raises BadConfig, see
+        `cluster.serving.app.start`."""
+        from cluster.serving.app import start
+
+        url = start(self.home, host, port, predictors, cpus, open_to_all)
+        return Served(url=url, open_to_all=open_to_all)
+
+    def stop_serving(self) -> None:
+        """What is being answered is answered first; harmless when nothing is served."""
+        from cluster.serving.app import stop
+
+        stop(self.home)
+
+    def issue_token(self, user: str, role: Role = "user") -> IssuedToken:
+        """A new token for a user, which is kept nowhere."""
+        token = secrets.token_urlsafe(32)
+        hashed = hashlib.sha256(token.encode()).hexdigest()
+        issued = self.coordinator.issue_token(self.context(), user, role, hashed)
+        return issued.model_copy(update={"token": token})
+
+    def tokens(self) -> Sequence[TokenStatus]:
+        return self.coordinator.tokens()
+
+    def revoke_tokens(self, user: str) -> RevokedTokens:
+        """All of a user's. Raises UnknownUser."""
+        return self.coordinator.revoke_tokens(user)

@@ -1,0 +1,195 @@
+"""Vectors, the models that are composed of them, and their answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cluster.client.arguments import raw_input
+from cluster.client.session import Session, asking
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition, Method
+from cluster.domain.operations import Answers
+from cluster.domain.receipts import MovedAlias
+from cluster.domain.reports import VectorStatus
+from cluster.domain.status import CompositionRun, CompositionState, RunStatus
+from cluster.domain.tasks import ANY
+from cluster.domain.work import Evaluated, Refreshed
+from tacl.errors import RunFailed, UnknownVector
+
+R = TypeVar("R")
+
+
+class ModelOperations(Session):
+    def vectors(self, name: str | None = None) -> Sequence[VectorStatus]:
+        """Every version of every vector, or of one task's. Raises UnknownTask."""
+        return self.coordinator.vectors(self.context(), name)
+
+    compare = asking(CoordinatorAPI.compare)
+    aliases = asking(CoordinatorAPI.aliases)
+    interference = asking(CoordinatorAPI.interference)
+
+    def move_alias(
+        self,
+        name: str,
+        alias: str,
+        version: int,
+        expected: int | None = ANY,
+        request_id: str | None = None,
+    ) -> MovedAlias:
+        """Let NAME@ALIAS mean a version, if it means `expected` now (None: nothing yet; ANY:
+        whatever). Raises AliasMoved when somebody moved it meanwhile."""
+        context = self.context(request_id)
+        return self.coordinator.move_alias(context, name, alias, version, expected)
+
+    def roll_back(self, name: str, alias: str) -> MovedAlias:
+        """Let an alias mean again what it meant before. Raises UnknownVector when it never meant
+        anything else, AliasMoved when somebody moves it meanwhile."""
+        moves = [move for move in self.aliases(name).history if move.name == alias]
+        if not moves or moves[-1].came_from is None:
+            raise UnknownVector(f"{name}@{alias} never meant another version")
+        return self.move_alias(name, alias, moves[-1].came_from, moves[-1].version)
+
+    # -- models
+
+    users = asking(CoordinatorAPI.users)
+    composition = asking(CoordinatorAPI.composition)
+    update_composition = asking(CoordinatorAPI.update_composition)
+    composition_run = asking(CoordinatorAPI.composition_run)
+    cancel_compositions = asking(CoordinatorAPI.cancel_compositions)
+    accuracy_history = asking(CoordinatorAPI.accuracy_history)
+
+    def compose(
+        self,
+        user: str,
+        terms: Sequence[str],
+        request_id: str | None = None,
+        *,
+        progress: Callable[[CompositionRun], None] | None = None,
+        method: Method = "sum",
+        **data: Any,
+    ) -> Composition:
+        """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned.
+
+        With `method`, anything but a sum, and its data: see `start_composition`; waits for the
+        model then.
+        """
+        if method == "sum" and not data:
+            return self.coordinator.compose(self.context(request_id), user, list(terms))
+        asked = self.start_composition(user, terms, method, request_id=request_id, **data)
+        model = self.wait_composition(user, asked.run_id, progress).model
+        assert model is not None  # it is ready
+        return model
+
+    def start_composition(
+        self,
+        user: str,
+        terms: Sequence[str],
+        method: Method,
+        *,
+        request_id: str | None = None,
+        **data: Any,
+    ) -> CompositionRun:
+        """Queue a composition by a method of `cluster.domain.methods`; returns at once. When it is
+        ready it is the user's model, unless they compose something else meanwhile.
+
+        Args:
+            data: `fit`, labelled rows of a new task, and `shots`, how many of each class are
+                learned; or `adapt`, unlabelled inputs; `select`, such as blockwise:2; input_column,
+                label_column, classes, progress (rows) as for `submit`.
+
+        Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
+        """
+        context = self.context(request_id)
+        if self._server is not None:
+            return self._server.start_composition(context, user, list(terms), method, data)
+        from cluster.data.compositions import prepared_in
+
+        how = prepared_in(self.home, terms, method, **data)
+        return self.coordinator.start_composition(context, user, list(terms), how)
+
+    def wait_composition(
+        self,
+        user: str,
+        run_id: str,
+        progress: Callable[[CompositionRun], None] | None = None,
+        poll: float = 0.5,
+    ) -> CompositionRun:
+        """Raises UnknownRun, and RunFailed with the cause when it failed or was cancelled."""
+        while (found := self.composition_run(user, run_id)).is_owed:
+            if progress is not None:
+                progress(found)
+            time.sleep(poll)
+        if found.state != CompositionState.READY:
+            raise RunFailed(f"{found.label} {found.state}: {found.reason}")
+        return found
+
+    def evaluating(self, user: str, materialized: bool = False) -> str:
+        """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
+        return self.coordinator.evaluate(self.context(), user, materialized).run_id
+
+    def evaluate(
+        self,
+        user: str,
+        progress: Callable[[RunStatus], None] | None = None,
+        materialized: bool = False,
+    ) -> Evaluated:
+        """Accuracies of the user's model on the test splits of its tasks; waits for them.
+
+        With `materialized`, each task's also as one ordinary model, theta0 + sum c tau. Raises
+        NoComposition, RunFailed.
+        """
+        return self.evaluation(self.evaluating(user, materialized), progress)
+
+    def evaluation(
+        self,
+        run_id: str,
+        progress: Callable[[RunStatus], None] | None = None,
+        poll: float = 0.5,
+    ) -> Evaluated:
+        """Wait for the result of an evaluation. Raises RunFailed with the cause."""
+        return self._result(self.coordinator.evaluation, run_id, progress, poll)
+
+    def refreshed(
+        self,
+        run_id: str,
+        progress: Callable[[RunStatus], None] | None = None,
+        poll: float = 0.5,
+    ) -> Refreshed:
+        """Wait for the result of a refresh. Raises RunFailed with the cause."""
+        return self._result(self.coordinator.refreshed, run_id, progress, poll)
+
+    def _result(
+        self,
+        ask: Callable[[RequestContext, str], R | None],
+        run_id: str,
+        progress: Callable[[RunStatus], None] | None,
+        poll: float,
+    ) -> R:
+        while (found := ask(self.context(), run_id)) is None:
+            if progress is not None:
+                progress(self.coordinator.run(self.context(), run_id))
+            time.sleep(poll)
+        return found
+
+    def query(
+        self,
+        user: str,
+        inputs: Sequence[str | bytes | Path],
+        tasks: Sequence[str] | None = None,
+    ) -> Answers:
+        """Ask the user's model, for all tasks of the model or those named.
+
+        An input is a text, or a picture's path or bytes, as the base reads. Raises NoComposition,
+        DataNotFound, BadSample, UnknownTask.
+        """
+        modality = self._modality()
+        raw = [raw_input(one, modality) for one in inputs]
+        if self._server is not None:
+            return self._server.query(user, raw, tasks)
+        model = self.composition(user)
+        answers = self.predictor.predict(model, raw, tasks)
+        return Answers(user=user, digest=model.digest, answers=tuple(answers))

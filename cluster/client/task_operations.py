@@ -1,0 +1,159 @@
+"""Tasks of a cluster: submitting them, and waiting for their training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.client.arguments import uploadable
+from cluster.client.session import Session, asking
+from cluster.client.waiting import pending, require_success
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
+from cluster.domain.names import checked_name
+from cluster.domain.receipts import GrownShard, RemovedTask
+from cluster.domain.status import ClusterStatus
+from cluster.domain.tasks import Submitted
+from tacl.errors import NameTaken, UnknownTask
+
+if TYPE_CHECKING:
+    from cluster.data.ingest import Ingested
+    from cluster.data.sources import Data
+
+Watch = Callable[[ClusterStatus], None]
+Rows = Callable[[int, int], None]  # rows checked, rows to check
+
+
+class TaskOperations(Session):
+    def submit(
+        self,
+        name: str,
+        data: Data,
+        *,
+        owner: str | None = None,
+        private: bool = False,
+        input_column: str | None = None,
+        label_column: str | None = None,
+        classes: Sequence[str] | None = None,
+        templates: Sequence[str] = (),
+        request_id: str | None = None,
+        progress: Rows | None = None,
+        read: Callable[[Ingested], None] | None = None,
+        vector: Path | None = None,
+        **options: Any,
+    ) -> Submitted:
+        """Check and store a labelled data set, and queue its training; returns at once then.
+
+        Args:
+            data: path, hub id, or a `datasets` data set (`cluster.data.sources`).
+            classes: names of the classes 0, 1, ..., or the strings that may occur.
+            templates: prompts with {} for the class name.
+            request_id: the same id gives the same answer; nothing is done twice.
+            read: is told how the data were understood.
+            vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
+            options: fields of `cluster.domain.tasks.Options`: penalty, workers, steps, seed ...
+
+        Raises the errors of bad data (`cluster.data.ingest`), BadConfig, BadName, NameTaken,
+        NotPlaceable, ClusterNotRunning.
+        """
+        from cluster.data.submissions import checked_templates, options_of, prepared_submission
+
+        chosen = options_of(options)
+        checked_templates(templates)
+        checked_name(name)
+        if self._server is not None:
+            how = {"owner": owner, "input_column": input_column, "label_column": label_column}
+            how |= {"classes": classes, "templates": templates, "vector": vector}
+            path = uploadable(data, how)
+            return self._server.upload(self.context(request_id), name, path, private, chosen)
+        if request_id is None:
+            self._require_free(name)
+        context = self.context(request_id)
+        submission = prepared_submission(
+            name,
+            data,
+            self.home.blobs(),
+            self._modality(),
+            owner=owner or self.user,
+            options=chosen,
+            request_id=context.request_id,
+            private=private,
+            input_column=input_column,
+            label_column=label_column,
+            classes=classes,
+            templates=templates,
+            vector=vector,
+            progress=progress,
+            read=read,
+        )
+        return self.coordinator.submit(context, submission)
+
+    def add_samples(
+        self,
+        name: str,
+        data: Data,
+        *,
+        input_column: str | None = None,
+        seed: int = 0,
+        request_id: str | None = None,
+        progress: Rows | None = None,
+    ) -> GrownShard:
+        """Grow a task's store by at most 1,024 unlabelled samples, by seed. Raises UnknownTask."""
+        self.task(name)
+        from cluster.data.ingest import ingest_samples
+
+        blob = ingest_samples(
+            data,
+            self.home.blobs(),
+            self._modality(),
+            input_column=input_column,
+            seed=seed,
+            progress=progress,
+        )
+        return self.coordinator.add_samples(self.context(request_id), name, blob)
+
+    task = asking(CoordinatorAPI.task)
+    status = asking(CoordinatorAPI.status)
+    logs = asking(CoordinatorAPI.logs)
+    retry = asking(CoordinatorAPI.retry)
+    cancel = asking(CoordinatorAPI.cancel)
+    refresh = asking(CoordinatorAPI.refresh)
+
+    def remove(self, name: str, purge: bool = False, request_id: str | None = None) -> RemovedTask:
+        """Withdraw a task's samples and vectors from later use. Models that hold its vectors work
+        on, unless `purge` erases its bytes. Raises UnknownTask."""
+        return self.coordinator.remove(self.context(request_id), name, purge)
+
+    def wait(
+        self,
+        *names: str,
+        progress: Watch | None = None,
+        poll: float = 1.0,
+        timeout: float | None = None,
+    ) -> ClusterStatus:
+        """Until these tasks are trained; without names, until nothing is left to do.
+
+        `progress` sees every status. Raises RunFailed with the reasons of what failed, UnknownTask,
+        TimeoutError.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            status = self.status()
+            if progress is not None:
+                progress(status)
+            if not pending(status, names):
+                require_success(status, names)
+                return status
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"not done within {timeout:g} s: {pending(status, names)}")
+            time.sleep(poll)
+
+    def _require_free(self, name: str) -> None:
+        """Before any data is read; the coordinator asks again when it stores the task."""
+        try:
+            self.coordinator.task(RequestContext(), name)  # of anybody
+        except UnknownTask:
+            return
+        raise NameTaken(f"there is a task {name} already; submit under another name")

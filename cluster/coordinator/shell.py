@@ -1,0 +1,173 @@
+"""What every part of the coordinator stands on: its home, its registry, its lock and its work.
+
+The order is always: blobs lie in the store, then one transaction of the registry, then the event to
+the plan. The constructor is the recovery: it reads the registry and issues the work still owed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from cluster.coordinator import garbage, views
+from cluster.coordinator.acceptance import missing_files
+from cluster.coordinator.executor import Execution
+from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.recipes import Pins
+from cluster.domain.base import Message, RequestContext
+from cluster.domain.tasks import Shard
+from cluster.domain.visibility import Visibility
+from cluster.registry import Registry, Request, Task
+from cluster.scheduler.state import Cancelled, State
+from cluster.storage.home import Home
+from tacl.errors import StorageUnavailable, TaclError
+
+A = TypeVar("A", bound=Message)
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Decision(Generic[A]):
+    """What a request is answered, the transaction that also keeps the answer, and what follows."""
+
+    answer: A
+    write: Callable[[Request], object]
+    then: Callable[[], object] = _nothing
+
+
+class Shell:
+    """Whoever makes one calls `tick` again and again: it looks after what runs."""
+
+    def __init__(self, home: str | Path, launcher: Launcher) -> None:
+        self._place = place = Home.at(home)
+        settings = place.founded()
+        self._base = settings.base
+        self._blobs = place.blobs()
+        self._lock = threading.RLock()  # methods and `tick` come from different threads
+        self._registry = Registry(place.registry_url)
+        self._registry.hold()
+        self._registry.founded(settings.base, settings.generic)
+        self._shards = {shard.task: shard for shard in self._registry.shards()}
+        champions = [entry.reference for entry in self._registry.champions()]
+        self._damaged = missing_files(champions, self._blobs)
+        self._unsure = False  # whether a commit's outcome is not known
+        self._owes_erasure = True
+        self._pins = Pins(self._registry, self._blobs, self._task_state)
+        self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
+
+    # -- looking after what runs
+
+    def tick(self) -> None:
+        """Take in what ended and what the cluster has now, and carry out what is due.
+
+        What cannot be done now, as when the disk is full, is said in `status` and tried again.
+        """
+        try:
+            with self._lock:
+                self._make_sure()
+                if self._owes_erasure:
+                    self._erase()
+        except Exception as error:
+            self._execution.say(error)
+        else:
+            self._execution.tick()
+
+    def close(self) -> None:
+        """Stop what runs, as the end of this process would; it stays owed."""
+        with self._lock:
+            self._execution.close()
+            self._registry.close()
+
+    def _erase(self) -> None:
+        """Files of purged tasks, unless something else needs the same bytes."""
+        if owed := self._registry.erasures():
+            garbage.erase(self._place, owed, self._registry.referenced())
+            self._registry.erased(owed)
+        self._owes_erasure = False
+
+    # -- requests
+
+    def _once(
+        self,
+        request_id: str,
+        asked: str,
+        read: Callable[[str], A],
+        decide: Callable[[], Decision[A]],
+    ) -> A:
+        """Carry a request out, once: repeated, it is answered from the registry.
+
+        Args:
+            asked: the digest of what is asked. NameTaken when the id was used to ask another.
+            read: a kept answer from its text.
+        """
+        with self._lock:
+            self._make_sure()
+            kept = self._registry.answer(request_id, asked)
+            if kept is not None:
+                return read(kept)
+            decision = decide()
+            self._write(Request(request_id, asked, decision.answer.model_dump_json()), decision)
+            decision.then()
+            return decision.answer
+
+    def _write(self, request: Request, decision: Decision) -> None:
+        """A commit that failed may have landed all the same: then its request has an answer. When
+        not even that can be asked now, the registry is read again before anything else is done."""
+        try:
+            decision.write(request)
+        except Exception as error:
+            if isinstance(error, TaclError) and not isinstance(error, StorageUnavailable):
+                raise
+            self._unsure = True
+            landed = self._registry.answer(request.request_id, request.asked) is not None
+            self._unsure = False
+            if not landed:
+                raise
+
+    def _make_sure(self) -> None:
+        """After a commit whose outcome is not known, what the registry says is what holds: what
+        runs, what there is of samples, and which files are to be erased."""
+        if self._unsure:
+            self._shards = {shard.task: shard for shard in self._registry.shards()}
+            self._execution.reread()
+            self._owes_erasure = True
+            self._unsure = False
+
+    def _cancelled(
+        self, answer: A, run_ids: Collection[str], dismissed: Collection[str] = ()
+    ) -> Decision[A]:
+        """Stop these runs; compositions that are dismissed are awaited no more."""
+        write = partial(self._registry.cancel, run_ids, dismissed)
+        events = [Cancelled(run_id) for run_id in run_ids]
+        return Decision(answer, write, partial(self._execution.happened, *events))
+
+    # -- what there is
+
+    @property
+    def _state(self) -> State:
+        return self._execution.state
+
+    def _visibility(self, context: RequestContext) -> Visibility:
+        return Visibility(context.user, self._state.owners)
+
+    def _seen_task(self, context: RequestContext, name: str) -> Task:
+        """Raises UnknownTask, also for one that the asker does not see."""
+        return self._registry.task(name, self._visibility(context))
+
+    def _behind_heads(self) -> dict[str, Shard]:
+        """The samples of now. A task has a head from its first vector on."""
+        for name, shard in self._shards.items():
+            head = self._state.tasks[name].head
+            if shard.head != head:
+                self._shards[name] = shard.model_copy(update={"head": head})
+        return self._shards
+
+    def _task_state(self, task: Task) -> str:
+        return views.task_state(self._registry, self._state, task)

@@ -1,0 +1,159 @@
+"""The coordinator's part about tasks and their samples."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cluster.coordinator import views, work_orders
+from cluster.coordinator.acceptance import require_sound
+from cluster.coordinator.shell import Decision, Shell
+from cluster.domain.base import BlobRef, RequestContext, identity
+from cluster.domain.receipts import (
+    CancelledTask,
+    GrownShard,
+    QueuedRun,
+    RemovedTask,
+    RetriedTask,
+)
+from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
+from cluster.domain.tasks import Shard, Submission, Submitted
+from cluster.scheduler import plan
+from cluster.scheduler.state import Removed, SamplesArrived
+from cluster.storage.samples import grown
+from tacl.compose.terms import Term
+
+
+class Tasks(Shell):
+    """Methods of `cluster.domain.api.CoordinatorAPI`."""
+
+    def submit(self, context: RequestContext, submission: Submission) -> Submitted:
+        """The request's id is that of the submission, whoever brings it."""
+
+        def decide() -> Decision[Submitted]:
+            nodes = self._state.nodes
+            require_sound(submission, self._base, self._shards, self._blobs, nodes)
+            work = work_orders.training(self._base, submission)
+            answer = Submitted(task=submission.name, run_id=work.run_id, state=RunState.QUEUED)
+
+            def start() -> None:
+                ordinal = self._registry.task(submission.name).ordinal
+                shard = Shard(task=submission.name, ordinal=ordinal, blob=submission.shard)
+                self._arrived(shard, submission)
+                self._execution.request(work.run_id)
+
+            return Decision(answer, partial(self._registry.accept, submission, work), start)
+
+        asked = identity("submit", submission.model_dump(mode="json"))
+        return self._once(submission.request_id, asked, Submitted.model_validate_json, decide)
+
+    def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
+        def decide() -> Decision[GrownShard]:
+            submission = self._seen_task(context, task).submission
+            old = self._shards[task]
+            both = grown(self._blobs, old.blob, blob)
+            version = old.version + (both != old.blob)
+            new = old.model_copy(update={"blob": both, "version": version})
+            added = both.rows - old.blob.rows
+            answer = GrownShard(task=task, version=version, rows=both.rows, added=added)
+
+            def arrive() -> None:
+                if new != old:
+                    self._arrived(new, submission)
+
+            return Decision(answer, partial(self._registry.grow, new), arrive)
+
+        asked = identity("add_samples", {"task": task, "blob": blob.digest})
+        return self._once(context.request_id, asked, GrownShard.model_validate_json, decide)
+
+    def retry(self, context: RequestContext, task: str) -> RetriedTask:
+        with self._lock:
+            self._make_sure()
+            self._seen_task(context, task)
+            chosen = [
+                run.run_id
+                for run in self._registry.runs(states=STOPPED)
+                if run.kind != "compose"  # whose user asks for it again
+                if task in work_orders.tasks_of(run.work)
+                and plan.is_current(self._state, self._state.runs[run.run_id])
+            ]
+            for run_id in chosen:
+                self._execution.request(run_id)
+        return RetriedTask(task=task, retried=tuple(chosen))
+
+    def cancel(self, context: RequestContext, task: str) -> CancelledTask:
+        def decide() -> Decision[CancelledTask]:
+            self._seen_task(context, task)
+            chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, task=task))
+            return self._cancelled(CancelledTask(task=task, cancelled=chosen), chosen)
+
+        asked = identity("cancel", {"task": task})
+        return self._once(context.request_id, asked, CancelledTask.model_validate_json, decide)
+
+    def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
+        def decide() -> Decision[RemovedTask]:
+            self._require_removable(context, task, purge)
+            left = self._registry.runs((*OWED, *STOPPED))
+            uses = tuple(run.run_id for run in left if work_orders.uses(run.work, task, purge))
+            anew = [run for run in self._registry.that_met(task) if purge and run not in uses]
+            users = tuple(self._registry.users_of(task))
+            gone = self._registry.references_of(task) if purge else ()
+            how = "purged" if purge else "removed"
+
+            def withdraw() -> None:
+                self._shards.pop(task, None)
+                self._execution.happened(Removed(task, uses, tuple(anew)))
+                self._owes_erasure |= purge
+
+            answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
+            write = partial(self._registry.remove, task, how, uses, anew, gone)
+            return Decision(answer, write, withdraw)
+
+        asked = identity("remove", {"task": task, "purge": purge})
+        return self._once(context.request_id, asked, RemovedTask.model_validate_json, decide)
+
+    def refresh(self, context: RequestContext, task: str) -> QueuedRun:
+        def decide() -> Decision[QueuedRun]:
+            self._pins.pin(Term(1.0, task), self._visibility(context))
+            owed = self._registry.runs(states=OWED, task=task, kinds=("refresh",))
+            refresh = plan.refresh_of(self._state, task)
+            work = (
+                owed[0].work
+                if owed
+                else work_orders.refreshing(self._registry, self._base, refresh)
+            )
+            write = partial(self._registry.add_run, work, task)
+            queue = partial(self._execution.request, work.run_id)
+            return Decision(QueuedRun(run_id=work.run_id), write, queue)
+
+        asked = identity("refresh", {"task": task})
+        return self._once(context.request_id, asked, queued_run, decide)
+
+    def task(self, context: RequestContext, name: str) -> TaskDetail:
+        with self._lock:
+            task, visibility = self._seen_task(context, name), self._visibility(context)
+            return views.task_detail(self._registry, self._state, task, self._damaged, visibility)
+
+    def logs(self, context: RequestContext, task: str) -> list[Event]:
+        with self._lock:
+            self._seen_task(context, task)
+            return self._registry.events(task)
+
+    def _arrived(self, shard: Shard, submission: Submission) -> None:
+        self._shards[shard.task] = shard
+        digest = shard.blob.digest
+        whose = submission.owner, submission.private
+        event = SamplesArrived(shard.task, shard.ordinal, submission.options, digest, *whose)
+        self._execution.happened(event)
+
+    def _require_removable(self, context: RequestContext, task: str, purge: bool) -> None:
+        """Raises UnknownTask. One that was removed may still be purged."""
+        removed = {one.name for one in self._registry.tasks(with_removed=True) if one.removed}
+        purgeable = removed - self._registry.purged()
+        if not (purge and task in purgeable and self._visibility(context).sees(task)):
+            self._seen_task(context, task)
+
+
+def queued_run(text: str) -> QueuedRun:
+    """A kept answer; before answers were JSON, it was the id alone."""
+    is_json = text.startswith("{")
+    return QueuedRun.model_validate_json(text) if is_json else QueuedRun(run_id=text)

@@ -1,0 +1,73 @@
+"""The coordinator's part about vectors: versions, aliases and interference."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cluster.coordinator import reports
+from cluster.coordinator.shell import Decision, Shell
+from cluster.domain.base import RequestContext, identity
+from cluster.domain.names import checked_alias
+from cluster.domain.receipts import MovedAlias
+from cluster.domain.reports import (
+    AliasReport,
+    InterferenceReport,
+    VectorComparison,
+    VectorStatus,
+)
+from cluster.domain.tasks import CHAMPION, VectorRef
+from cluster.scheduler.state import Championed, Vector
+
+
+class Vectors(Shell):
+    """Methods of `cluster.domain.api.CoordinatorAPI`."""
+
+    def vectors(self, context: RequestContext, task: str | None = None) -> list[VectorStatus]:
+        with self._lock:
+            if task is not None:
+                self._seen_task(context, task)
+            return reports.vectors(self._registry, task, self._visibility(context))
+
+    def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
+        with self._lock:
+            self._seen_task(context, task)
+            visibility = self._visibility(context)
+            return reports.compare(self._registry, task, (one, other), visibility)
+
+    def aliases(self, context: RequestContext, task: str) -> AliasReport:
+        with self._lock:
+            self._seen_task(context, task)
+            history = tuple(self._registry.alias_changes(task))
+            return AliasReport(aliases=self._registry.aliases(task), history=history)
+
+    def move_alias(
+        self, context: RequestContext, task: str, name: str, version: int, expected: int | None
+    ) -> MovedAlias:
+        checked_alias(name)
+
+        def decide() -> Decision[MovedAlias]:
+            self._seen_task(context, task)
+            reference = self._registry.vector(task, version)
+
+            def crown() -> None:
+                if name == CHAMPION:
+                    self._crowned(reference)
+
+            answer = MovedAlias(task=task, name=name, version=version)
+            write = partial(self._registry.move_alias, task, name, version, expected)
+            return Decision(answer, write, crown)
+
+        parts = {"task": task, "name": name, "version": version, "expected": expected}
+        asked = identity("move_alias", parts)
+        return self._once(context.request_id, asked, MovedAlias.model_validate_json, decide)
+
+    def interference(self, context: RequestContext) -> InterferenceReport:
+        with self._lock:
+            sees, shards = self._visibility(context).sees, self._behind_heads()
+            seen = {name: shard for name, shard in shards.items() if sees(name)}
+            return reports.interference(self._registry, seen)
+
+    def _crowned(self, reference: VectorRef) -> None:
+        vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
+        row = self._registry.tau_jp(reference.task, reference.version)
+        self._execution.happened(Championed(reference.task, vector, row))

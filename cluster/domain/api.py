@@ -1,0 +1,238 @@
+"""The coordinator's interface: implemented by the coordinator itself, over Ray and over HTTP.
+
+Every method takes the context of the request first, is idempotent by its id, and raises the errors
+of `tacl.errors`; over Ray and HTTP they arrive as the same classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from cluster.domain.base import BlobRef, RequestContext
+from cluster.domain.compositions import Composition, CompositionMethod
+from cluster.domain.receipts import (
+    CancelledCompositions,
+    CancelledTask,
+    CollectedGarbage,
+    GrownShard,
+    MovedAlias,
+    QueuedRun,
+    RemovedTask,
+    RetriedTask,
+)
+from cluster.domain.reports import (
+    AccuracyHistory,
+    AliasReport,
+    InterferenceReport,
+    UserModel,
+    VectorComparison,
+    VectorStatus,
+)
+from cluster.domain.status import (
+    ClusterStatus,
+    CompositionRun,
+    Event,
+    Resources,
+    RunStatus,
+    TaskDetail,
+)
+from cluster.domain.tasks import Shard, Submission, Submitted
+from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.work import Evaluated, Progress, Refreshed
+
+
+class CoordinatorAPI(Protocol):
+    """What people ask, through client, command line and HTTP."""
+
+    # -- tasks
+
+    def submit(self, context: RequestContext, submission: Submission) -> Submitted:
+        """Accept a task: everything is checked before anything is stored.
+
+        Raises BadName, NameTaken, ModalityMismatch, NotPlaceable, BadConfig, TooFewClasses,
+        EmptySplit, CorruptBlob (a blob it names is not in the store).
+        """
+        ...
+
+    def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
+        """Grow a task's part of the sample store by the rows of `blob`, a shard blob.
+
+        Rows already there are left out; the old probe stays, and the blob's own probe rows join it.
+        Raises UnknownTask, CorruptBlob.
+        """
+        ...
+
+    def retry(self, context: RequestContext, task: str) -> RetriedTask:
+        """Queue what failed or was cancelled of this task again, with a fresh budget. A refresh
+        that newer samples or vectors made pointless is left. Raises UnknownTask."""
+        ...
+
+    def cancel(self, context: RequestContext, task: str) -> CancelledTask:
+        """Stop the training or refresh of this task at whatever stage it is; checkpoints stay for
+        `retry`. Raises UnknownTask."""
+        ...
+
+    def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
+        """Withdraw a task's samples and vectors from later use; its name stays taken. Models that
+        hold its vectors work on, unless `purge` erases its bytes too: runs that met its samples
+        begin anew then. A removed task may still be purged. Raises UnknownTask."""
+        ...
+
+    def refresh(self, context: RequestContext, task: str) -> QueuedRun:
+        """Refresh a task's champion against all other shards now. One that is owed, or was done
+        with the same samples, is the answer too. Raises UnknownTask, UnknownVector."""
+        ...
+
+    def task(self, context: RequestContext, name: str) -> TaskDetail:
+        """Raises UnknownTask."""
+        ...
+
+    def logs(self, context: RequestContext, task: str) -> Sequence[Event]:
+        """What happened to a task, oldest first. Raises UnknownTask."""
+        ...
+
+    def status(self, context: RequestContext) -> ClusterStatus: ...
+
+    # -- vectors
+
+    def vectors(self, context: RequestContext, task: str | None) -> Sequence[VectorStatus]:
+        """Every version of every vector, or of one task's. Raises UnknownTask."""
+        ...
+
+    def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
+        """Raises UnknownTask, UnknownVector."""
+        ...
+
+    def aliases(self, context: RequestContext, task: str) -> AliasReport:
+        """Raises UnknownTask."""
+        ...
+
+    def move_alias(
+        self, context: RequestContext, task: str, name: str, version: int, expected: int | None
+    ) -> MovedAlias:
+        """Let TASK@NAME mean a version. `expected` is the version that it means now, None for none
+        yet, ANY for whatever it is. The champion decides what is measured, refreshed and composed
+        by default; pinned models stay as they are.
+
+        Raises BadName, UnknownTask, UnknownVector, AliasMoved.
+        """
+        ...
+
+    def interference(self, context: RequestContext) -> InterferenceReport: ...
+
+    # -- compositions
+
+    def compose(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
+        """Pin the vectors that a recipe names and make their sum the user's model.
+
+        Raises BadName, BadRecipe, UnknownTask, UnknownVector (says the task's state), MixedRegimes,
+        CorruptBlob.
+        """
+        ...
+
+    def start_composition(
+        self, context: RequestContext, user: str, terms: Sequence[str], how: CompositionMethod
+    ) -> CompositionRun:
+        """Queue a composition that is more than a sum; it becomes the user's model when it is done,
+        unless they compose something else meanwhile. The same inputs are the same run, done once.
+
+        Raises BadName, BadConfig, BadRecipe, UnknownTask, UnknownVector, MixedRegimes, CorruptBlob.
+        """
+        ...
+
+    def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
+        """Raises UnknownRun, also for somebody else's."""
+        ...
+
+    def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
+        """Stop every composition run of the user, who keeps the model they have. What failed is
+        dismissed: `status` lists it no more, and its rows may be collected. Raises BadName."""
+        ...
+
+    def update_composition(self, context: RequestContext, user: str) -> Composition:
+        """The user's model, a sum, with every vector moved to its task's champion of now. Raises
+        NoComposition, and what `compose` raises."""
+        ...
+
+    def composition(self, context: RequestContext, user: str) -> Composition:
+        """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
+        ...
+
+    def users(self, context: RequestContext) -> Sequence[UserModel]:
+        """Every user's model, but those that hold what the asker does not see."""
+        ...
+
+    def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
+        """Evaluate the user's model on the test rows of its tasks, also as one ordinary model when
+        `materialized`. The same model on the same data is evaluated once. Raises NoComposition."""
+        ...
+
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
+        """None while it is owed. Raises RunFailed with the cause."""
+        ...
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
+        ...
+
+    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory: ...
+
+    # -- the cluster
+
+    def run(self, context: RequestContext, run_id: str) -> RunStatus:
+        """Raises RunFailed when there is none."""
+        ...
+
+    def cluster(self) -> Resources: ...
+
+    def references(self, context: RequestContext) -> dict[str, str]:
+        """Every file that something needs: {digest: what it is}, for `tacl doctor`."""
+        ...
+
+    def collect(self, dry_run: bool) -> CollectedGarbage:
+        """Delete files that nothing refers to and that are not new."""
+        ...
+
+    # -- users
+
+    def issue_token(
+        self, context: RequestContext, user: str, role: Role, token_hash: str
+    ) -> IssuedToken:
+        """Remember a token of a user by its sha256. Raises BadName, BadConfig."""
+        ...
+
+    def holder(self, token_hash: str) -> Holder:
+        """Whose token this is. Raises NotAuthenticated."""
+        ...
+
+    def tokens(self) -> Sequence[TokenStatus]: ...
+
+    def revoke_tokens(self, user: str) -> RevokedTokens:
+        """Raises UnknownUser when there was none."""
+        ...
+
+
+class RunAPI(Protocol):
+    """What runs ask and tell. RunFailed: `attempt` is no longer the current one; stop then, and
+    publish nothing."""
+
+    def known(
+        self, run_id: str, step: int, progress: Progress | None, attempt: int | None
+    ) -> Sequence[Shard]:
+        """The shards that a run's optimizer step `step` (0, 1, ...) sees: generic first, then the
+        other tasks that its owner sees by arrival, never its own.
+
+        Rank 0 asks before each step. What a step was told is recorded: asked again after a resume
+        it is told the same, and newcomers join only from the first step never asked for before.
+        """
+        ...
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        """How far a run is that asks nothing before its steps."""
+        ...
+
+    def stated(self, run_id: str, statistics: str, attempt: int | None) -> None:
+        """What others see of the samples of a run's task, from their next step on: the blob of its
+        statistics. Raises CorruptBlob."""
+        ...

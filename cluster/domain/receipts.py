@@ -1,0 +1,56 @@
+"""What a request did: kept with its id, and answered again when it is repeated."""
+
+from __future__ import annotations
+
+from cluster.domain.base import Answer
+
+
+class GrownShard(Answer):
+    """A task's part of the sample store after it grew by `added` rows."""
+
+    task: str
+    version: int
+    rows: int
+    added: int
+
+
+class RetriedTask(Answer):
+    task: str
+    retried: tuple[str, ...]  # run ids
+
+
+class CancelledTask(Answer):
+    task: str
+    cancelled: tuple[str, ...]  # run ids
+
+
+class RemovedTask(Answer):
+    """`users`: whose models depend on it; `withdrawn`: run ids."""
+
+    task: str
+    purged: bool
+    users: tuple[str, ...]
+    withdrawn: tuple[str, ...]
+
+
+class QueuedRun(Answer):
+    run_id: str
+
+
+class MovedAlias(Answer):
+    task: str
+    name: str
+    version: int
+
+
+class CancelledCompositions(Answer):
+    user: str
+    cancelled: tuple[str, ...]  # run ids
+
+
+class CollectedGarbage(Answer):
+    """How many files that nothing refers to there were; nothing is deleted in a dry run."""
+
+    blobs: int
+    bytes: int
+    others: int

@@ -1,0 +1,143 @@
+"""What is told of vectors and models: versions, aliases, differences, interference, accuracies."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from cluster.domain.base import Answer
+from cluster.domain.compositions import Method
+
+
+class MetShard(Answer):
+    """Samples that a vector was made against: version `version` of those of `task`, from `step` on
+    and before `left`."""
+
+    step: int
+    left: int | None = None
+    task: str
+    version: int
+
+
+class VectorStatus(Answer):
+    """One version of a task's vector, and what made it."""
+
+    task: str
+    version: int
+    digest: str
+    blob: str
+    head_blob: str
+    run_id: str
+    parent: int | None = None
+    regime: str
+    champion: bool
+    norm: float | None  # |tau|_2
+    metrics: dict[str, float]
+    config: dict[str, JsonValue]
+    curves: dict[str, list[float]]
+    created: float
+    arrivals: tuple[MetShard, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}@v{self.version}"
+
+
+Differences = dict[str, tuple[JsonValue, JsonValue]]
+
+
+class VectorComparison(Answer):
+    """Two versions of a vector: name -> (value, value), of what is different alone."""
+
+    task: str
+    versions: tuple[int, int]
+    made: Differences
+    metrics: Differences
+    config: Differences
+    tau_jp: Differences
+    arrivals: Differences
+
+
+class AliasChange(Answer):
+    """An alias went from one version to another."""
+
+    at: float
+    name: str
+    came_from: int | None
+    version: int
+    cause: str  # published | asked
+
+
+class AliasReport(Answer):
+    """What the aliases of a task mean, and the history of changes, oldest first."""
+
+    aliases: dict[str, int]
+    history: tuple[AliasChange, ...]
+
+
+class MeasuredVector(Answer):
+    task: str
+    version: int
+    norm: float | None
+
+
+class InterferenceFinding(Answer):
+    """`kind`: "interference" of vector `first` on task `second`, or "norm" of two vectors."""
+
+    kind: str
+    first: str
+    second: str
+    value: float
+    message: str
+
+
+Table = tuple[tuple[float | None, ...], ...]  # a row per vector, a column per probe; None: unknown
+
+
+class InterferenceReport(Answer):
+    """The champions on the probes of `on`, in order of arrival.
+
+    `raw` is mean |J(x) tau|; `relative` is to what the own vector of the task does there; `logits`
+    is the same of the change of the task's logits (`tacl.evaluation.interference`); `high` is a
+    value of logits that is warned of; `missing` counts the pairs still to be measured.
+    """
+
+    vectors: tuple[MeasuredVector, ...]
+    on: tuple[str, ...]
+    raw: Table
+    standard_error: Table
+    relative: Table
+    logits: Table
+    high: float
+    missing: int
+    findings: tuple[InterferenceFinding, ...]
+
+
+class UserModel(Answer):
+    """A user's model. `outdated`: tasks with a newer champion; `again`: the command to make it of
+    the newer ones; `removed`: tasks that were removed."""
+
+    user: str
+    digest: str
+    method: Method
+    terms: tuple[str, ...]
+    outdated: tuple[str, ...] = ()
+    again: str | None = None
+    removed: tuple[str, ...] = ()
+
+
+class MeasuredModel(Answer):
+    """Accuracies of a model on the test rows of its tasks. `label`: as it is written in a plot."""
+
+    digest: str
+    terms: tuple[str, ...]
+    method: Method
+    at: float
+    accuracies: dict[str, float]
+    label: str = ""
+
+
+class AccuracyHistory(Answer):
+    """What was measured of models over time, each once; tasks by arrival."""
+
+    tasks: tuple[str, ...]
+    rows: tuple[MeasuredModel, ...]

@@ -1,0 +1,221 @@
+"""Where tasks, runs and the cluster are now.
+
+Times are seconds since 1970; accuracies are shares in [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from cluster.domain.base import Answer, Base, BlobRef, Modality
+from cluster.domain.compositions import Composition, Method, Report
+from cluster.domain.tasks import Options, Submission
+
+
+class RunState(StrEnum):
+    """Of a piece of work."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    WITHDRAWN = "withdrawn"  # its task was removed
+
+
+OWED = (RunState.QUEUED, RunState.RUNNING)
+STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
+
+
+class TaskState(StrEnum):
+    """Of a task: that of its training."""
+
+    QUEUED = "queued"
+    TRAINING = "training"
+    READY = "ready"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_owed(self) -> bool:
+        return self in (TaskState.QUEUED, TaskState.TRAINING)
+
+
+class CompositionState(StrEnum):
+    """Of a composition that is computed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    READY = "ready"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_owed(self) -> bool:
+        return self in (CompositionState.QUEUED, CompositionState.RUNNING)
+
+
+TASK_STATES: Mapping[str, TaskState] = {
+    RunState.QUEUED: TaskState.QUEUED,
+    RunState.RUNNING: TaskState.TRAINING,
+    RunState.DONE: TaskState.READY,
+    RunState.FAILED: TaskState.FAILED,
+    RunState.CANCELLED: TaskState.CANCELLED,
+}
+COMPOSITION_STATES: Mapping[str, CompositionState] = {
+    RunState.QUEUED: CompositionState.QUEUED,
+    RunState.RUNNING: CompositionState.RUNNING,
+    RunState.DONE: CompositionState.READY,
+    RunState.FAILED: CompositionState.FAILED,
+    RunState.CANCELLED: CompositionState.CANCELLED,
+    RunState.WITHDRAWN: CompositionState.FAILED,
+}
+
+
+class RunProgress(Answer):
+    """How far a run is. `reason` says why it waits, or why it failed."""
+
+    run_id: str
+    step: int | None = None  # optimizer steps done; None where there are none, or before the first
+    steps: int | None = None
+    loss: float | None = None
+    penalty: float | None = None
+    attempt: int
+    reason: str | None = None
+    created: float
+    started: float | None = None
+    ended: float | None = None
+
+
+class RunStatus(RunProgress):
+    """A piece of work. `user`: whose model is composed or evaluated; `version`: of the task's
+    vector that is refreshed."""
+
+    kind: str  # train | refresh | measure | evaluate | compose
+    task: str | None
+    version: int | None = None
+    user: str | None = None
+    about: str  # in a few words, for people
+    state: RunState
+
+    @property
+    def label(self) -> str:
+        return self.about
+
+    @property
+    def is_owed(self) -> bool:
+        return self.state in OWED
+
+
+class TaskStatus(RunProgress):
+    """A task, its training and its current vector.
+
+    `refresh` is the state of a refresh that is owed or failed; `ordinal`, the order of arrival, is
+    None where the asker must not see that there are others.
+    """
+
+    name: str
+    owner: str
+    private: bool
+    state: TaskState
+    ordinal: int | None
+    modality: Modality
+    classes: int
+    rows: int  # to train on
+    samples: int | None = None  # in the sample store
+    options: Options
+    version: int | None = None
+    accuracy_before: float | None = None  # zero-shot, on validation rows
+    accuracy_after: float | None = None  # of the vector as it was trained, on validation rows
+    metrics: dict[str, float] = {}
+    refresh: RunState | None = None
+
+    @property
+    def label(self) -> str:
+        return self.name
+
+    @property
+    def is_owed(self) -> bool:
+        return self.state.is_owed
+
+
+class ShardStatus(Answer):
+    """One version of a task's part of the sample store."""
+
+    task: str
+    ordinal: int | None
+    blob: BlobRef
+    version: int
+    statistics: str | None = None
+    head: str = ""
+
+
+class TaskDetail(TaskStatus):
+    """A task with all that bears on it. `submission` is for its owner's machine alone; `curves` are
+    those of its vectors, by version."""
+
+    submission: Submission | None = None
+    shards: tuple[ShardStatus, ...] = ()
+    runs: tuple[RunStatus, ...] = ()
+    curves: dict[str, dict[str, list[float]]] = {}
+
+
+class NodeStatus(Answer):
+    cpus: int
+    gpus: int = 0
+
+
+class Resources(Answer):
+    """What the cluster has, and what no run has reserved."""
+
+    nodes: tuple[NodeStatus, ...]
+    cpus: int
+    free_cpus: int
+    gpus: int
+    free_gpus: int
+
+
+class ClusterStatus(Answer):
+    """Tasks by arrival; work that is no training, and is owed, failed or cancelled.
+
+    `trouble`: what the cluster cannot do now, and tries again.
+    """
+
+    base: Base
+    tasks: tuple[TaskStatus, ...]
+    work: tuple[RunStatus, ...]
+    room: Resources
+    trouble: str | None = None
+
+
+class CompositionRun(RunProgress):
+    """Status of a composition run: with the model and a report once it is ready."""
+
+    user: str
+    method: Method
+    terms: tuple[str, ...]
+    state: CompositionState
+    model: Composition | None = None
+    report: Report | None = None
+
+    @property
+    def label(self) -> str:
+        return f"composing by {self.method}"
+
+    @property
+    def is_owed(self) -> bool:
+        return self.state.is_owed
+
+
+class Event(Answer):
+    """Something that happened to a task."""
+
+    at: float
+    kind: str
+    task: str | None
+    run_id: str | None
+    text: str
+
+
+Watched = TaskStatus | RunStatus | CompositionRun  # what progress is shown of

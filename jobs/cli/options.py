@@ -1,0 +1,87 @@
+"""Flags that are declared elsewhere: as the fields of a model of `cluster.domain`.
+
+A command takes them as keywords, `**options`. They are read when the command is used, so that
+`tacl --help` imports no pydantic.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+Declared = Callable[[], list[inspect.Parameter]]
+
+
+def training_options() -> list[inspect.Parameter]:
+    """Of `cluster.domain.tasks.Options`."""
+    from cluster.domain.tasks import Options
+
+    by_rule = {"rich_help_panel": "Training", "unset": "by rule"}
+    return [_parameter(name, field, **by_rule) for name, field in Options.model_fields.items()]
+
+
+def composition_options() -> list[inspect.Parameter]:
+    """Of `cluster.domain.compositions.CompositionMethod`; its data are flags of their own."""
+    from cluster.domain.compositions import CompositionMethod
+
+    fields = CompositionMethod.model_fields
+    return [_parameter(name, fields[name]) for name in ("method", "select")]
+
+
+def _parameter(
+    name: str, field: FieldInfo, unset: str | bool = False, **settings: Any
+) -> inspect.Parameter:
+    """`unset`: what the help says of a default of None."""
+    flag = "--" + name.replace("_", "-")
+    shown = unset if field.default is None else True
+    option = typer.Option(flag, help=field.description, show_default=shown, **settings)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=field.default,
+        annotation=Annotated[field.annotation, option],
+    )
+
+
+def command_with(function: Callable[..., None], declared: Declared) -> type[TyperCommand]:
+    """A command that learns the flags of `function` when it is used."""
+
+    class Command(TyperCommand):
+        def make_context(self, *arguments: Any, **extra: Any) -> Any:
+            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            settings = dict(self.context_settings)
+            app.command(help=self.help, context_settings=settings)(_complete(function, declared()))
+            return typer.main.get_command(app).make_context(*arguments, **extra)
+
+    return Command
+
+
+def _complete(
+    function: Callable[..., None], declared: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`function` with these parameters in the place of its `**keywords`, before its own flags."""
+
+    @functools.wraps(function)
+    def complete(**given: Any) -> None:
+        function(**given)
+
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.kind is not p.VAR_KEYWORD]
+    arguments = [p for p in kept if _is_argument(p)]
+    flags = [p for p in kept if not _is_argument(p)]
+    complete.__signature__ = inspect.Signature([*arguments, *declared, *flags])  # type: ignore[attr-defined]
+    return complete
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    from typer.models import ArgumentInfo
+
+    return any(isinstance(one, ArgumentInfo) for one in parameter.annotation.__metadata__)
