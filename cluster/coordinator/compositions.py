@@ -18,13 +18,13 @@ from cluster.domain.methods import MERGES, require_linearized, require_possible
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import CancelledCompositions, QueuedRun
 from cluster.domain.reports import AccuracyHistory, UserModel
-from cluster.domain.status import OWED, STOPPED, CompositionRun, RunState
+from cluster.domain.status import OWED, STOPPED, CompositionRun
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Composed, ComposeWork, Evaluated
 from cluster.registry import Run
 from cluster.scheduler import plan
 from tacl.compose.terms import Term, parse_recipe
-from tacl.errors import BadConfig, BadRecipe, RunFailed, TaclError, UnknownRun
+from tacl.errors import BadConfig, BadRecipe, TaclError, UnknownRun
 
 
 class Compositions(Runs):
@@ -134,13 +134,7 @@ class Compositions(Runs):
         return QueuedRun(run_id=work.run_id)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
-        with self._lock:
-            run = self._seen_run(context, run_id)
-            if run.state not in (*OWED, RunState.DONE):
-                raise RunFailed(f"{views.about(run.work)} {run.state}: {run.cause}")
-            if run.kind != "evaluate":
-                raise RunFailed(f"run {run_id} is no evaluation, it is {views.about(run.work)}")
-            return self._registry.result(run_id, Evaluated)
+        return self._result(context, run_id, "evaluate", Evaluated)
 
     def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory:
         with self._lock:

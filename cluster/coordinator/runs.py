@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from cluster.coordinator import views, work_orders
 from cluster.coordinator.arrivals import known
 from cluster.coordinator.shell import Shell
 from cluster.domain.base import RequestContext
-from cluster.domain.status import RunStatus
+from cluster.domain.status import OWED, RunState, RunStatus
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Progress
+from cluster.domain.work import Evaluated, Progress, Refreshed
 from cluster.registry import Run
 from cluster.scheduler import plan
 from tacl.errors import RunFailed
+
+R = TypeVar("R", Evaluated, Refreshed)
 
 
 class Runs(Shell):
@@ -53,6 +57,19 @@ class Runs(Shell):
         with self._lock:
             record, visibility = self._seen_run(context, run_id), self._visibility(context)
             return views.run(record, self._state, visibility)
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        return self._result(context, run_id, "refresh", Refreshed)
+
+    def _result(self, context: RequestContext, run_id: str, kind: str, form: type[R]) -> R | None:
+        """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
+        with self._lock:
+            run = self._seen_run(context, run_id)
+            if run.state not in (*OWED, RunState.DONE):
+                raise RunFailed(f"{views.about(run.work)} {run.state}: {run.cause}")
+            if run.kind != kind:
+                raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")
+            return self._registry.result(run_id, form)
 
     def _seen_run(self, context: RequestContext, run_id: str) -> Run:
         """Raises RunFailed when there is none that the asker sees."""

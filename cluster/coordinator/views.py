@@ -158,6 +158,7 @@ def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
         **_progress(record, state, visibility),
         kind=record.kind,
         task=record.task,
+        version=record.work.vector.version if isinstance(record.work, RefreshWork) else None,
         user=_user(record.work),
         about=about(record.work),
         state=record.state,

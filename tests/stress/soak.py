@@ -33,14 +33,14 @@ from typing import Any, Protocol
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.recovery import restored
 from cluster.domain.tasks import Arrival
-from cluster.domain.work import RefreshWork, TrainWork
+from cluster.domain.work import Refreshed, RefreshWork, TrainWork
 from cluster.registry import Registry
 from cluster.runtime import connection
 from cluster.scheduler.plan import validate
 from cluster.storage.home import Home
 from tacl.errors import AliasMoved, CorruptBlob, TaclError
 from tests.integration.test_head import processes, start_head, until
-from tests.support.fakes import new_home, refreshed, shard_blob, submission
+from tests.support.fakes import ADMIN, asks, new_home, refreshed, shard_blob, submission
 from tests.support.forked import Forked
 from tests.support.quick import STEPS, linked, loud, vector_bytes
 
@@ -143,14 +143,14 @@ class Stream:
         self.chance.choice(acts)()
 
     def ready(self) -> list[str]:
-        tasks = self.cluster.ask("status")["tasks"]
-        return [task["name"] for task in tasks if task["version"]]
+        tasks = self.cluster.ask("status", ADMIN).tasks
+        return [task.name for task in tasks if task.version]
 
     def wait_for_a_vector(self, seconds: float) -> None:
         """Between kills there has to be something to lose."""
-        before, end = len(self.cluster.ask("vectors")), time.monotonic() + seconds
-        while len(self.cluster.ask("vectors")) == before and time.monotonic() < end:
-            if self.cluster.ask("cluster")["free_cpus"] == self.cluster.ask("cluster")["cpus"]:
+        before, end = len(self.cluster.ask("vectors", ADMIN, None)), time.monotonic() + seconds
+        while len(self.cluster.ask("vectors", ADMIN, None)) == before and time.monotonic() < end:
+            if self.cluster.ask("cluster").free_cpus == self.cluster.ask("cluster").cpus:
                 return  # nothing is done that a kill could disturb
             time.sleep(0.2)
 
@@ -175,46 +175,48 @@ class Stream:
             refresh=self.chance.choice(["never", "on_arrival"]),
             workers=self.cluster.wide if self.chance.random() < 0.5 else 1,
         )
-        self.accepted[name] = self.say("submit", asked).run_id
+        self.accepted[name] = self.say("submit", ADMIN, asked).run_id
 
     def grow(self) -> None:
         name, request = self.chance.choice(self.ready()), self.new_id()
         blob = shard_blob(self.cluster.home, f"more {self.number}")
-        self.say("add_samples", name, blob, request)
+        self.say("add_samples", asks(request), name, blob)
 
     def compose(self) -> None:
         names, user = self.ready(), f"user {self.chance.randrange(4)}".replace(" ", "")
         chosen = self.chance.sample(names, min(len(names), 3))
         terms = [f"{1 + self.number}*{name}" for name in chosen]
-        self.models[user] = self.say("compose", user, terms, self.new_id()).digest
+        self.models[user] = self.say("compose", asks(self.new_id()), user, terms).digest
 
     def bless(self) -> None:
         name = self.chance.choice(self.ready())
-        versions = len(self.cluster.ask("vectors", name))
+        versions = len(self.cluster.ask("vectors", ADMIN, name))
         version, held = self.chance.randint(1, versions), self.aliases.get(name)
         if held is not None and self.chance.random() < 0.2:
             try:
-                self.cluster.ask("move_alias", name, "blessed", version, held + 1, self.new_id())
+                self.cluster.ask(
+                    "move_alias", asks(self.new_id()), name, "blessed", version, held + 1
+                )
                 self.wrong.append(f"{name}@blessed was moved from a version it had not")
             except AliasMoved:
                 pass  # as it must be: the alias was not at the version that was named
-        self.say("move_alias", name, "blessed", version, held, self.new_id())
+        self.say("move_alias", asks(self.new_id()), name, "blessed", version, held)
         self.aliases[name] = version
 
     def refresh(self) -> None:
-        self.say("refresh", self.chance.choice(self.ready()), self.new_id())
+        self.say("refresh", asks(self.new_id()), self.chance.choice(self.ready()))
 
     def cancel(self) -> None:
         name = self.chance.choice(sorted(self.accepted.keys() - self.removed))
-        self.say("cancel", name, self.new_id())
+        self.say("cancel", asks(self.new_id()), name)
 
     def retry(self) -> None:
         for name in sorted(self.accepted.keys() - self.removed):
-            self.cluster.ask("retry", name)
+            self.cluster.ask("retry", ADMIN, name)
 
     def remove(self) -> None:
         name = self.chance.choice(self.ready())
-        self.say("remove", name, self.chance.random() < 0.5, self.new_id())
+        self.say("remove", asks(self.new_id()), name, self.chance.random() < 0.5)
         self.removed.add(name)
 
     def repeat(self) -> None:
@@ -266,9 +268,9 @@ class Killer:
         return []
 
     def _group_trains(self) -> bool:
-        tasks = self.cluster.ask("status")["tasks"] if self.cluster.wide > 1 else []
-        wide = (task for task in tasks if task["options"]["workers"] > 1)
-        return any(task["state"] == "training" for task in wide)
+        tasks = self.cluster.ask("status", ADMIN).tasks if self.cluster.wide > 1 else []
+        wide = (task for task in tasks if task.options.workers > 1)
+        return any(task.state == "training" for task in wide)
 
     def disarm(self) -> None:
         for step in self.armed:
@@ -333,7 +335,8 @@ def expected(registry: Registry, home: Home, run_id: str, purged: set[str]) -> s
     run = registry.run(run_id)
     if isinstance(run.work, RefreshWork):
         if run.work.vector.task in purged:
-            return str((registry.result(run_id) or {})["vector_digest"])  # it has to stay erased
+            result = registry.result(run_id, Refreshed)
+            return str(result and result.vector_digest)  # it has to stay erased
         return str(refreshed(run.work, home.blobs(), loud).vector_digest)
     log: list[Arrival] = registry.arrivals(run_id)
     arrivals, link = Arrivals(STEPS, log), ""
@@ -371,7 +374,8 @@ def soak(cluster: Cluster, kills: int, seconds: float, seed: int, pause: float) 
             time.sleep(chance.random() * pause)
             if killer.count() >= told + 20:
                 told = killer.count()
-                made = f"{len(stream.accepted)} tasks, {len(cluster.ask('vectors'))} vectors"
+                vectors = len(cluster.ask("vectors", ADMIN, None))
+                made = f"{len(stream.accepted)} tasks, {vectors} vectors"
                 print(f"{killer.kills}: {made}", flush=True)
         killer.disarm()
         until(lambda: settled(stream), "all that is owed is done", 600)
@@ -391,8 +395,8 @@ def settled(stream: Stream) -> bool:
     """Everything is tried again until it is done."""
     with suppress(TaclError):
         stream.retry()
-        status = stream.cluster.ask("status")
-        waits = [one["state"] for one in [*status["tasks"], *status["work"]]]
+        status = stream.cluster.ask("status", ADMIN)
+        waits = [one.state for one in [*status.tasks, *status.work]]
         return set(waits) <= {"ready"}
     return False
 

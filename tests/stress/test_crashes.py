@@ -25,9 +25,12 @@ from cluster.domain.tasks import ANY, CHAMPION
 from cluster.registry import Registry
 from cluster.scheduler.plan import validate
 from tacl.errors import UnknownTask
-from tests.support.fakes import Scene, shard_blob, submission
+from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
 
 EACH = int(os.environ.get("TACL_TEST_MOMENTS", "1"))  # times at every step; more in `make soak`
+
+
+TIES, ISO = CompositionMethod(method="ties"), CompositionMethod(method="iso")
 
 
 class Killed(BaseException):
@@ -49,38 +52,38 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def story(scene: Scene) -> None:
     """Every call that writes, each by its id."""
     call = scene.coordinator
-    call.submit(submission(scene.home, "digits", refresh="on_arrival"))
+    call.submit(ADMIN, submission(scene.home, "digits", refresh="on_arrival"))
     if scene.running() and scene.running()[0].kind == "train":
         scene.die("train")
     scene.settle()
-    call.submit(submission(scene.home, "signs", refresh="never"))
+    call.submit(ADMIN, submission(scene.home, "signs", refresh="never"))
     scene.settle()
-    call.add_samples("signs", shard_blob(scene.home, "more"), "grow")
+    call.add_samples(asks("grow"), "signs", shard_blob(scene.home, "more"))
     scene.settle()
-    call.refresh("signs", "refresh")
+    call.refresh(asks("refresh"), "signs")
     scene.settle()
-    call.move_alias("digits", CHAMPION, 1, ANY, "back")
+    call.move_alias(asks("back"), "digits", CHAMPION, 1, ANY)
     scene.settle()
-    call.compose("alice", ["+digits", "-signs"], "compose")
-    call.submit(submission(scene.home, "faces", refresh="never"))
-    call.cancel("faces", "cancel")
+    call.compose(asks("compose"), "alice", ["+digits", "-signs"])
+    call.submit(ADMIN, submission(scene.home, "faces", refresh="never"))
+    call.cancel(asks("cancel"), "faces")
     with suppress(UnknownTask):  # a retry has no id; by now the task may be gone
-        call.retry("faces")
+        call.retry(ADMIN, "faces")
     scene.settle()
-    call.compose("bob", ["+faces"], "bob")
+    call.compose(asks("bob"), "bob", ["+faces"])
     with suppress(UnknownTask):  # what was made of a task that is gone is asked for no more
-        call.make("bob", ["+faces", "-digits"], CompositionMethod(method="ties"), "merge")
+        call.start_composition(asks("merge"), "bob", ["+faces", "-digits"], TIES)
         scene.settle()
-    call.remove("faces", True, "remove")
+    call.remove(asks("remove"), "faces", True)
     scene.settle()
-    call.move_alias("digits", CHAMPION, 2, ANY, "forth")
+    call.move_alias(asks("forth"), "digits", CHAMPION, 2, ANY)
     scene.settle()
-    call.update_composition("alice", "update")
-    call.evaluate("alice")
-    call.make("dave", ["+digits@v1"], CompositionMethod(method="iso"), "iso")
-    call.cancel_making("dave", "stop")
-    call.make("dave", ["+digits@v1"], CompositionMethod(method="iso"), "iso again")
-    call.make("carol", ["+digits@v1", "-signs@v1"], CompositionMethod(method="ties"), "make")
+    call.update_composition(asks("update"), "alice")
+    call.evaluate(ADMIN, "alice")
+    call.start_composition(asks("iso"), "dave", ["+digits@v1"], ISO)
+    call.cancel_compositions(asks("stop"), "dave")
+    call.start_composition(asks("iso again"), "dave", ["+digits@v1"], ISO)
+    call.start_composition(asks("make"), "carol", ["+digits@v1", "-signs@v1"], TIES)
     scene.settle()
     call.tick()
 
@@ -88,19 +91,19 @@ def story(scene: Scene) -> None:
 def outcome(scene: Scene) -> dict[str, Any]:
     """What people see in the end."""
     call = scene.coordinator
-    names, status = ("digits", "signs"), call.status()
+    names, status = ("digits", "signs"), call.status(ADMIN)
     return {
-        "tasks": [(t["name"], t["state"], t["version"]) for t in status["tasks"]],  # type: ignore
-        "work": status["work"],
-        "trouble": status["trouble"],
-        "vectors": [(v["task"], v["version"], v["parent"], v["digest"]) for v in call.vectors()],
-        "champions": {name: call.aliases(name)["aliases"] for name in names},
-        "moves": {name: len(call.aliases(name)["history"]) for name in names},  # type: ignore
-        "missing": call.interference()["missing"],
-        "shards": [len(call.task(name)["shards"]) for name in names],  # type: ignore[arg-type]
-        "model": [t.vector.version for t in call.composition("alice").terms],
+        "tasks": [(t.name, t.state, t.version) for t in status.tasks],
+        "work": status.work,
+        "trouble": status.trouble,
+        "vectors": [(v.task, v.version, v.parent, v.digest) for v in call.vectors(ADMIN)],
+        "champions": {name: call.aliases(ADMIN, name).aliases for name in names},
+        "moves": {name: len(call.aliases(ADMIN, name).history) for name in names},
+        "missing": call.interference(ADMIN).missing,
+        "shards": [len(call.task(ADMIN, name).shards) for name in names],
+        "model": [t.vector.version for t in call.composition(ADMIN, "alice").terms],
         "made": call.compositions(["carol", "dave"]),
-        "result": call.result(call.evaluate("alice")) is not None,
+        "result": call.evaluation(ADMIN, call.evaluate(ADMIN, "alice").run_id) is not None,
         "checkpoints": sorted(folder.name for folder in checkpoint_folders(scene)),
         "erased": len(call._registry.erasures()),
     }
@@ -151,7 +154,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
 def test_the_story_goes_through_every_door(undisturbed: tuple[dict[str, Any], list[str]]) -> None:
     expected, reached = undisturbed
     assert expected["tasks"] == [("digits", "ready", 2), ("signs", "ready", 2)]
-    assert (expected["missing"], expected["work"], expected["erased"]) == (0, [], 0)
+    assert (expected["missing"], expected["work"], expected["erased"]) == (0, (), 0)
     writes = ("accept", "grow", "add_run", "start", "requeue", "retry", "cancel", "finish")
     writes = (*writes, "publish", "told", "compose", "move_alias", "remove", "erased")
     writes = (*writes, "make", "composed")
@@ -207,13 +210,11 @@ def test_a_death_at_any_step_loses_and_doubles_nothing(
 
 def compose_again(scene: Scene) -> str:
     terms = ["+digits", "+signs"]
-    return str(
-        scene.coordinator.make("alice", terms, CompositionMethod(method="ties"), "again")["run_id"]
-    )
+    return scene.coordinator.start_composition(asks("again"), "alice", terms, TIES).run_id
 
 
 def refresh_again(scene: Scene) -> str:
-    return scene.coordinator.refresh("digits", "again")
+    return scene.coordinator.refresh(asks("again"), "digits").run_id
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -227,11 +228,11 @@ def test_what_was_stopped_and_is_asked_for_again_is_done_whenever_the_process_di
     for moment in itertools.count():
         scene = Scene(tmp_path / f"{moment}").trained("digits", "signs")
         call = scene.coordinator
-        call.make("alice", ["+digits", "+signs"], CompositionMethod(method="ties"), "make")
-        call.refresh("digits", "refresh")
+        call.start_composition(asks("make"), "alice", ["+digits", "+signs"], TIES)
+        call.refresh(asks("refresh"), "digits")
         if cancelled:
-            call.cancel_making("alice", "stop")
-            call.cancel("digits", "stop digits")
+            call.cancel_compositions(asks("stop"), "alice")
+            call.cancel(asks("stop digits"), "digits")
         else:
             scene.fail("compose")
             scene.fail("refresh")
@@ -239,7 +240,7 @@ def test_what_was_stopped_and_is_asked_for_again_is_done_whenever_the_process_di
         scene.restart()
         run_id = again(scene)
         scene.settle()
-        assert scene.coordinator.run(run_id)["state"] == "done", f"killed at moment {moment}"
+        assert scene.coordinator.run(ADMIN, run_id).state == "done", f"killed at moment {moment}"
         if not died:
             break
     assert moment > 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,16 @@ from cluster.runtime.inspection import damage
 from cluster.storage import home as home_module
 from cluster.storage.checkpoints import Checkpoints
 from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
-from tests.support.fakes import FakeLauncher, Scene, calm, lost_answer, result_of, submission
+from tests.support.fakes import (
+    ADMIN,
+    FakeLauncher,
+    Scene,
+    asks,
+    calm,
+    lost_answer,
+    result_of,
+    submission,
+)
 
 
 @pytest.fixture
@@ -81,9 +91,9 @@ def test_a_vector_that_was_harmed_is_not_published(scene: Scene, harm: str) -> N
     result = result_of(process.work, scene.home.blobs(), calm, told)
     hurt(scene.home.blobs().local_path(result.vector_blob), harm)  # type: ignore[union-attr]
     scene.end(Finished(result), "train")
-    assert scene.task("digits")["state"] == "failed"
-    assert result.vector_blob in str(scene.task("digits")["reason"])  # type: ignore[union-attr]
-    assert not scene.coordinator.vectors("digits")
+    assert scene.task("digits").state == "failed"
+    assert result.vector_blob in str(scene.task("digits").reason)  # type: ignore[union-attr]
+    assert not scene.coordinator.vectors(ADMIN, "digits")
 
 
 def hurt(path: Path, harm: str) -> None:
@@ -101,7 +111,7 @@ def test_samples_that_were_harmed_do_not_grow(scene: Scene, harm: str) -> None:
     more = submission(scene.home, "more").shard
     hurt(scene.home.blobs().local_path(old.digest), harm)
     with pytest.raises(CorruptBlob, match=old.digest):
-        scene.coordinator.add_samples("digits", more, "grow")
+        scene.coordinator.add_samples(asks("grow"), "digits", more)
     assert len(scene.coordinator._registry.shards("digits")) == 1
 
 
@@ -115,11 +125,11 @@ def test_what_cannot_be_recorded_is_refused_and_can_be_repeated(
     big = submission(scene.home, "digits", classes=tuple(f"class {n}" for n in range(3000)))
     mend = fault(scene)
     with pytest.raises(StorageUnavailable, match="registry"):
-        scene.coordinator.submit(big)
+        scene.coordinator.submit(ADMIN, big)
     assert not scene.running()
     mend()
     scene.coordinator.tick()
-    assert scene.coordinator.submit(big).task == "digits"
+    assert scene.coordinator.submit(ADMIN, big).task == "digits"
     scene.settle()
     assert scene.ready() == ["digits"]
 
@@ -131,13 +141,13 @@ def test_a_result_waits_until_it_can_be_recorded(scene: Scene) -> None:
     result = result_of(process.work, scene.home.blobs(), calm)
     process.outcome = Finished(result)
     scene.coordinator.tick()
-    assert "readonly" in str(scene.coordinator.status()["trouble"])
+    assert "readonly" in str(scene.coordinator.status(ADMIN).trouble)
     with pytest.raises(StorageUnavailable):  # a run waits for it, too: `cluster.runtime.asking`
         scene.coordinator.known(process.work.run_id, 1, Progress(step=1, steps=3, loss=1.0))
     mend()
     scene.coordinator.tick()
-    assert scene.coordinator.status()["trouble"] is None
-    assert scene.task("digits")["version"] == 1
+    assert scene.coordinator.status(ADMIN).trouble is None
+    assert scene.task("digits").version == 1
 
 
 @pytest.mark.parametrize("landed", [True, False])
@@ -149,13 +159,13 @@ def test_a_commit_of_unknown_outcome_is_looked_up(
     sent = submission(scene.home, "digits")
     with lost_answer(scene, "accept", landed, asked_at_once):
         if landed and asked_at_once:
-            scene.coordinator.submit(sent)
+            scene.coordinator.submit(ADMIN, sent)
         else:
             with pytest.raises(StorageUnavailable):
-                scene.coordinator.submit(sent)
+                scene.coordinator.submit(ADMIN, sent)
     scene.coordinator.tick()
     assert len(scene.running()) == landed  # trained once, also when nobody repeats the request
-    accepted = scene.coordinator.submit(sent)
+    accepted = scene.coordinator.submit(ADMIN, sent)
     assert [work.run_id for work in scene.running()] == [accepted.run_id]
     scene.settle()
     assert scene.ready() == ["digits"]
@@ -170,32 +180,34 @@ def test_a_cancel_of_unknown_outcome_stops_what_it_cancelled(
     process = scene.process("train")
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm))
     with lost_answer(scene, "cancel", landed), pytest.raises(StorageUnavailable):
-        scene.coordinator.cancel("digits", "stop")
+        scene.coordinator.cancel(asks("stop"), "digits")
     if repeated == "before":  # anybody looked after what runs
-        scene.coordinator.cancel("digits", "stop")
+        scene.coordinator.cancel(asks("stop"), "digits")
     scene.coordinator.tick()
-    assert scene.coordinator.status()["trouble"] is None
+    assert scene.coordinator.status(ADMIN).trouble is None
     if landed or repeated == "before":
         assert process.cancelled
-        assert (scene.task("digits")["state"], scene.ready()) == ("cancelled", [])
-        scene.coordinator.retry("digits")
+        assert (scene.task("digits").state, scene.ready()) == ("cancelled", [])
+        scene.coordinator.retry(ADMIN, "digits")
         scene.settle()
     assert scene.ready() == ["digits"]
 
 
 def test_a_making_that_may_have_been_cancelled_gives_no_model(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    before = scene.coordinator.compose(asks("before"), "alice", ["+digits"])
     ties = CompositionMethod(method="ties")
-    run_id = scene.coordinator.make("alice", ["+digits", "+shapes"], ties, "make")["run_id"]
+    run_id = scene.coordinator.start_composition(
+        asks("make"), "alice", ["+digits", "+shapes"], ties
+    ).run_id
     process = scene.process("compose")
     with lost_answer(scene, "cancel"), pytest.raises(StorageUnavailable):
-        scene.coordinator.cancel_making("alice", "stop")
+        scene.coordinator.cancel_compositions(asks("stop"), "alice")
     scene.coordinator.tick()
-    assert scene.coordinator.cancel_making("alice", "stop")["cancelled"] == [run_id]
+    assert scene.coordinator.cancel_compositions(asks("stop"), "alice").cancelled == (run_id,)
     assert process.cancelled
     assert not scene.running()
-    assert scene.coordinator.composition("alice") == before
+    assert scene.coordinator.composition(ADMIN, "alice") == before
 
 
 @pytest.mark.parametrize("first", ["tick", "known"])
@@ -210,7 +222,7 @@ def test_a_purge_of_unknown_outcome_is_carried_out(scene: Scene, first: str) -> 
     old = scene.home.path / "checkpoints" / run_id / "1"
     old.mkdir(parents=True)
     with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
-        scene.coordinator.remove("digits", True, "purge")
+        scene.coordinator.remove(asks("purge"), "digits", True)
     if first == "known":
         with pytest.raises(RunFailed):
             scene.coordinator.known(run_id, 1, attempt=1)
@@ -221,8 +233,8 @@ def test_a_purge_of_unknown_outcome_is_carried_out(scene: Scene, first: str) -> 
     assert scene.coordinator._registry.erasures() == []
     scene.settle()
     assert scene.ready() == ["shapes", "signs"]
-    (vector,) = scene.coordinator.vectors("signs")
-    assert "digits" not in {met["task"] for met in vector["arrivals"]}  # type: ignore[union-attr]
+    (vector,) = scene.coordinator.vectors(ADMIN, "signs")
+    assert "digits" not in {met.task for met in vector.arrivals}
 
 
 def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -> None:
@@ -233,9 +245,9 @@ def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -
     scene.coordinator.known(run_id, 0)
     old = scene.home.path / "checkpoints" / run_id / "1"
     old.mkdir(parents=True)
-    scene.coordinator.cancel("signs", "stop")
+    scene.coordinator.cancel(asks("stop"), "signs")
     with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
-        scene.coordinator.remove("digits", True, "purge")
+        scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()
     assert not old.exists()
     assert not scene.running()
@@ -284,18 +296,18 @@ def test_a_checkpoint_that_was_harmed_is_passed_over(tmp_path: Path, harm: str) 
 def test_a_sound_home_has_no_damage(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     assert list(damage(scene.home)) == []
-    assert list(damage(scene.home, scene.coordinator.references)) == []  # type: ignore[arg-type]
+    assert list(damage(scene.home, partial(scene.coordinator.references, ADMIN))) == []
 
 
 @pytest.mark.parametrize("harm", ["truncated", "altered", "deleted"])
 def test_the_doctor_names_every_harmed_file(scene: Scene, harm: str) -> None:
     scene.trained("digits", "shapes")
-    references = scene.coordinator.references()
+    references = scene.coordinator.references(ADMIN)
     named = [d for d, what in references.items() if "vector" in what or "head of digits" in what]
     assert len(named) == 3
     for digest in named:
         hurt(scene.home.blobs().local_path(digest), harm)
-    found = list(damage(scene.home, scene.coordinator.references))  # type: ignore[arg-type]
+    found = list(damage(scene.home, partial(scene.coordinator.references, ADMIN)))
     assert len(found) == 3
     for digest in named:
         assert any(references[digest] in one and digest in one for one in found)
@@ -331,4 +343,4 @@ def test_a_home_that_cannot_be_written_does_not_start_wrongly(
     with pytest.raises(OSError):
         home_module.write(scene.home.settings_file, settings)
     assert scene.home.settings() == settings
-    assert Coordinator(scene.home.path, FakeLauncher()).status()["tasks"] == []
+    assert Coordinator(scene.home.path, FakeLauncher()).status(ADMIN).tasks == ()

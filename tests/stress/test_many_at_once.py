@@ -18,7 +18,7 @@ from cluster.domain.tasks import CHAMPION
 from cluster.registry import Registry, Request
 from cluster.scheduler.state import Node
 from tacl.errors import AliasMoved, NameTaken
-from tests.support.fakes import Scene, submission
+from tests.support.fakes import ADMIN, Scene, asks, submission
 from tests.support.places import ROOT
 from tests.unit.cluster.registry.test_registry import (
     BASE,
@@ -54,28 +54,28 @@ def at_once(jobs: list[Callable[[], Any]]) -> list[Any]:
 def test_callers_of_one_coordinator(tmp_path: Path, registry_url: str) -> None:
     scene = Scene(tmp_path / "home", Node(500), registry=registry_url).trained("digits", "shapes")
     for _ in range(3):
-        scene.coordinator.refresh("digits", f"refresh {_}")
+        scene.coordinator.refresh(asks(f"refresh {_}"), "digits")
         scene.settle()
     call = scene.coordinator
     sent = [submission(scene.home, f"t{number}") for number in range(40)]
     lookups: list[Callable[[], Any]] = [
-        *(lambda: call.status() for _ in range(20)),
-        *(lambda: call.composition("alice") for _ in range(100)),
-        *(lambda: call.vectors("digits") for _ in range(40)),
+        *(lambda: call.status(ADMIN) for _ in range(20)),
+        *(lambda: call.composition(ADMIN, "alice") for _ in range(100)),
+        *(lambda: call.vectors(ADMIN, "digits") for _ in range(40)),
     ]
     writes: list[Callable[[], Any]] = [
-        *(lambda s=s: call.submit(s) for s in sent * 3),  # every request three times
+        *(lambda s=s: call.submit(ADMIN, s) for s in sent * 3),  # every request three times
         *(
-            lambda n=n: call.compose("alice", ["+digits", f"{n}*shapes"], f"compose {n}")
+            lambda n=n: call.compose(asks(f"compose {n}"), "alice", ["+digits", f"{n}*shapes"])
             for n in range(1, 101)
         ),
         *(
-            lambda n=n: call.move_alias("digits", "blessed", 1 + n % 4, None, f"move {n}")
+            lambda n=n: call.move_alias(asks(f"move {n}"), "digits", "blessed", 1 + n % 4, None)
             for n in range(60)
         ),
         *(lambda: call.tick() for _ in range(20)),
     ]
-    call.compose("alice", ["+digits"], "first")
+    call.compose(asks("first"), "alice", ["+digits"])
     mixed = [job for pair in zip(writes, [*lookups, *lookups], strict=False) for job in pair]
     results = at_once([*mixed, *writes[len(lookups) * 2 :]])
     errors = [one for one in results if isinstance(one, Exception)]
@@ -89,7 +89,7 @@ def test_callers_of_one_coordinator(tmp_path: Path, registry_url: str) -> None:
     assert len({one.run_id for one in answers}) == 40
     scene.settle()
     assert len(scene.ready()) == 42
-    assert call.interference()["missing"] == 0
+    assert call.interference(ADMIN).missing == 0
     call.close()
 
 
@@ -158,7 +158,7 @@ def test_writers_in_several_processes(registry_url: str, processes: int) -> None
     assert sorted(number for one in done for number in one["mine"]) == list(range(25))
     versions = [entry.reference.version for entry in registry.vectors("a")]
     assert versions == list(range(1, processes * 25 + 2))
-    moves = [move for move in registry.moves("a") if move.name == "blessed"]
+    moves = [move for move in registry.alias_changes("a") if move.name == "blessed"]
     assert len(moves) == sum(one["moved"] for one in done)
     assert all(one["moved"] + one["conflicts"] == 25 for one in done)
     chain = [(move.came_from, move.version) for move in moves]
@@ -180,7 +180,7 @@ def test_a_conflict_says_what_it_found(registry_url: str) -> None:
         registry.move_alias("a", CHAMPION, 1, 1, Request("one", "asked", "answer"))
     assert registry.answer("one", "asked") is None
     registry.move_alias("a", CHAMPION, 1, 2, Request("two", "asked", "answer"))
-    assert [(m.came_from, m.version, m.cause) for m in registry.moves("a")] == [
+    assert [(m.came_from, m.version, m.cause) for m in registry.alias_changes("a")] == [
         (None, 1, "published"),
         (1, 2, "published"),
         (2, 1, "asked"),

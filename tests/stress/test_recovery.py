@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,6 +22,7 @@ from hypothesis.stateful import (
 from cluster.coordinator.recovery import restored
 from cluster.domain.compositions import CompositionMethod, Fit
 from cluster.domain.outcomes import Finished, Gone, Raised
+from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC
 from cluster.domain.work import RefreshWork
 from cluster.registry import Registry
@@ -30,7 +30,16 @@ from cluster.scheduler.plan import validate
 from cluster.scheduler.state import Cell, Node, State
 from cluster.storage.samples import store_rows
 from tacl.errors import AliasMoved, StorageUnavailable
-from tests.support.fakes import FakeProcess, Scene, calm, lost_answer, refreshed, shard_blob
+from tests.support.fakes import (
+    ADMIN,
+    FakeProcess,
+    Scene,
+    asks,
+    calm,
+    lost_answer,
+    refreshed,
+    shard_blob,
+)
 
 
 def loud(task: str, on: str) -> float:
@@ -53,7 +62,7 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
     scene.trained("digits")
     scene.submit("shapes")
-    ended, owed = scene.task("digits")["run_id"], scene.task("shapes")["run_id"]
+    ended, owed = scene.task("digits").run_id, scene.task("shapes").run_id
     scene.coordinator.known(owed, 0)
     for run in (ended, owed):
         (scene.home.path / "checkpoints" / run / "1").mkdir(parents=True)
@@ -113,16 +122,16 @@ class Life(RuleBasedStateMachine):
         name, number = self.present(data), next(self.counter)
         if name is not None:
             blob = shard_blob(self.scene.home, f"more {number}")
-            self.scene.coordinator.add_samples(name, blob, f"grow {number}")
+            self.scene.coordinator.add_samples(asks(f"grow {number}"), name, blob)
 
     @precondition(lambda self: self.scene.ready())
     @rule(data=st.data())
     def use(self, data: st.DataObject) -> None:
         name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
         user = data.draw(st.sampled_from(["alice", "eve"]))
-        self.scene.coordinator.compose(user, [f"+{name}"], f"compose {number}")
-        self.scene.coordinator.evaluate(user)
-        self.scene.coordinator.refresh(name, f"refresh {number}")
+        self.scene.coordinator.compose(asks(f"compose {number}"), user, [f"+{name}"])
+        self.scene.coordinator.evaluate(ADMIN, user)
+        self.scene.coordinator.refresh(asks(f"refresh {number}"), name)
 
     @precondition(lambda self: self.scene.ready())
     @rule(data=st.data(), fitted=st.booleans())
@@ -137,25 +146,25 @@ class Life(RuleBasedStateMachine):
             shots = store_rows(self.scene.home.blobs(), ["one", "two"], [0, 1])
             making = CompositionMethod(method="atlas", fit=Fit(classes=("x", "y"), shots=shots))
         call = self.scene.coordinator
-        asked = [call.make(user, [name], making, f"make {number}") for _ in "ab"]
-        assert asked[0]["run_id"] == asked[1]["run_id"]
-        if asked[0]["state"] == "ready":
-            assert call.composition(user).model_dump(mode="json") == asked[0]["model"]
+        asked = [call.start_composition(asks(f"make {number}"), user, [name], making) for _ in "ab"]
+        assert asked[0].run_id == asked[1].run_id
+        if asked[0].state == "ready":
+            assert call.composition(ADMIN, user) == asked[0].model
 
     @precondition(lambda self: self.scene.ready())
     @rule(data=st.data())
     def move_an_alias(self, data: st.DataObject) -> None:
         name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
         call = self.scene.coordinator
-        there: Any = call.aliases(name)["aliases"]
-        version = data.draw(st.integers(1, len(call.vectors(name))))
+        there = call.aliases(ADMIN, name).aliases
+        version = data.draw(st.integers(1, len(call.vectors(ADMIN, name))))
         alias = data.draw(st.sampled_from([CHAMPION, "blessed"]))
         if data.draw(st.booleans()):
             wrong = there.get(alias, 0) + 1
             with pytest.raises(AliasMoved):
-                call.move_alias(name, alias, version, wrong, f"move {number} wrongly")
-        call.move_alias(name, alias, version, there.get(alias), f"move {number}")
-        assert call.aliases(name)["aliases"] == {**there, alias: version}
+                call.move_alias(asks(f"move {number} wrongly"), name, alias, version, wrong)
+        call.move_alias(asks(f"move {number}"), name, alias, version, there.get(alias))
+        assert call.aliases(ADMIN, name).aliases == {**there, alias: version}
 
     @precondition(lambda self: self.names)
     @rule(data=st.data(), heard=st.booleans())
@@ -163,8 +172,8 @@ class Life(RuleBasedStateMachine):
         name, number = self.present(data), next(self.counter)
         if name is not None:
             with suppress(StorageUnavailable), self.heard("cancel", heard):
-                self.scene.coordinator.cancel(name, f"cancel {number}")
-            self.scene.coordinator.cancel(name, f"cancel {number}")
+                self.scene.coordinator.cancel(asks(f"cancel {number}"), name)
+            self.scene.coordinator.cancel(asks(f"cancel {number}"), name)
 
     @precondition(lambda self: self.names)
     @rule(data=st.data(), purge=st.booleans(), heard=st.booleans())
@@ -174,8 +183,8 @@ class Life(RuleBasedStateMachine):
             self.gone.add(name)
             self.purged |= {name} if purge else set()
             with suppress(StorageUnavailable), self.heard("remove", heard):
-                self.scene.coordinator.remove(name, purge, f"remove {number}")
-            self.scene.coordinator.remove(name, purge, f"remove {number}")
+                self.scene.coordinator.remove(asks(f"remove {number}"), name, purge)
+            self.scene.coordinator.remove(asks(f"remove {number}"), name, purge)
 
     @rule()
     def collect_garbage(self) -> None:
@@ -204,7 +213,7 @@ class Life(RuleBasedStateMachine):
     def retry(self, data: st.DataObject) -> None:
         name = self.present(data)
         if name is not None:
-            self.scene.coordinator.retry(name)
+            self.scene.coordinator.retry(ADMIN, name)
 
     @rule(room=st.sampled_from([(Node(1),), (Node(2),), (Node(1), Node(2))]))
     def nodes_change(self, room: tuple[Node, ...]) -> None:
@@ -225,7 +234,7 @@ class Life(RuleBasedStateMachine):
         live = self.scene.coordinator._state
         again = restored(self.scene.coordinator._registry, live.base)
         validate(live)
-        assert self.scene.coordinator.status()["trouble"] is None
+        assert self.scene.coordinator.status(ADMIN).trouble is None
         for name in ("tasks", "owners", "champions", "rows", "missing"):
             assert getattr(again, name) == getattr(live, name), name
         asked = [
@@ -247,7 +256,7 @@ class Life(RuleBasedStateMachine):
         assert {task.name for task in registry.tasks()} == set(self.names) - self.gone
         working = [process.work.run_id for process in self.scene.launcher.running()]
         assert len(working) == len(set(working))
-        assert set(working) <= {run.run_id for run in registry.runs(states=("running",))}
+        assert set(working) <= {run.run_id for run in registry.runs(states=(RunState.RUNNING,))}
         for name in self.names:
             refs = [entry.reference for entry in registry.vectors(name)]
             assert [ref.version for ref in refs] == list(range(1, len(refs) + 1))

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cluster.coordinator.core import Coordinator
-from cluster.domain.base import Base, BlobRef
+from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
 from cluster.domain.methods import MERGES, TARGET
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
+from cluster.domain.status import TaskStatus
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.work import (
     Composed,
@@ -44,7 +45,14 @@ from tacl.errors import StorageUnavailable
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 
+ADMIN = RequestContext()  # asks, and sees all
+
 Tau = Callable[[str, str], float]  # (vector's task, probe's task) -> tau_jp
+
+
+def asks(request_id: str, user: str | None = None) -> RequestContext:
+    """A request that may be repeated under its id."""
+    return RequestContext(user=user, request_id=request_id)
 
 
 def calm(task: str, on: str) -> float:
@@ -141,7 +149,7 @@ class Scene:
         self.coordinator = Coordinator(self.home.path, self.launcher)
 
     def submit(self, name: str, **changes: Any) -> None:
-        self.coordinator.submit(submission(self.home, name, **changes))
+        self.coordinator.submit(ADMIN, submission(self.home, name, **changes))
 
     def running(self) -> list[Work]:
         return [process.work for process in self.launcher.running()]
@@ -181,15 +189,15 @@ class Scene:
     def fail(self, kind: str, task: str | None = None, cause: str = "ValueError: no") -> None:
         self.end(Raised(cause), kind, task)
 
-    def task(self, name: str) -> dict[str, Any]:
+    def task(self, name: str) -> TaskStatus:
         """Its line of the status."""
-        tasks: Any = self.coordinator.status()["tasks"]
-        return next(task for task in tasks if task["name"] == name)
+        tasks = self.coordinator.status(ADMIN).tasks
+        return next(task for task in tasks if task.name == name)
 
     def ready(self) -> list[str]:
         """The tasks that have a vector."""
-        tasks: Any = self.coordinator.status()["tasks"]
-        return [task["name"] for task in tasks if task["version"]]
+        tasks = self.coordinator.status(ADMIN).tasks
+        return [task.name for task in tasks if task.version]
 
     def trained(self, *names: str, **options: Any) -> Scene:
         """These tasks, published and measured one after the other."""

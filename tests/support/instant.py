@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished, Outcome, Raised
-from cluster.domain.work import ComposeWork, TrainWork
+from cluster.domain.status import ClusterStatus, CompositionRun
+from cluster.domain.work import ComposeWork, Evaluated, Refreshed, TrainWork
 from cluster.storage.home import Home
 from tests.support.fakes import BASE, FakeLauncher, FakeProcess, result_of
 
@@ -36,17 +38,21 @@ class Instant(FakeLauncher):
 class InProcess(Coordinator):
     """The coordinator that looks after its work whenever it is asked how it is."""
 
-    def status(self, viewer: str | None = None) -> dict[str, object]:
+    def status(self, context: RequestContext) -> ClusterStatus:
         self.tick()
-        return super().status(viewer)
+        return super().status(context)
 
-    def making(self, user: str, run_id: str, viewer: str | None = None) -> dict[str, object]:
+    def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         self.tick()
-        return super().making(user, run_id, viewer)
+        return super().composition_run(context, user, run_id)
 
-    def result(self, run_id: str) -> dict[str, object] | None:
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         self.tick()
-        return super().result(run_id)
+        return super().evaluation(context, run_id)
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        self.tick()
+        return super().refreshed(context, run_id)
 
 
 class Guess:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cluster.domain.base import BlobRef
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Adapt, CompositionMethod, Fit, Report
 from cluster.domain.outcomes import Finished, Raised
+from cluster.domain.status import CompositionRun
 from cluster.domain.work import Composed, ComposeWork, Progress
 from cluster.storage.samples import store_rows
 from tacl.errors import (
@@ -26,7 +27,7 @@ from tacl.errors import (
     UnknownRun,
     UnknownTask,
 )
-from tests.support.fakes import Scene, shard_blob
+from tests.support.fakes import ADMIN, Scene, asks, shard_blob
 
 TIES, ATLAS = CompositionMethod(method="ties"), CompositionMethod(method="atlas")
 
@@ -45,49 +46,56 @@ def fitted(scene: Scene) -> CompositionMethod:
     return CompositionMethod(method="atlas", fit=fit)
 
 
-def make(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> dict[str, Any]:
-    asked: dict[str, Any] = {"user": "alice", "making": TIES, "request_id": "one"} | changes
-    return scene.coordinator.make(terms=terms.split(), **asked)
+def make(
+    scene: Scene,
+    terms: str = "+digits +shapes",
+    user: str = "alice",
+    making: CompositionMethod = TIES,
+    request_id: str = "one",
+    viewer: str | None = None,
+) -> CompositionRun:
+    context = asks(request_id, viewer)
+    return scene.coordinator.start_composition(context, user, terms.split(), making)
 
 
-def made(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> dict[str, Any]:
+def made(scene: Scene, terms: str = "+digits +shapes", **changes: Any) -> CompositionRun:
     found = make(scene, terms, **changes)
     scene.settle()
     user = changes.get("user", "alice")
-    return scene.coordinator.making(user, found["run_id"])
+    return scene.coordinator.composition_run(ADMIN, user, found.run_id)
 
 
 def test_it_is_queued_made_and_becomes_the_users_model(scene: Scene) -> None:
-    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    before = scene.coordinator.compose(asks("before"), "alice", ["+digits"])
     asked = make(scene, "-0.5*shapes +digits")
-    assert (asked["state"], asked["method"], asked["model"]) == ("running", "ties", None)
-    assert asked["terms"] == ["+digits@v1", "-0.5*shapes@v1"]
-    assert scene.coordinator.composition("alice") == before
-    (work,) = scene.coordinator.status()["work"]  # type: ignore[misc]
-    assert work["about"] == "composing by ties the model of alice"  # type: ignore[index]
+    assert (asked.state, asked.method, asked.model) == ("running", "ties", None)
+    assert asked.terms == ("+digits@v1", "-0.5*shapes@v1")
+    assert scene.coordinator.composition(ADMIN, "alice") == before
+    (work,) = scene.coordinator.status(ADMIN).work
+    assert work.about == "composing by ties the model of alice"
     scene.finish("compose")
-    found = scene.coordinator.making("alice", asked["run_id"])
-    model = scene.coordinator.composition("alice")
-    assert (found["state"], found["model"]) == ("ready", model.model_dump(mode="json"))
+    found = scene.coordinator.composition_run(ADMIN, "alice", asked.run_id)
+    model = scene.coordinator.composition(ADMIN, "alice")
+    assert (found.state, found.model) == ("ready", model)
     assert model.merged is not None
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]
-    report: Any = found["report"]
-    assert report["accuracies"]["digits"]["after"] == 0.8
-    listed: Any = scene.coordinator.users()
-    assert (listed[0]["method"], listed[0]["digest"]) == ("ties", model.digest)
+    assert found.report is not None
+    assert found.report.accuracies["digits"]["after"] == 0.8
+    listed = scene.coordinator.users(ADMIN)
+    assert (listed[0].method, listed[0].digest) == ("ties", model.digest)
     scene.restart()
-    assert scene.coordinator.composition("alice") == model
+    assert scene.coordinator.composition(ADMIN, "alice") == model
     assert not scene.running()
 
 
 def test_the_same_inputs_are_one_run(scene: Scene) -> None:
     first = made(scene)
     started = len(scene.launcher.processes)
-    scene.coordinator.compose("alice", ["+digits"], "a sum")
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
     again = make(scene, "+shapes +digits", request_id="two")
-    assert (again["run_id"], again["state"]) == (first["run_id"], "ready")
+    assert (again.run_id, again.state) == (first.run_id, "ready")
     assert len(scene.launcher.processes) == started
-    assert scene.coordinator.composition("alice").method == "ties"  # as if it were made now
+    assert scene.coordinator.composition(ADMIN, "alice").method == "ties"  # as if it were made now
     others = [
         make(scene, "+digits -shapes", request_id="3"),
         make(scene, making=CompositionMethod(method="iso"), request_id="4"),
@@ -96,87 +104,90 @@ def test_the_same_inputs_are_one_run(scene: Scene) -> None:
         make(scene, making=CompositionMethod(method="atlas", select="blockwise:1"), request_id="7"),
         make(scene, making=fitted(scene), request_id="8"),
     ]
-    assert len({first["run_id"], *(one["run_id"] for one in others)}) == 7
+    assert len({first.run_id, *(one.run_id for one in others)}) == 7
 
 
 def test_coefficients_of_blocks_are_kept(scene: Scene) -> None:
-    model: Any = made(scene, making=fitted(scene))["model"]
-    assert [term["by_block"] for term in model["terms"]] == [{"a": 0.25, "b": 1.5}] * 2
-    assert (model["merged"], model["target"]["classes"]) == (None, ["yes", "no"])
-    assert scene.coordinator.composition("alice").model_dump(mode="json") == model
+    model = made(scene, making=fitted(scene)).model
+    assert model is not None
+    assert [term.by_block for term in model.terms] == [{"a": 0.25, "b": 1.5}] * 2
+    assert model.merged is None
+    assert model.target is not None
+    assert model.target.classes == ("yes", "no")
+    assert scene.coordinator.composition(ADMIN, "alice") == model
     work = scene.launcher.processes[-1].work
     assert isinstance(work, ComposeWork)
     assert [task.name for task in work.tasks] == ["digits", "shapes"]
     assert [shard.task for shard in work.probes] == ["digits", "shapes"]
-    assert scene.coordinator.evaluate("alice")
+    assert scene.coordinator.evaluate(ADMIN, "alice")
 
 
 @pytest.mark.parametrize("meanwhile", ["a sum", "another method"])
 def test_who_composes_something_else_meanwhile_keeps_that(scene: Scene, meanwhile: str) -> None:
     asked = make(scene)
     if meanwhile == "a sum":
-        scene.coordinator.compose("alice", ["+digits"], "a sum")
+        scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
     else:
         make(scene, making=ATLAS, request_id="two")
     scene.settle()
-    assert scene.coordinator.making("alice", asked["run_id"])["state"] == "ready"
+    assert scene.coordinator.composition_run(ADMIN, "alice", asked.run_id).state == "ready"
     expected = "sum" if meanwhile == "a sum" else "atlas"
-    assert scene.coordinator.composition("alice").method == expected
+    assert scene.coordinator.composition(ADMIN, "alice").method == expected
 
 
 def test_a_learner_that_dies_and_a_coordinator_that_dies(scene: Scene) -> None:
     asked = make(scene)
     scene.die("compose")
-    found = scene.coordinator.making("alice", asked["run_id"])
-    assert (found["state"], found["attempt"]) == ("running", 2)
+    found = scene.coordinator.composition_run(ADMIN, "alice", asked.run_id)
+    assert (found.state, found.attempt) == ("running", 2)
     scene.restart()
-    assert scene.running()[0].run_id == asked["run_id"]
+    assert scene.running()[0].run_id == asked.run_id
     scene.settle()
-    assert scene.coordinator.composition("alice").method == "ties"
+    assert scene.coordinator.composition(ADMIN, "alice").method == "ties"
 
 
 def test_what_failed_says_why_and_is_tried_again_when_asked_again(scene: Scene) -> None:
     asked = make(scene)
     scene.fail("compose", cause="BadRecipe: no")
-    found = scene.coordinator.making("alice", asked["run_id"])
-    assert (found["state"], found["reason"]) == ("failed", "BadRecipe: no")
-    assert scene.coordinator.retry("digits")["retried"] == []  # it is nobody's but alice's
-    assert make(scene, request_id="two")["state"] == "running"
+    found = scene.coordinator.composition_run(ADMIN, "alice", asked.run_id)
+    assert (found.state, found.reason) == ("failed", "BadRecipe: no")
+    assert scene.coordinator.retry(ADMIN, "digits").retried == ()  # it is nobody's but alice's
+    assert make(scene, request_id="two").state == "running"
     scene.settle()
-    assert scene.coordinator.composition("alice").method == "ties"
+    assert scene.coordinator.composition(ADMIN, "alice").method == "ties"
 
 
 def test_it_tells_how_far_it_is(scene: Scene) -> None:
-    run_id = str(make(scene, making=ATLAS)["run_id"])
+    run_id = make(scene, making=ATLAS).run_id
     scene.coordinator.progressed(run_id, Progress(step=3, steps=9, loss=0.5), 1)
-    found = scene.coordinator.making("alice", run_id)
-    assert (found["step"], found["steps"], found["loss"]) == (3, 9, 0.5)
+    found = scene.coordinator.composition_run(ADMIN, "alice", run_id)
+    assert (found.step, found.steps, found.loss) == (3, 9, 0.5)
     for attempt in (2, 1):  # one that is not there yet, and one that is no more
         with pytest.raises(RunFailed, match="not the one that runs now"):
             scene.coordinator.progressed(run_id, Progress(step=4, steps=9, loss=0.4), attempt)
-        scene.coordinator.cancel_making("alice", "stop")
-    assert scene.coordinator.making("alice", run_id)["step"] == 3
+        scene.coordinator.cancel_compositions(asks("stop"), "alice")
+    assert scene.coordinator.composition_run(ADMIN, "alice", run_id).step == 3
 
 
 def test_what_is_cancelled_stops_and_is_made_when_asked_again(scene: Scene) -> None:
     """All that is made for the user, and nothing of anybody else's."""
-    before = scene.coordinator.compose("alice", ["+digits"], "before")
+    before = scene.coordinator.compose(asks("before"), "alice", ["+digits"])
     asked = [make(scene), make(scene, making=ATLAS, request_id="two")]
     bobs = make(scene, user="bob", request_id="three")
-    found = scene.coordinator.cancel_making("alice", "stop")
-    assert found == {"user": "alice", "cancelled": [one["run_id"] for one in asked]}
-    assert [work.run_id for work in scene.running()] == [bobs["run_id"]]
-    told = scene.coordinator.making("alice", asked[0]["run_id"])
-    assert (told["state"], told["reason"]) == ("cancelled", "somebody cancelled it")
+    found = scene.coordinator.cancel_compositions(asks("stop"), "alice")
+    assert (found.user, found.cancelled) == ("alice", tuple(one.run_id for one in asked))
+    assert [work.run_id for work in scene.running()] == [bobs.run_id]
+    told = scene.coordinator.composition_run(ADMIN, "alice", asked[0].run_id)
+    assert (told.state, told.reason) == ("cancelled", "somebody cancelled it")
     scene.restart()
     scene.settle()
-    assert scene.coordinator.composition("alice") == before
-    assert scene.coordinator.composition("bob").method == "ties"
-    assert scene.coordinator.cancel_making("alice", "stop") == found  # the same request
-    assert scene.coordinator.cancel_making("alice", "again")["cancelled"] == []
+    assert scene.coordinator.composition(ADMIN, "alice") == before
+    assert scene.coordinator.composition(ADMIN, "bob").method == "ties"
+    assert scene.coordinator.cancel_compositions(asks("stop"), "alice") == found  # the same request
+    assert scene.coordinator.cancel_compositions(asks("again"), "alice").cancelled == ()
     make(scene, request_id="four")
     scene.settle()
-    assert scene.coordinator.composition("alice").method == "ties"
+    assert scene.coordinator.composition(ADMIN, "alice").method == "ties"
 
 
 def test_a_result_of_other_vectors_is_refused(scene: Scene) -> None:
@@ -186,9 +197,9 @@ def test_a_result_of_other_vectors_is_refused(scene: Scene) -> None:
     assert isinstance(work, ComposeWork)
     process.work = work.model_copy(update={"terms": work.terms[:1]})
     scene.finish_process(process)
-    found = scene.coordinator.making("alice", asked["run_id"])
-    assert found["state"] == "failed"
-    assert "other vectors" in str(found["reason"])
+    found = scene.coordinator.composition_run(ADMIN, "alice", asked.run_id)
+    assert found.state == "failed"
+    assert "other vectors" in str(found.reason)
 
 
 BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
@@ -229,7 +240,7 @@ def test_new_classes_without_labels_need_a_text_tower(scene: Scene) -> None:
     with pytest.raises(BadConfig, match="--fit"):
         make(scene, making=CompositionMethod(method="atlas", adapt=adapt))
     old = adapt.model_copy(update={"classes": ()})
-    assert make(scene, making=CompositionMethod(method="atlas", adapt=old))["state"] == "running"
+    assert make(scene, making=CompositionMethod(method="atlas", adapt=old)).state == "running"
 
 
 def test_ordinary_vectors(scene: Scene) -> None:
@@ -247,7 +258,7 @@ def test_ordinary_vectors(scene: Scene) -> None:
 def told_again(scene: Scene, user: str = "alice") -> str:
     """How to make the user's model again, as the refusal to update it says."""
     with pytest.raises(BadRecipe) as refused:
-        scene.coordinator.update_composition(user, f"update {user}")
+        scene.coordinator.update_composition(asks(f"update {user}"), user)
     return str(refused.value).partition("make it again: ")[2]
 
 
@@ -278,10 +289,10 @@ def test_a_made_model_is_not_updated_and_how_to_make_it_again_is_said(scene: Sce
         user = f"user{i}"
         made(scene, terms, making=making, user=user, request_id=user)
         assert told_again(scene, user) == f"tacl compose {user} {expected}"
-    scene.coordinator.refresh("digits", "refresh")
+    scene.coordinator.refresh(asks("refresh"), "digits")
     scene.settle()
-    listed: Any = scene.coordinator.users()
-    assert [one["again"] for one in listed] == [told_again(scene, one["user"]) for one in listed]
+    listed = scene.coordinator.users(ADMIN)
+    assert [one.again for one in listed] == [told_again(scene, one.user) for one in listed]
 
 
 def scaled(scene: Scene, terms: str, factor: float, user: str = "alice") -> None:
@@ -308,14 +319,14 @@ def test_what_a_grid_found_is_not_what_it_is_made_from_again(scene: Scene) -> No
 def test_users_whose_models_are_the_same_are_told_their_own_words(scene: Scene) -> None:
     scaled(scene, "+digits", 0.5)
     scaled(scene, "+0.5*digits", 1.0, "bob")
-    models = [scene.coordinator.composition(user) for user in ("alice", "bob")]
+    models = [scene.coordinator.composition(ADMIN, user) for user in ("alice", "bob")]
     assert models[0].digest == models[1].digest
     assert told_again(scene) == "tacl compose alice +digits --method grid"
     assert told_again(scene, "bob") == "tacl compose bob +0.5*digits --method grid"
 
 
 def test_two_versions_of_a_task_are_made_again_as_they_are(scene: Scene) -> None:
-    scene.coordinator.refresh("digits", "refresh")
+    scene.coordinator.refresh(asks("refresh"), "digits")
     scene.settle()
     made(scene, "+digits@v2 -digits@v1 shapes")
     terms = ["+digits@v2", "-digits@v1", "+shapes"]
@@ -324,10 +335,10 @@ def test_two_versions_of_a_task_are_made_again_as_they_are(scene: Scene) -> None
 
 def test_a_model_whose_result_is_gone_can_still_be_told_of(scene: Scene) -> None:
     made(scene)
-    merged = scene.coordinator.composition("alice").merged
+    merged = scene.coordinator.composition(ADMIN, "alice").merged
     assert merged is not None
     scene.home.blobs().remove(merged.blob)
-    assert make(scene, request_id="two")["state"] == "running"
+    assert make(scene, request_id="two").state == "running"
     assert told_again(scene) == "tacl compose alice TERM ... --method ties"
 
 
@@ -337,12 +348,12 @@ def test_a_model_whose_result_is_gone_can_still_be_told_of(scene: Scene) -> None
 def test_nobody_elses_run_is_known(scene: Scene) -> None:
     asked = make(scene)
     with pytest.raises(UnknownRun, match="bob"):
-        scene.coordinator.making("bob", asked["run_id"])
+        scene.coordinator.composition_run(ADMIN, "bob", asked.run_id)
     with pytest.raises(UnknownRun):
-        scene.coordinator.making("alice", "no run")
+        scene.coordinator.composition_run(ADMIN, "alice", "no run")
     training = scene.coordinator._registry.runs(kinds=("train",))[0].run_id
     with pytest.raises(UnknownRun):
-        scene.coordinator.making("alice", training)
+        scene.coordinator.composition_run(ADMIN, "alice", training)
 
 
 def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
@@ -352,9 +363,9 @@ def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
         make(scene, "+mine +digits", user="bob", viewer="bob")
     asked = make(scene, "+mine +digits", user="ann", viewer="ann")
     with pytest.raises(UnknownRun):
-        scene.coordinator.making("ann", asked["run_id"], "bob")
-    assert scene.coordinator.status("bob")["work"] == []
-    assert len(scene.coordinator.status("ann")["work"]) == 1  # type: ignore[arg-type]
+        scene.coordinator.composition_run(RequestContext(user="bob"), "ann", asked.run_id)
+    assert scene.coordinator.status(RequestContext(user="bob")).work == ()
+    assert len(scene.coordinator.status(RequestContext(user="ann")).work) == 1  # type: ignore[arg-type]
 
 
 def test_rows_of_a_task_that_withholds_its_samples_are_its_owners(scene: Scene) -> None:
@@ -363,14 +374,14 @@ def test_rows_of_a_task_that_withholds_its_samples_are_its_owners(scene: Scene) 
     for making in (ATLAS, CompositionMethod(method="grid"), CompositionMethod(method="adamerging")):
         with pytest.raises(BadRecipe, match="secret withholds its samples"):
             make(scene, terms, making=making)
-    assert make(scene, terms)["state"] == "running"  # a merge learns nothing
+    assert make(scene, terms).state == "running"  # a merge learns nothing
     fit = made(scene, terms, making=fitted(scene), request_id="two")
-    assert fit["state"] == "ready"
+    assert fit.state == "ready"
     work = scene.launcher.processes[-1].work
     assert isinstance(work, ComposeWork)
     assert [shard.task for shard in work.probes] == ["digits"]  # its probe is withheld too
     own = make(scene, terms, making=ATLAS, viewer="tester", request_id="three")
-    assert own["run_id"] != fit["run_id"]
+    assert own.run_id != fit.run_id
 
 
 def collected(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,18 +398,18 @@ def test_files_are_kept_as_long_as_somebody_needs_them(
     assert fit is not None
     assert fit.held_out is not None
     make(scene, making=making)
-    references = scene.coordinator.references()
+    references = scene.coordinator.references(ADMIN)
     assert references[fit.shots.digest] == "rows that a model is to be made from"
     collected(scene, monkeypatch)
     scene.settle()
-    assert scene.coordinator.composition("alice").target is not None
+    assert scene.coordinator.composition(ADMIN, "alice").target is not None
     collected(scene, monkeypatch)
     assert not blobs.exists(fit.shots.digest)  # nobody needs what was learned from
     assert not blobs.exists(fit.held_out.digest)
-    target = scene.coordinator.composition("alice").target
+    target = scene.coordinator.composition(ADMIN, "alice").target
     assert target is not None
     assert blobs.exists(target.head_blob)
-    assert scene.coordinator.references()[target.head_blob] == "the head of a model's own task"
+    assert scene.coordinator.references(ADMIN)[target.head_blob] == "the head of a model's own task"
 
 
 @pytest.mark.parametrize("how", ["a sum", "another method", "cancelled"])
@@ -411,95 +422,98 @@ def test_what_failed_is_listed_and_kept_until_its_user_awaits_it_no_more(
     shots = making.fit.shots.digest
     asked = make(scene, making=making)
     if was == "cancelled":
-        call.cancel_making("alice", "stop")
-        assert shots not in call.references()
+        call.cancel_compositions(asks("stop"), "alice")
+        assert shots not in call.references(ADMIN)
         make(scene, making=making, request_id="again")
     bobs = make(scene, user="bob", making=ATLAS, request_id="bobs")
     for process in scene.launcher.running():
         process.outcome = Raised("no")
         call.tick()
-    both = {(asked["run_id"], "failed"), (bobs["run_id"], "failed")}
+    both = {(asked.run_id, "failed"), (bobs.run_id, "failed")}
     assert listed(scene) == both
     collected(scene, monkeypatch)
-    assert shots in call.references()
+    assert shots in call.references(ADMIN)
     assert blobs.exists(shots)
     if how == "a sum":
-        call.compose("alice", ["+digits"], "a sum")
+        call.compose(asks("a sum"), "alice", ["+digits"])
     elif how == "another method":
         make(scene, request_id="other")
         scene.settle()
     else:
-        assert call.cancel_making("alice", "dismiss")["cancelled"] == []
+        assert call.cancel_compositions(asks("dismiss"), "alice").cancelled == ()
     for _ in "ab":
-        assert listed(scene) == {(bobs["run_id"], "failed")}
-        assert shots not in scene.coordinator.references()
+        assert listed(scene) == {(bobs.run_id, "failed")}
+        assert shots not in scene.coordinator.references(ADMIN)
         scene.restart()
     collected(scene, monkeypatch)
     assert not blobs.exists(shots)
-    assert scene.coordinator.making("alice", asked["run_id"])["reason"] == "no"
+    assert scene.coordinator.composition_run(ADMIN, "alice", asked.run_id).reason == "no"
     make(scene, making=fitted(scene), request_id="once more")
-    assert shots in scene.coordinator.references()
-    assert listed(scene) == {(asked["run_id"], "running"), (bobs["run_id"], "failed")}
+    assert shots in scene.coordinator.references(ADMIN)
+    assert listed(scene) == {(asked.run_id, "running"), (bobs.run_id, "failed")}
 
 
 def listed(scene: Scene) -> set[tuple[str, str]]:
-    work: Any = scene.coordinator.status()["work"]
-    return {(run["run_id"], run["state"]) for run in work}
+    work = scene.coordinator.status(ADMIN).work
+    return {(run.run_id, run.state) for run in work}
 
 
 def test_nobody_dismisses_what_they_do_not_see(scene: Scene) -> None:
     scene.submit("mine", owner="ann", private=True)
     scene.settle()
     asked = make(scene, "+mine +digits", user="ann", viewer="ann")
-    scene.coordinator.cancel_making("ann", "bobs", viewer="bob")
+    scene.coordinator.cancel_compositions(asks("bobs", "bob"), "ann")
     scene.settle()
-    assert scene.coordinator.making("ann", asked["run_id"], "ann")["state"] == "ready"
-    assert scene.coordinator.composition("ann").method == "ties"  # she awaited it
+    assert (
+        scene.coordinator.composition_run(RequestContext(user="ann"), "ann", asked.run_id).state
+        == "ready"
+    )
+    assert scene.coordinator.composition(ADMIN, "ann").method == "ties"  # she awaited it
 
 
 def test_a_merged_vector_goes_with_its_last_user_and_comes_back(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = made(scene)
-    merged = scene.coordinator.composition("alice").merged
+    merged = scene.coordinator.composition(ADMIN, "alice").merged
     assert merged is not None
     collected(scene, monkeypatch)
-    assert scene.coordinator.references()[merged.blob] == "the merged vector of a model"
-    scene.coordinator.compose("alice", ["+digits"], "a sum")
+    assert scene.coordinator.references(ADMIN)[merged.blob] == "the merged vector of a model"
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
     collected(scene, monkeypatch)
     assert not scene.home.blobs().exists(merged.blob)
     again = make(scene, request_id="again")
-    assert (again["run_id"], again["state"]) == (first["run_id"], "running")
-    assert again["model"] is None
+    assert (again.run_id, again.state) == (first.run_id, "running")
+    assert again.model is None
     scene.settle()
     assert scene.home.blobs().exists(merged.blob)
-    assert scene.coordinator.composition("alice").merged == merged
+    assert scene.coordinator.composition(ADMIN, "alice").merged == merged
 
 
 def test_a_purge_takes_what_was_merged_of_it(scene: Scene) -> None:
     made(scene)
-    merged = scene.coordinator.composition("alice").merged
+    merged = scene.coordinator.composition(ADMIN, "alice").merged
     assert merged is not None
-    scene.coordinator.compose("alice", ["+digits"], "a sum")  # nobody's model any more
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])  # nobody's model any more
     made(scene, "+shapes", user="bob", request_id="two")
     make(scene, "+digits", user="eve", request_id="three")
-    facts = scene.coordinator.remove("digits", False, "remove")
-    assert facts["users"] == ["alice"]
+    facts = scene.coordinator.remove(asks("remove"), "digits", False)
+    assert facts.users == ("alice",)
     assert scene.home.blobs().exists(merged.blob)
     scene.settle()
-    assert scene.coordinator.composition("eve").method == "ties"  # it works on
-    eve = scene.coordinator.composition("eve").merged
+    assert scene.coordinator.composition(ADMIN, "eve").method == "ties"  # it works on
+    eve = scene.coordinator.composition(ADMIN, "eve").merged
     withdrawn = make(scene, "+shapes", user="ann", making=ATLAS, request_id="four")
-    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()
     assert not scene.home.blobs().exists(merged.blob)
     assert eve is not None
     assert not scene.home.blobs().exists(eve.blob)
     with pytest.raises(Erased):
-        scene.coordinator.composition("eve")
-    assert scene.coordinator.composition("bob").merged is not None
-    assert scene.coordinator.making("ann", withdrawn["run_id"])["state"] == "running"
-    scene.coordinator.remove("shapes", True, "purge shapes")
-    found = scene.coordinator.making("ann", withdrawn["run_id"])
-    assert (found["state"], found["reason"]) == ("failed", "shapes was purged")
+        scene.coordinator.composition(ADMIN, "eve")
+    assert scene.coordinator.composition(ADMIN, "bob").merged is not None
+    assert scene.coordinator.composition_run(ADMIN, "ann", withdrawn.run_id).state == "running"
+    scene.coordinator.remove(asks("purge shapes"), "shapes", True)
+    found = scene.coordinator.composition_run(ADMIN, "ann", withdrawn.run_id)
+    assert (found.state, found.reason) == ("failed", "shapes was purged")
     assert scene.running() == []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cluster.domain.base import BlobRef, identity
 from cluster.domain.outcomes import Finished
+from cluster.domain.receipts import GrownShard
 from cluster.domain.tasks import GENERIC, Options
 from cluster.domain.work import (
     EvaluateWork,
@@ -37,7 +37,16 @@ from tacl.errors import (
     UnknownTask,
     UnknownVector,
 )
-from tests.support.fakes import FakeLauncher, Scene, calm, result_of, shard_blob, submission
+from tests.support.fakes import (
+    ADMIN,
+    FakeLauncher,
+    Scene,
+    asks,
+    calm,
+    result_of,
+    shard_blob,
+    submission,
+)
 
 
 @pytest.fixture
@@ -57,8 +66,8 @@ def test_an_option_younger_than_a_run_does_not_change_its_identity() -> None:
 
 
 def test_a_task_is_trained_and_published(scene: Scene) -> None:
-    accepted = scene.coordinator.submit(submission(scene.home, "digits"))
-    assert scene.task("digits")["state"] == "training"
+    accepted = scene.coordinator.submit(ADMIN, submission(scene.home, "digits"))
+    assert scene.task("digits").state == "training"
     work = scene.process("train").work
     assert isinstance(work, TrainWork)
     assert (work.run_id, work.attempt) == (accepted.run_id, 1)
@@ -67,28 +76,28 @@ def test_a_task_is_trained_and_published(scene: Scene) -> None:
     checkpoint.mkdir(parents=True)
     scene.finish("train")
     status = scene.task("digits")
-    assert (status["state"], status["version"]) == ("ready", 1)
-    assert (status["accuracy_before"], status["accuracy_after"]) == (0.5, 0.9)
+    assert (status.state, status.version) == ("ready", 1)
+    assert (status.accuracy_before, status.accuracy_after) == (0.5, 0.9)
     assert not checkpoint.parent.exists()
-    (vector,) = scene.coordinator.vectors("digits")
-    assert vector["champion"]
-    assert vector["run_id"] == accepted.run_id
-    assert [one["task"] for one in vector["arrivals"]] == [GENERIC]  # type: ignore[index]
-    kinds = [event["kind"] for event in scene.coordinator.logs("digits")]
+    (vector,) = scene.coordinator.vectors(ADMIN, "digits")
+    assert vector.champion
+    assert vector.run_id == accepted.run_id
+    assert [one.task for one in vector.arrivals] == [GENERIC]
+    kinds = [event.kind for event in scene.coordinator.logs(ADMIN, "digits")]
     assert kinds == ["submitted", "queued", "started", "published"]
 
 
 def test_a_request_is_answered_once(scene: Scene) -> None:
-    first = scene.coordinator.submit(submission(scene.home, "digits"))
-    assert scene.coordinator.submit(submission(scene.home, "digits")) == first
+    first = scene.coordinator.submit(ADMIN, submission(scene.home, "digits"))
+    assert scene.coordinator.submit(ADMIN, submission(scene.home, "digits")) == first
     scene.settle()
     scene.restart()
-    assert scene.coordinator.submit(submission(scene.home, "digits")) == first
+    assert scene.coordinator.submit(ADMIN, submission(scene.home, "digits")) == first
     assert not scene.running()
     with pytest.raises(NameTaken, match="ask something else"):
-        scene.coordinator.submit(submission(scene.home, "other", request_id="submit digits"))
+        scene.coordinator.submit(ADMIN, submission(scene.home, "other", request_id="submit digits"))
     with pytest.raises(NameTaken, match="there is a task digits"):
-        scene.coordinator.submit(submission(scene.home, "digits", request_id="another"))
+        scene.coordinator.submit(ADMIN, submission(scene.home, "digits", request_id="another"))
 
 
 @pytest.mark.parametrize(
@@ -110,13 +119,13 @@ def test_what_is_refused_leaves_nothing(
     scene: Scene, name: str, changes: dict, error: type[TaclError]
 ) -> None:
     scene.submit("taken")
-    before = scene.coordinator.status()
+    before = scene.coordinator.status(ADMIN)
     with pytest.raises(error):
-        scene.coordinator.submit(submission(scene.home, name, **changes))
-    assert scene.coordinator.status() == before
+        scene.coordinator.submit(ADMIN, submission(scene.home, name, **changes))
+    assert scene.coordinator.status(ADMIN) == before
     assert len(scene.running()) == 1
     scene.restart()
-    assert [task["name"] for task in scene.coordinator.status()["tasks"]] == ["taken"]  # type: ignore
+    assert [task.name for task in scene.coordinator.status(ADMIN).tasks] == ["taken"]
 
 
 def test_what_cannot_be_placed_is_told_what_there_is(tmp_path: Path) -> None:
@@ -130,20 +139,20 @@ def test_what_cannot_be_placed_is_told_what_there_is(tmp_path: Path) -> None:
 def test_tasks_share_the_cluster_and_say_why_they_wait(scene: Scene) -> None:
     for name in ("digits", "shapes", "signs"):
         scene.submit(name)
-    assert [scene.task(name)["state"] for name in ("digits", "shapes", "signs")] == [
+    assert [scene.task(name).state for name in ("digits", "shapes", "signs")] == [
         "training",
         "training",
         "queued",
     ]
-    assert scene.task("signs")["reason"] == (
+    assert scene.task("signs").reason == (
         "needs 1 CPU, 0 of 2 CPUs free: training digits, training shapes"
     )
-    assert scene.coordinator.cluster()["free_cpus"] == 0
+    assert scene.coordinator.cluster().free_cpus == 0
     scene.finish("train", "shapes")
-    assert scene.task("signs")["state"] == "training"
+    assert scene.task("signs").state == "training"
     scene.settle()
-    assert all(scene.task(name)["state"] == "ready" for name in ("digits", "shapes", "signs"))
-    assert scene.coordinator.interference()["missing"] == 0
+    assert all(scene.task(name).state == "ready" for name in ("digits", "shapes", "signs"))
+    assert scene.coordinator.interference(ADMIN).missing == 0
 
 
 # -- arrivals
@@ -161,8 +170,8 @@ def test_arrivals_join_at_the_next_step_and_are_replayed(scene: Scene) -> None:
     scene.submit("shapes")
     assert names(1, 1) == [GENERIC, "shapes"]
     assert names(2, 1) == [GENERIC, "shapes"]
-    scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more"), "grow")
-    assert scene.task("digits")["step"] == 2
+    scene.coordinator.add_samples(asks("grow"), "shapes", shard_blob(scene.home, "more"))
+    assert scene.task("digits").step == 2
     scene.die("train", "digits")
     scene.submit("signs")
     scene.restart()
@@ -196,34 +205,34 @@ def test_a_lost_process_is_replaced_twice(scene: Scene) -> None:
     scene.submit("digits")
     scene.die("train", cause="the node went away")
     status = scene.task("digits")
-    assert (status["state"], status["attempt"]) == ("training", 2)
-    assert status["reason"] == "started again after: the node went away"
+    assert (status.state, status.attempt) == ("training", 2)
+    assert status.reason == "started again after: the node went away"
     scene.die("train")
     scene.die("train", cause="out of memory")
     status = scene.task("digits")
-    assert status["state"] == "failed"
-    assert "out of memory" in status["reason"]
+    assert status.state == "failed"
+    assert "out of memory" in str(status.reason)
     assert not scene.running()
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.retry("digits")["retried"] == [status["run_id"]]
+    assert scene.coordinator.retry(ADMIN, "digits").retried == (status.run_id,)
     work = scene.process("train").work
-    assert (work.run_id, work.attempt) == (status["run_id"], 4)
+    assert (work.run_id, work.attempt) == (status.run_id, 4)
     scene.die("train")
-    assert scene.task("digits")["state"] == "training"
+    assert scene.task("digits").state == "training"
     scene.finish("train")
     status = scene.task("digits")
-    assert (status["version"], status["reason"]) == (1, None)
+    assert (status.version, status.reason) == (1, None)
 
 
 def test_an_error_is_not_tried_again(scene: Scene) -> None:
     scene.submit("digits")
     scene.fail("train", cause="CorruptBlob: gone")
     status = scene.task("digits")
-    assert (status["state"], status["reason"]) == ("failed", "CorruptBlob: gone")
+    assert (status.state, status.reason) == ("failed", "CorruptBlob: gone")
     assert not scene.running()
     with pytest.raises(RunFailed, match="training digits failed: CorruptBlob: gone"):
-        scene.coordinator.result(status["run_id"])
+        scene.coordinator.evaluation(ADMIN, status.run_id)
 
 
 def test_deaths_survive_a_restart(scene: Scene) -> None:
@@ -232,7 +241,7 @@ def test_deaths_survive_a_restart(scene: Scene) -> None:
     scene.die("train")
     scene.restart()
     scene.die("train")
-    assert scene.task("digits")["state"] == "failed"
+    assert scene.task("digits").state == "failed"
 
 
 @pytest.mark.parametrize("kind", ["train", "measure", "refresh"])
@@ -245,7 +254,7 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
         scene.submit("shapes")
     if kind == "refresh":
         scene.settle()
-        scene.coordinator.refresh("digits", "again")
+        scene.coordinator.refresh(asks("again"), "digits")
     process = scene.process(kind)
     good = result_of(process.work, blobs, calm)
     if isinstance(good, Trained):
@@ -256,9 +265,9 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
         assert isinstance(good, Refreshed)
         bad = good.model_copy(update={"vector_blob": None})
     scene.end(Finished(bad), kind)
-    run = scene.coordinator.run(process.work.run_id)
-    assert run["state"] == "failed"
-    assert run["reason"]
+    run = scene.coordinator.run(ADMIN, process.work.run_id)
+    assert run.state == "failed"
+    assert run.reason
     assert not [work for work in scene.running() if work.kind == kind]
 
 
@@ -275,20 +284,25 @@ def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
         ("shapes", "signs"),
     ]
     scene.settle()
-    matrix = scene.coordinator.interference()
-    assert matrix["on"] == [GENERIC, "digits", "shapes", "signs"]
-    assert matrix["raw"] == [[0.01, *(1.0 if s == t else 0.01 for t in range(3))] for s in range(3)]
-    assert matrix["relative"][0][2] == 0.01  # type: ignore[index]
-    assert matrix["logits"] == matrix["relative"]  # as the fake learner has it
-    answer = scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow")
-    assert answer == {"task": "shapes", "version": 2, "rows": 10, "added": 6}
-    assert (
-        scene.coordinator.add_samples("shapes", shard_blob(scene.home, "more", 6), "grow") == answer
+    matrix = scene.coordinator.interference(ADMIN)
+    assert matrix.on == (GENERIC, "digits", "shapes", "signs")
+    assert matrix.raw == tuple(
+        (0.01, *(1.0 if s == t else 0.01 for t in range(3))) for s in range(3)
     )
-    assert scene.task("shapes")["samples"] == 10
-    assert scene.coordinator.interference()["missing"] == 3
+    assert matrix.relative[0][2] == 0.01
+    assert matrix.logits == matrix.relative  # as the fake learner has it
+    answer = scene.coordinator.add_samples(
+        asks("grow"), "shapes", shard_blob(scene.home, "more", 6)
+    )
+    assert answer == GrownShard(task="shapes", version=2, rows=10, added=6)
+    assert (
+        scene.coordinator.add_samples(asks("grow"), "shapes", shard_blob(scene.home, "more", 6))
+        == answer
+    )
+    assert scene.task("shapes").samples == 10
+    assert scene.coordinator.interference(ADMIN).missing == 3
     scene.settle()
-    assert scene.coordinator.interference()["missing"] == 0
+    assert scene.coordinator.interference(ADMIN).missing == 0
 
 
 def test_two_tasks_may_have_the_same_data(scene: Scene) -> None:
@@ -298,20 +312,20 @@ def test_two_tasks_may_have_the_same_data(scene: Scene) -> None:
     for name in ("again", "and again"):
         scene.submit(name.replace(" ", "-"), **parts)
     scene.settle()
-    matrix = scene.coordinator.interference()
-    assert matrix["on"] == [GENERIC, "digits", "again", "and-again"]
-    assert matrix["missing"] == 0
+    matrix = scene.coordinator.interference(ADMIN)
+    assert matrix.on == (GENERIC, "digits", "again", "and-again")
+    assert matrix.missing == 0
     scene.restart()
     assert not scene.running()
 
 
 def test_samples_that_are_there_already_change_nothing(scene: Scene) -> None:
     scene.trained("digits")
-    answer = scene.coordinator.add_samples("digits", shard_blob(scene.home, "digits"), "grow")
-    assert answer == {"task": "digits", "version": 1, "rows": 4, "added": 0}
+    answer = scene.coordinator.add_samples(asks("grow"), "digits", shard_blob(scene.home, "digits"))
+    assert answer == GrownShard(task="digits", version=1, rows=4, added=0)
     assert not scene.running()
     with pytest.raises(UnknownTask, match="digits"):
-        scene.coordinator.add_samples("nobody", shard_blob(scene.home, "x"), "grow nobody")
+        scene.coordinator.add_samples(asks("grow nobody"), "nobody", shard_blob(scene.home, "x"))
 
 
 def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene) -> None:
@@ -321,13 +335,13 @@ def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene
     scene.finish("train")
     scene.fail("measure")
     assert not scene.running()
-    (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
-    assert left["state"] == "failed"
+    (left,) = scene.coordinator.status(ADMIN).work
+    assert left.state == "failed"
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.retry("shapes")["retried"] == [left["run_id"]]
+    assert scene.coordinator.retry(ADMIN, "shapes").retried == (left.run_id,)
     scene.settle()
-    assert scene.coordinator.interference()["missing"] == 0
+    assert scene.coordinator.interference(ADMIN).missing == 0
 
 
 # -- composing
@@ -335,25 +349,25 @@ def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene
 
 def test_a_model_pins_versions(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    model = scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "one")
+    model = scene.coordinator.compose(asks("one"), "alice", ["-0.5*shapes", "+digits"])
     found = [(t.vector.task, t.vector.version, t.coefficient) for t in model.terms]
     assert found == [("digits", 1, 1.0), ("shapes", 1, -0.5)]
-    same = scene.coordinator.compose("bob", ["digits@v1", "-0.5*shapes@champion"], "two")
+    same = scene.coordinator.compose(asks("two"), "bob", ["digits@v1", "-0.5*shapes@champion"])
     assert same.digest == model.digest
-    scene.coordinator.refresh("digits", "now")
+    scene.coordinator.refresh(asks("now"), "digits")
     scene.settle()
-    assert scene.coordinator.composition("alice") == model
-    first, second = scene.coordinator.users()
-    assert (first["user"], first["outdated"]) == ("alice", ["digits"])
-    assert first["terms"] == ["+digits@v1", "-0.5*shapes@v1"]
-    assert second["digest"] == first["digest"]
-    assert scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "one") == model
-    moved = scene.coordinator.compose("alice", ["-0.5*shapes", "+digits"], "three")
+    assert scene.coordinator.composition(ADMIN, "alice") == model
+    first, second = scene.coordinator.users(ADMIN)
+    assert (first.user, first.outdated) == ("alice", ("digits",))
+    assert first.terms == ("+digits@v1", "-0.5*shapes@v1")
+    assert second.digest == first.digest
+    assert scene.coordinator.compose(asks("one"), "alice", ["-0.5*shapes", "+digits"]) == model
+    moved = scene.coordinator.compose(asks("three"), "alice", ["-0.5*shapes", "+digits"])
     assert moved.terms[0].vector.version == 2
-    assert scene.coordinator.composition("alice") == moved
+    assert scene.coordinator.composition(ADMIN, "alice") == moved
     scene.restart()
-    assert scene.coordinator.composition("alice") == moved
-    assert scene.coordinator.composition("bob") == same
+    assert scene.coordinator.composition(ADMIN, "alice") == moved
+    assert scene.coordinator.composition(ADMIN, "bob") == same
 
 
 @pytest.mark.parametrize(
@@ -371,15 +385,15 @@ def test_a_model_pins_versions(scene: Scene) -> None:
 def test_bad_recipes(scene: Scene, terms: list[str], error: type[TaclError], message: str) -> None:
     scene.trained("digits").submit("shapes")
     with pytest.raises(error, match=message):
-        scene.coordinator.compose("alice", terms, "one")
+        scene.coordinator.compose(asks("one"), "alice", terms)
     with pytest.raises(NoComposition, match="alice"):
-        scene.coordinator.composition("alice")
+        scene.coordinator.composition(ADMIN, "alice")
 
 
 def test_other_refusals_to_compose(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     with pytest.raises(BadName):
-        scene.coordinator.compose("a b", ["+digits"], "one")
+        scene.coordinator.compose(asks("one"), "a b", ["+digits"])
     registry = scene.coordinator._registry
     real = registry.vector
 
@@ -389,31 +403,31 @@ def test_other_refusals_to_compose(scene: Scene) -> None:
 
     registry.vector = ordinary  # type: ignore[method-assign]
     with pytest.raises(MixedRegimes, match="digits is linearized and shapes is ordinary"):
-        scene.coordinator.compose("alice", ["+digits", "+shapes"], "two")
+        scene.coordinator.compose(asks("two"), "alice", ["+digits", "+shapes"])
 
 
 def test_a_lost_file_is_named_and_never_composed(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    (vector,) = scene.coordinator.vectors("digits")
-    scene.home.blobs().local_path(str(vector["blob"])).unlink()
+    (vector,) = scene.coordinator.vectors(ADMIN, "digits")
+    scene.home.blobs().local_path(vector.blob).unlink()
     scene.restart()
-    assert str(vector["blob"]) in scene.task("digits")["reason"]
+    assert vector.blob in str(scene.task("digits").reason)
     with pytest.raises(CorruptBlob, match="digits"):
-        scene.coordinator.compose("alice", ["+digits"], "one")
-    assert scene.coordinator.compose("alice", ["+shapes"], "two")
+        scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    assert scene.coordinator.compose(asks("two"), "alice", ["+shapes"])
 
 
 def test_a_model_is_evaluated_once(scene: Scene) -> None:
     with pytest.raises(NoComposition):
-        scene.coordinator.evaluate("alice")
+        scene.coordinator.evaluate(ADMIN, "alice")
     scene.trained("digits", "shapes")
-    scene.coordinator.refresh("digits", "now")
+    scene.coordinator.refresh(asks("now"), "digits")
     scene.settle()
-    scene.coordinator.compose("alice", ["+digits", "-shapes"], "one")
-    run = scene.coordinator.evaluate("alice")
-    assert scene.coordinator.evaluate("alice") == run
-    assert scene.coordinator.result(run) is None
-    assert scene.coordinator.run(run)["about"] == "evaluating the model of alice"
+    scene.coordinator.compose(asks("one"), "alice", ["+digits", "-shapes"])
+    run = scene.coordinator.evaluate(ADMIN, "alice").run_id
+    assert scene.coordinator.evaluate(ADMIN, "alice").run_id == run
+    assert scene.coordinator.evaluation(ADMIN, run) is None
+    assert scene.coordinator.run(ADMIN, run).about == "evaluating the model of alice"
     work = scene.process("evaluate").work
     assert isinstance(work, EvaluateWork)
     assert [(task.name, task.individual.version) for task in work.tasks] == [
@@ -423,15 +437,15 @@ def test_a_model_is_evaluated_once(scene: Scene) -> None:
     assert work.composition.terms[0].vector.version == 2
     scene.fail("evaluate", cause="ValueError: no")
     with pytest.raises(RunFailed, match="ValueError: no"):
-        scene.coordinator.result(run)
-    assert scene.coordinator.evaluate("alice") == run  # asked again: tried again
+        scene.coordinator.evaluation(ADMIN, run)
+    assert scene.coordinator.evaluate(ADMIN, "alice").run_id == run  # asked again: tried again
     scene.settle()
-    result = scene.coordinator.result(run)
+    result = scene.coordinator.evaluation(ADMIN, run)
     assert result is not None
-    assert result["normalized"] == 0.97
+    assert result.normalized == 0.97
     scene.restart()
-    assert scene.coordinator.evaluate("alice") == run
-    assert scene.coordinator.result(run) == result
+    assert scene.coordinator.evaluate(ADMIN, "alice").run_id == run
+    assert scene.coordinator.evaluation(ADMIN, run) == result
     assert not scene.running()
 
 
@@ -439,19 +453,19 @@ def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
     """The accuracy matrix: a model once, and nobody else's."""
     scene.trained("faces", "digits")
     for terms in (["+faces"], ["+faces", "-0.5*digits"]):
-        scene.coordinator.compose("alice", terms, f"request {terms}")
+        scene.coordinator.compose(asks(f"request {terms}"), "alice", terms)
         for materialized in (False, True):
-            scene.coordinator.evaluate("alice", materialized)
+            scene.coordinator.evaluate(ADMIN, "alice", materialized)
             scene.settle()
-    found: Any = scene.coordinator.evaluations("alice")
-    assert found["tasks"] == ["faces", "digits"]
-    assert [row["terms"] for row in found["rows"]] == [
-        ["+faces@v1"],
-        ["-0.5*digits@v1", "+faces@v1"],
+    found = scene.coordinator.accuracy_history(ADMIN, "alice")
+    assert found.tasks == ("faces", "digits")
+    assert [row.terms for row in found.rows] == [
+        ("+faces@v1",),
+        ("-0.5*digits@v1", "+faces@v1"),
     ]
-    assert found["rows"][0]["accuracies"] == {"faces": 0.88}
-    assert found["rows"][0]["at"] <= found["rows"][1]["at"]
-    assert scene.coordinator.evaluations("bob")["rows"] == []
+    assert found.rows[0].accuracies == {"faces": 0.88}
+    assert found.rows[0].at <= found.rows[1].at
+    assert scene.coordinator.accuracy_history(ADMIN, "bob").rows == ()
 
 
 # -- trouble
@@ -466,11 +480,11 @@ def test_a_full_disk_is_said_and_survived(scene: Scene, monkeypatch: pytest.Monk
 
         disk.setattr(scene.coordinator._registry, "publish", full)
         scene.finish("train")
-        assert "No space left" in str(scene.coordinator.status()["trouble"])
-        assert scene.task("digits")["state"] == "training"
+        assert "No space left" in str(scene.coordinator.status(ADMIN).trouble)
+        assert scene.task("digits").state == "training"
     scene.coordinator.tick()
-    assert scene.coordinator.status()["trouble"] is None
-    assert scene.task("digits")["version"] == 1
+    assert scene.coordinator.status(ADMIN).trouble is None
+    assert scene.task("digits").version == 1
 
 
 def test_what_could_not_be_started_is_started_later(
@@ -482,11 +496,11 @@ def test_what_could_not_be_started_is_started_later(
     with monkeypatch.context() as network:
         network.setattr(FakeLauncher, "start", unreachable)
         scene.submit("digits")  # accepted all the same
-        assert "no answer" in str(scene.coordinator.status()["trouble"])
+        assert "no answer" in str(scene.coordinator.status(ADMIN).trouble)
     scene.coordinator.tick()
-    assert scene.coordinator.status()["trouble"] is None
+    assert scene.coordinator.status(ADMIN).trouble is None
     scene.finish("train")
-    assert scene.task("digits")["version"] == 1
+    assert scene.task("digits").version == 1
 
 
 def test_a_lost_node_is_noticed(tmp_path: Path) -> None:
@@ -494,17 +508,17 @@ def test_a_lost_node_is_noticed(tmp_path: Path) -> None:
     scene.submit("wide", workers=2, cpus_per_worker=2)
     scene.launcher.room = (Node(2),)
     scene.die("train", cause="node lost")
-    assert scene.task("wide")["state"] == "queued"
-    assert "1 node" in scene.task("wide")["reason"]
+    assert scene.task("wide").state == "queued"
+    assert "1 node" in str(scene.task("wide").reason)
     scene.submit("narrow")
     assert scene.process("train", "narrow")
     scene.launcher.room = (Node(2), Node(2))
     scene.settle()
-    assert scene.task("wide")["state"] == "ready"
+    assert scene.task("wide").state == "ready"
 
 
 def test_probe_rows_of_grown_samples_stay_probe_rows(scene: Scene) -> None:
     scene.trained("digits")
     new = store_shard(scene.home.blobs(), ["digits 1", "fresh"], [True, False])
-    answer = scene.coordinator.add_samples("digits", new, "grow")
-    assert answer["added"] == 1
+    answer = scene.coordinator.add_samples(asks("grow"), "digits", new)
+    assert answer.added == 1

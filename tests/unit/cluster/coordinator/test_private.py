@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from cluster.domain.base import RequestContext
 from cluster.domain.tasks import GENERIC
-from cluster.domain.visibility import Sight
+from cluster.domain.visibility import Visibility
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
-from tests.support.fakes import Scene
+from tests.support.fakes import ADMIN, Scene, asks
 
 SECRET = "secret"
 
@@ -36,7 +37,7 @@ def loud(task: str, on: str) -> float:
     ],
 )
 def test_who_sees_what(viewer: str | None, task: str, sees: bool) -> None:
-    assert Sight(viewer, {"hers": "ann"}).of(task) == sees
+    assert Visibility(viewer, {"hers": "ann"}).sees(task) == sees
 
 
 def populated(path: Path) -> Scene:
@@ -49,26 +50,30 @@ def populated(path: Path) -> Scene:
     for name, owner in (("hers", "ann"), ("his", "bob")):
         scene.submit(name, owner=owner, refresh="on_arrival")
         scene.settle()
-    scene.coordinator.compose("ann", [f"+{SECRET}", "+hers"], "ann", "ann")
-    scene.coordinator.compose("bob", ["+his", "+first"], "bob", "bob")
+    scene.coordinator.compose(asks("ann", "ann"), "ann", [f"+{SECRET}", "+hers"])
+    scene.coordinator.compose(asks("bob", "bob"), "bob", ["+his", "+first"])
     return scene
 
 
 def everything_told(scene: Scene, viewer: str) -> str:
     """All that a person can ask about, as text."""
-    call, names = scene.coordinator, ("first", "hers", "his")
-    told: list[Any] = [call.status(viewer), call.interference(viewer), call.users(viewer)]
-    told += [call.vectors(None, viewer), call.references(viewer)]
+    call, names, who = scene.coordinator, ("first", "hers", "his"), RequestContext(user=viewer)
+    told: list[Any] = [call.status(who), call.interference(who), call.users(who)]
+    told += [call.vectors(who, None), call.references(who)]
     for name in names:
-        told += [call.task(name, viewer), call.logs(name, viewer), call.aliases(name, viewer)]
-        versions = [int(str(one["version"])) for one in call.vectors(name, viewer)]
+        told += [call.task(who, name), call.logs(who, name), call.aliases(who, name)]
+        versions = [one.version for one in call.vectors(who, name)]
         pairs = itertools.combinations(versions, 2)
-        told += [call.compare(name, one, other, viewer) for one, other in pairs]
+        told += [call.compare(who, name, one, other) for one, other in pairs]
     for ask in (call.task, call.logs, call.aliases, call.vectors):
         with pytest.raises(UnknownTask) as refused:
-            ask("nobody", viewer)
+            ask(who, "nobody")
         told.append(str(refused.value))
-    return json.dumps(told)
+    return as_text(told)
+
+
+def as_text(told: Any) -> str:
+    return TypeAdapter(Any).dump_json(told).decode()
 
 
 def test_nobody_else_hears_of_it(tmp_path: Path) -> None:
@@ -77,7 +82,7 @@ def test_nobody_else_hears_of_it(tmp_path: Path) -> None:
     assert SECRET not in everything_told(scene, "bob")
     scene.restart()
     assert SECRET not in everything_told(scene, "bob")
-    scene.coordinator.remove(SECRET, False, "remove", "ann")
+    scene.coordinator.remove(asks("remove", "ann"), SECRET, False)
     assert SECRET not in everything_told(scene, "bob")
 
 
@@ -85,23 +90,23 @@ def test_work_that_waits_does_not_say_for_whom(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Node(1))
     scene.submit(SECRET, owner="ann", private=True)
     scene.submit("open", owner="bob")
-    told = json.dumps(scene.coordinator.status("bob"))
+    told = as_text(scene.coordinator.status(RequestContext(user="bob")))
     assert SECRET not in told
     assert "training a private task" in told
-    assert "training secret" in json.dumps(scene.coordinator.status("ann"))
+    assert "training secret" in as_text(scene.coordinator.status(RequestContext(user="ann")))
     scene.settle()
     scene.submit("late", owner="bob")
     scene.fail("measure", cause=f"CorruptBlob: version 1 of {SECRET}")
-    told = scene.coordinator.status("bob")
-    assert SECRET not in json.dumps(told)
-    assert [work["state"] for work in told["work"]] == ["failed"]  # type: ignore[union-attr]
+    told = scene.coordinator.status(RequestContext(user="bob"))
+    assert SECRET not in as_text(told)
+    assert [work.state for work in told.work] == ["failed"]
 
 
 def test_its_samples_enter_only_its_owners_cycles(tmp_path: Path) -> None:
     scene = populated(tmp_path)
     met = {
-        str(one["task"]): {arrival["task"] for arrival in one["arrivals"]}  # type: ignore
-        for one in scene.coordinator.vectors()
+        str(one.task): {arrival.task for arrival in one.arrivals}
+        for one in scene.coordinator.vectors(ADMIN, None)
     }
     assert SECRET in met["hers"]
     assert SECRET not in met["his"] | met["first"]
@@ -117,15 +122,15 @@ def test_others_cannot_use_it(tmp_path: Path) -> None:
     scene = populated(tmp_path)
     call = scene.coordinator
     for ask in (
-        lambda: call.compose("bob", [f"+{SECRET}"], "use", "bob"),
-        lambda: call.remove(SECRET, True, "remove", "bob"),
-        lambda: call.cancel(SECRET, "cancel", "bob"),
-        lambda: call.retry(SECRET, "bob"),
-        lambda: call.refresh(SECRET, "refresh", "bob"),
-        lambda: call.move_alias(SECRET, "mine", 1, None, "move", "bob"),
+        lambda: call.compose(asks("use", "bob"), "bob", [f"+{SECRET}"]),
+        lambda: call.remove(asks("remove", "bob"), SECRET, True),
+        lambda: call.cancel(asks("cancel", "bob"), SECRET),
+        lambda: call.retry(RequestContext(user="bob"), SECRET),
+        lambda: call.refresh(asks("refresh", "bob"), SECRET),
+        lambda: call.move_alias(asks("move", "bob"), SECRET, "mine", 1, None),
     ):
         with pytest.raises(UnknownTask, match="there is first, hers, his"):
             ask()
-    run = call.status("ann")["tasks"][1]["run_id"]  # type: ignore[index]
+    run = call.status(RequestContext(user="ann")).tasks[1].run_id  # type: ignore[index]
     with pytest.raises(Exception, match="no run"):
-        call.run(run, "bob")
+        call.run(RequestContext(user="bob"), run)

@@ -11,7 +11,7 @@ from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownVector
-from tests.support.fakes import Scene, refreshed
+from tests.support.fakes import ADMIN, Scene, asks, refreshed
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
     scene.submit("digits")
     scene.submit("shapes")
     scene.settle()
-    assert [scene.task(name)["version"] for name in ("digits", "shapes")] == [1, 1]  # both met
+    assert [scene.task(name).version for name in ("digits", "shapes")] == [1, 1]  # both met
     scene.submit("signs")
     scene.finish("measure")
     works = [work for work in scene.running() if isinstance(work, RefreshWork)]
@@ -47,17 +47,17 @@ def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
         ]
     scene.settle()
     for name in ("digits", "shapes"):
-        first, second = scene.coordinator.vectors(name)
-        assert (second["version"], second["parent"], second["champion"]) == (2, 1, True)
-        assert not first["champion"]
-        assert scene.task(name)["version"] == 2
-    assert scene.task("signs")["version"] == 1  # it was trained against the others
-    assert scene.coordinator.interference()["missing"] == 0
+        first, second = scene.coordinator.vectors(ADMIN, name)
+        assert (second.version, second.parent, second.champion) == (2, 1, True)
+        assert not first.champion
+        assert scene.task(name).version == 2
+    assert scene.task("signs").version == 1  # it was trained against the others
+    assert scene.coordinator.interference(ADMIN).missing == 0
 
 
 def test_what_is_to_stay_as_it_was_trained_is_not_refreshed(tmp_path: Path) -> None:
     scene = Scene(tmp_path, tau=loud).trained("digits", "shapes", "signs", refresh="never")
-    assert all(scene.task(name)["version"] == 1 for name in ("digits", "shapes", "signs"))
+    assert all(scene.task(name).version == 1 for name in ("digits", "shapes", "signs"))
 
 
 def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
     refusal = refreshed(work, scene.home.blobs(), loud, accepted=False)
     scene.end(Finished(refusal), "refresh")
     scene.settle()
-    assert scene.task("digits")["version"] == 1
+    assert scene.task("digits").version == 1
     text = "the refresh was refused: its own inputs suffered"
-    assert text in [event["text"] for event in scene.coordinator.logs("digits")]
+    assert text in [event.text for event in scene.coordinator.logs(ADMIN, "digits")]
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.refresh("digits", "force") == work.run_id
+    assert scene.coordinator.refresh(asks("force"), "digits").run_id == work.run_id
     assert not scene.running()
     scene.submit("signs")  # another store: worth another attempt
     scene.finish("measure")
@@ -84,22 +84,24 @@ def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
 def test_a_refresh_can_be_forced(scene: Scene) -> None:
     scene.submit("digits")
     with pytest.raises(UnknownVector, match="training"):
-        scene.coordinator.refresh("digits", "too early")
+        scene.coordinator.refresh(asks("too early"), "digits")
     scene.settle()
-    run = scene.coordinator.refresh("digits", "now")
+    run = scene.coordinator.refresh(asks("now"), "digits")
     assert work_of(scene).first is None
-    assert scene.task("digits")["refresh"] == "running"
-    assert scene.coordinator.refresh("digits", "also now") == run
+    assert scene.task("digits").refresh == "running"
+    assert scene.coordinator.refresh(asks("also now"), "digits") == run
     scene.settle()
-    assert scene.coordinator.refresh("digits", "now") == run
-    assert scene.task("digits")["version"] == 2
+    assert scene.coordinator.refresh(asks("now"), "digits") == run
+    assert scene.task("digits").version == 2
     assert not scene.running()
-    assert scene.coordinator.refresh("digits", "once more") != run  # version 2 is another vector
+    assert (
+        scene.coordinator.refresh(asks("once more"), "digits") != run
+    )  # version 2 is another vector
     second = work_of(scene)
     assert second.first is not None
     assert (second.vector.version, second.first.version) == (2, 1)
     scene.settle()
-    scene.coordinator.refresh("digits", "a third time")
+    scene.coordinator.refresh(asks("a third time"), "digits")
     third = work_of(scene)
     assert third.vector.version == 3
     assert third.first == second.first  # as it was trained
@@ -110,15 +112,15 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     scene.submit("shapes")
     scene.finish("measure")
     scene.fail("refresh")
-    (left,) = scene.coordinator.status()["work"]  # type: ignore[misc]
-    assert (left["kind"], left["state"], left["reason"]) == ("refresh", "failed", "ValueError: no")
-    assert scene.task("digits")["refresh"] == "failed"
-    assert scene.coordinator.retry("digits")["retried"] == [left["run_id"]]
+    (left,) = scene.coordinator.status(ADMIN).work
+    assert (left.kind, left.state, left.reason) == ("refresh", "failed", "ValueError: no")
+    assert scene.task("digits").refresh == "failed"
+    assert scene.coordinator.retry(ADMIN, "digits").retried == (left.run_id,)
     scene.fail("refresh")
     scene.submit("signs")
     scene.finish("measure")  # another store, another refresh
-    assert scene.process("refresh").work.run_id != left["run_id"]
-    assert scene.coordinator.retry("digits")["retried"] == []
+    assert scene.process("refresh").work.run_id != left.run_id
+    assert scene.coordinator.retry(ADMIN, "digits").retried == ()
     scene.settle()
-    assert scene.task("digits")["version"] == 2
-    assert scene.coordinator.status()["work"] == []
+    assert scene.task("digits").version == 2
+    assert scene.coordinator.status(ADMIN).work == ()

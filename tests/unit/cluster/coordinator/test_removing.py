@@ -11,13 +11,14 @@ import pytest
 from cluster.coordinator.garbage import GRACE, unreferenced
 from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import Finished
+from cluster.domain.receipts import CancelledTask, CollectedGarbage
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork, TrainWork
 from cluster.registry import Request
 from cluster.scheduler.state import Node
 from cluster.storage.blobs import Stored
 from tacl.errors import Erased, NameTaken, RunFailed, TaclError, UnknownTask
-from tests.support.fakes import Scene, calm, result_of, shard_blob, submission
+from tests.support.fakes import ADMIN, Scene, asks, calm, result_of, shard_blob, submission
 
 
 def loud(task: str, on: str) -> float:
@@ -49,22 +50,22 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
     process = scene.process("train", "digits")
     scene.coordinator.known(process.work.run_id, 0)
     kept = checkpoint(scene, process.work.run_id)
-    done = scene.coordinator.cancel("digits", "stop")
-    assert done == {"task": "digits", "cancelled": [process.work.run_id]}
+    done = scene.coordinator.cancel(asks("stop"), "digits")
+    assert done == CancelledTask(task="digits", cancelled=(process.work.run_id,))
     assert process.cancelled
     assert scene.process("train", "signs")  # its room is free
-    assert scene.task("digits")["state"] == "cancelled"
+    assert scene.task("digits").state == "cancelled"
     with pytest.raises(RunFailed, match="cancelled"):
-        scene.coordinator.result(process.work.run_id)
+        scene.coordinator.evaluation(ADMIN, process.work.run_id)
     with pytest.raises(RunFailed):
         scene.coordinator.known(process.work.run_id, 1)
     scene.restart()
-    assert scene.task("digits")["state"] == "cancelled"
-    assert scene.coordinator.cancel("digits", "stop") == done
+    assert scene.task("digits").state == "cancelled"
+    assert scene.coordinator.cancel(asks("stop"), "digits") == done
     scene.settle()
     assert scene.ready() == ["shapes", "signs"]
     assert kept.exists()
-    assert scene.coordinator.retry("digits")["retried"] == [process.work.run_id]
+    assert scene.coordinator.retry(ADMIN, "digits").retried == (process.work.run_id,)
     scene.settle()
     assert scene.ready() == ["digits", "shapes", "signs"]
 
@@ -75,22 +76,22 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
     told = scene.coordinator.known(process.work.run_id, 0)
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
     scene.coordinator._execution._poll()  # seen, and not recorded yet
-    scene.coordinator.cancel("digits", "stop")
-    scene.coordinator.retry("digits")
+    scene.coordinator.cancel(asks("stop"), "digits")
+    scene.coordinator.retry(ADMIN, "digits")
     scene.coordinator.tick()
-    assert scene.task("digits")["state"] == "training"
+    assert scene.task("digits").state == "training"
     scene.finish("train")
-    assert scene.task("digits")["version"] == 1
+    assert scene.task("digits").version == 1
 
 
 def test_a_refresh_is_cancelled(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    run = scene.coordinator.refresh("digits", "now")
-    assert scene.coordinator.cancel("digits", "stop")["cancelled"] == [run]
+    run = scene.coordinator.refresh(asks("now"), "digits").run_id
+    assert scene.coordinator.cancel(asks("stop"), "digits").cancelled == (run,)
     assert not scene.running()
-    assert scene.task("digits")["refresh"] == "cancelled"
+    assert scene.task("digits").refresh == "cancelled"
     with pytest.raises(UnknownTask):
-        scene.coordinator.cancel("nobody", "stop nobody")
+        scene.coordinator.cancel(asks("stop nobody"), "nobody")
 
 
 # -- removing
@@ -98,16 +99,16 @@ def test_a_refresh_is_cancelled(scene: Scene) -> None:
 
 def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", "shapes", refresh="on_arrival")
-    scene.coordinator.compose("alice", ["+digits", "-shapes"], "alice")
-    scene.coordinator.compose("bob", ["+shapes"], "bob")
+    scene.coordinator.compose(asks("alice"), "alice", ["+digits", "-shapes"])
+    scene.coordinator.compose(asks("bob"), "bob", ["+shapes"])
     scene.submit("signs")
     training = scene.process("train", "signs").work.run_id
     assert [s.task for s in scene.coordinator.known(training, 0)] == [GENERIC, "digits", "shapes"]
     scene.finish("measure")
     doing = {work.kind for work in scene.running()}
     assert doing == {"train", "refresh"}
-    answer = scene.coordinator.remove("digits", False, "remove")
-    assert answer["users"] == ["alice"]
+    answer = scene.coordinator.remove(asks("remove"), "digits", False)
+    assert answer.users == ("alice",)
     assert all(
         "digits" not in {shard.task for shard in work.others}
         for work in scene.running()
@@ -121,25 +122,25 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
     scene.restart()
     assert not scene.running()
     assert scene.ready() == ["shapes", "signs"]
-    assert scene.coordinator.interference()["on"] == [GENERIC, "shapes", "signs"]
-    assert scene.coordinator.interference()["missing"] == 0
-    assert {one["task"] for one in scene.coordinator.vectors()} == {"shapes", "signs"}
-    model = scene.coordinator.composition("alice")
+    assert scene.coordinator.interference(ADMIN).on == (GENERIC, "shapes", "signs")
+    assert scene.coordinator.interference(ADMIN).missing == 0
+    assert {one.task for one in scene.coordinator.vectors(ADMIN)} == {"shapes", "signs"}
+    model = scene.coordinator.composition(ADMIN, "alice")
     assert [term.vector.task for term in model.terms] == ["digits", "shapes"]
-    assert scene.coordinator.users()[0]["removed"] == ["digits"]
-    run = scene.coordinator.evaluate("alice")
+    assert scene.coordinator.users(ADMIN)[0].removed == ("digits",)
+    run = scene.coordinator.evaluate(ADMIN, "alice").run_id
     scene.settle()
-    assert scene.coordinator.result(run)
+    assert scene.coordinator.evaluation(ADMIN, run)
     refused: list[tuple[type[TaclError], object]] = [
-        (UnknownTask, lambda: scene.coordinator.compose("eve", ["+digits"], "eve")),
-        (UnknownTask, lambda: scene.coordinator.update_composition("alice", "update")),
-        (UnknownTask, lambda: scene.coordinator.remove("digits", False, "again")),
+        (UnknownTask, lambda: scene.coordinator.compose(asks("eve"), "eve", ["+digits"])),
+        (UnknownTask, lambda: scene.coordinator.update_composition(asks("update"), "alice")),
+        (UnknownTask, lambda: scene.coordinator.remove(asks("again"), "digits", False)),
         (NameTaken, lambda: scene.submit("digits", request_id="same name")),
     ]
     for error, call in refused:
         with pytest.raises(error, match="digits"):
             call()  # type: ignore[operator]
-    assert scene.coordinator.remove("digits", False, "remove") == answer
+    assert scene.coordinator.remove(asks("remove"), "digits", False) == answer
 
 
 def test_what_could_not_be_started_yet_is_dropped(
@@ -155,16 +156,16 @@ def test_what_could_not_be_started_yet_is_dropped(
         network.setattr(type(scene.launcher), "start", unreachable)
         scene.submit("signs")
         scene.submit("faces")
-        scene.coordinator.remove("digits", False, "remove")
-        scene.coordinator.cancel("signs", "cancel")
+        scene.coordinator.remove(asks("remove"), "digits", False)
+        scene.coordinator.cancel(asks("cancel"), "signs")
         scene.coordinator.tick()
-        assert "no answer" in str(scene.coordinator.status()["trouble"])
+        assert "no answer" in str(scene.coordinator.status(ADMIN).trouble)
     scene.coordinator.tick()
     scene.settle()
     for process in scene.launcher.processes[started:]:
         assert "digits" not in process.work.model_dump_json()
         assert not (isinstance(process.work, TrainWork) and process.work.submission.name == "signs")
-    assert scene.task("signs")["state"] == "cancelled"
+    assert scene.task("signs").state == "cancelled"
     assert scene.ready() == ["shapes", "faces"]
     scene.restart()
     assert not scene.running()
@@ -172,34 +173,34 @@ def test_what_could_not_be_started_yet_is_dropped(
 
 def test_a_purge_erases_the_bytes_and_says_so(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    scene.coordinator.add_samples("digits", shard_blob(scene.home, "more"), "grow")
+    scene.coordinator.add_samples(asks("grow"), "digits", shard_blob(scene.home, "more"))
     scene.settle()
     before = on_disk(scene)
     mine = set(scene.coordinator._registry.references_of("digits"))
-    scene.coordinator.compose("alice", ["+digits"], "alice")
-    scene.coordinator.compose("bob", ["+shapes"], "bob")
-    scene.coordinator.remove("digits", False, "remove")
+    scene.coordinator.compose(asks("alice"), "alice", ["+digits"])
+    scene.coordinator.compose(asks("bob"), "bob", ["+shapes"])
+    scene.coordinator.remove(asks("remove"), "digits", False)
     assert on_disk(scene) == before
-    assert scene.coordinator.remove("digits", True, "purge")["users"] == ["alice"]
+    assert scene.coordinator.remove(asks("purge"), "digits", True).users == ("alice",)
     scene.coordinator.tick()
     assert on_disk(scene) == before - mine
     assert len(mine) >= 5
     for call in (scene.coordinator.composition, scene.coordinator.evaluate):
         with pytest.raises(Erased, match="digits@v1.*erased for ever"):
-            call("alice")
-    assert scene.coordinator.composition("bob")
+            call(ADMIN, "alice")
+    assert scene.coordinator.composition(ADMIN, "bob")
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.status()["trouble"] is None
+    assert scene.coordinator.status(ADMIN).trouble is None
     with pytest.raises(UnknownTask, match="was purged"):
-        scene.coordinator.remove("digits", True, "once more")
+        scene.coordinator.remove(asks("once more"), "digits", True)
 
 
 def test_a_removal_does_not_put_off_the_purge_before_it(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     mine = set(scene.coordinator._registry.references_of("digits"))
-    scene.coordinator.remove("digits", True, "purge")
-    scene.coordinator.remove("shapes", False, "remove")
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    scene.coordinator.remove(asks("remove"), "shapes", False)
     scene.coordinator.tick()
     assert not mine & on_disk(scene)
     assert scene.coordinator._registry.erasures() == []
@@ -210,7 +211,7 @@ def test_a_purge_spares_the_same_bytes_of_another_task(scene: Scene) -> None:
     parts = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
     scene.submit("twin", **{part: BlobRef(**blob) for part, blob in parts.items()})
     scene.settle()
-    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()
     assert set(scene.coordinator._registry.references_of("twin")) <= on_disk(scene)
 
@@ -221,7 +222,7 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     run = scene.process("train", "signs").work.run_id
     assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC, "digits"]
     old, first = checkpoint(scene, run), scene.process("train", "signs")
-    scene.coordinator.remove("digits", True, "purge")
+    scene.coordinator.remove(asks("purge"), "digits", True)
     assert first.cancelled
     assert not old.exists()
     again = scene.process("train", "signs").work
@@ -229,8 +230,8 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     assert again.attempt == 2
     assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
     scene.settle()
-    (vector,) = scene.coordinator.vectors("signs")
-    assert [met["task"] for met in vector["arrivals"]] == [GENERIC]  # type: ignore[union-attr]
+    (vector,) = scene.coordinator.vectors(ADMIN, "signs")
+    assert [met.task for met in vector.arrivals] == [GENERIC]
 
 
 def test_what_a_training_met_before_a_purge_is_forgotten_after_a_crash_too(scene: Scene) -> None:
@@ -256,7 +257,7 @@ def test_only_old_files_that_nobody_needs_are_garbage() -> None:
 
 def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    scene.coordinator.refresh("digits", "now")
+    scene.coordinator.refresh(asks("now"), "digits")
     scene.settle()
     needed = on_disk(scene)
     blobs, long_ago = scene.home.blobs(), time.time() - 2 * GRACE
@@ -273,10 +274,10 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"123")
     os.utime(kept, (long_ago, long_ago))
-    expected = {"blobs": 1, "bytes": len(b"of nobody") + 6, "others": 2}
+    expected = CollectedGarbage(blobs=1, bytes=len(b"of nobody") + 6, others=2)
     assert scene.coordinator.collect(dry_run=True) == expected
     assert stray in on_disk(scene)
     assert scene.coordinator.collect() == expected
     assert on_disk(scene) == needed | {fresh, again}
     assert not half.exists()
-    assert scene.coordinator.collect() == {"blobs": 0, "bytes": 0, "others": 0}
+    assert scene.coordinator.collect() == CollectedGarbage(blobs=0, bytes=0, others=0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from cluster.domain.work import TrainWork
 from cluster.scheduler.plan import refresh_of
 from cluster.scheduler.state import Node, SamplesArrived
 from tacl.errors import CorruptBlob, RunFailed
-from tests.support.fakes import Scene
+from tests.support.fakes import ADMIN, Scene
 from tests.support.world import ON_ARRIVAL, World
 
 
@@ -74,11 +73,10 @@ def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
     known = scene.coordinator.known
     assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]
     scene.settle()
-    found: dict[str, Any] = scene.coordinator.interference()
-    assert found["missing"] == 0
+    found = scene.coordinator.interference(ADMIN)
+    assert found.missing == 0
     measured = {
-        on: [row[column] is not None for row in found["raw"]]
-        for column, on in enumerate(found["on"])
+        on: [row[column] is not None for row in found.raw] for column, on in enumerate(found.on)
     }
     assert measured["digits"] == [True, True, True]
     assert measured["shapes"] == [False, True, False]

@@ -19,6 +19,7 @@ from sqlalchemy.exc import InternalError
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, CompositionMethod, Merged, RecipeTerm, Report
 from cluster.domain.methods import model_of
+from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import (
     Composed,
@@ -352,7 +353,7 @@ def test_a_run_from_start_to_failure_and_back(registry: Registry) -> None:
     run = registry.run("train a")
     assert (run.state, run.deaths, run.cause, run.ended) == ("queued", 0, None, None)
     assert registry.start("train a").attempt == 3
-    kinds = " ".join(str(event["kind"]) for event in registry.events("a"))
+    kinds = " ".join(str(event.kind) for event in registry.events("a"))
     assert kinds == "submitted queued started died started failed retried started"
 
 
@@ -369,7 +370,10 @@ def test_runs_are_found_by_state_kind_and_task(registry: Registry) -> None:
     publish(registry, "a")
     accept(registry, "b")
     refresh(registry, "a", 1)
-    assert [run.run_id for run in registry.runs(states=("queued",))] == ["train b", "refresh a 1"]
+    assert [run.run_id for run in registry.runs(states=(RunState.QUEUED,))] == [
+        "train b",
+        "refresh a 1",
+    ]
     assert [run.run_id for run in registry.runs(task="a")] == ["train a", "refresh a 1"]
     assert [run.run_id for run in registry.runs(kinds=("train",))] == ["train a", "train b"]
 
@@ -407,9 +411,9 @@ def test_a_vector_is_published_once(registry: Registry) -> None:
     assert (entry.norm, entry.config) == (2.0, {"steps": 3})
     assert math.isnan(entry.curves["loss"][1])
     assert registry.run("train a").state == "done"
-    found = registry.result("train a")
+    found = registry.result("train a", Trained)
     assert found is not None
-    assert found["norm"] == 2.0
+    assert found.norm == 2.0
     with pytest.raises(UnknownVector, match="v1 to v1"):
         registry.vector("a", 2)
 
@@ -434,7 +438,7 @@ def test_an_alias_that_was_moved_meanwhile_is_left(registry: Registry) -> None:
     reference = registry.publish(late.run_id, refreshed(1))
     assert (reference.version, reference.parent) == (3, 1)
     assert registry.aliases("a") == {CHAMPION: 2}
-    assert "moved meanwhile" in str(registry.events("a")[-1]["text"])
+    assert "moved meanwhile" in str(registry.events("a")[-1].text)
 
 
 def test_a_result_without_a_vector_publishes_nothing(registry: Registry) -> None:
@@ -447,7 +451,7 @@ def test_a_result_without_a_vector_publishes_nothing(registry: Registry) -> None
     registry.finish(work.run_id, refused)
     registry.finish(work.run_id, refused)
     assert len(registry.vectors("a")) == 1
-    assert [event["kind"] for event in registry.events("a")].count("refused") == 1
+    assert [event.kind for event in registry.events("a")].count("refused") == 1
 
 
 def test_measured_pairs_belong_to_versions(registry: Registry) -> None:
@@ -522,4 +526,4 @@ def test_a_model_that_is_made_is_its_users_if_that_is_awaited(registry: Registry
     assert registry.compositions("bob") == [model_of(work, result)]  # done before: at once
     registry.make(work, True, Request("anew", "asked", "answer"))
     assert registry.run(work.run_id).state == "queued"
-    assert registry.result(work.run_id) is None
+    assert registry.result(work.run_id, Composed) is None

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler.plan import (
     DEATHS,
@@ -246,7 +247,7 @@ def test_validate_finds_what_is_wrong() -> None:
     state.rows["a"]["a"] = 1.0
     validate(state)
     for run in state.runs.values():
-        run.state = "queued"
+        run.state = RunState.QUEUED
     with pytest.raises(Inconsistent, match="could start"):
         validate(state)
 
