@@ -17,9 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import serve
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.config import AutoscalingConfig, HTTPOptions
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -29,7 +28,7 @@ from cluster.api.app import create_app
 from cluster.api.service import Answered, Question
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.names import checked_name
-from cluster.runtime.connection import COORDINATOR, NAMESPACE, connect
+from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.serving.batching import Gathering
 from cluster.storage.home import Home
 from tacl.errors import (
@@ -128,19 +127,16 @@ class Ingress:
         return lambda questions: self._asked(method, questions)
 
     async def _asked(self, method: str, *arguments: object) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE, _silent)
         while True:
             try:
                 if self._coordinator is None:
-                    self._coordinator = ray.get_actor(COORDINATOR, namespace=NAMESPACE)
+                    self._coordinator = coordinator()
                 return await getattr(self._coordinator, method).remote(*arguments)
-            except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
-            except (RayActorError, ValueError) as error:  # lost, and made again by Ray
-                self._coordinator = None
-                if time.monotonic() > deadline:
-                    raise ClusterNotRunning("the coordinator does not answer now") from error
-                await asyncio.sleep(0.2)
+            except (RayError, ValueError) as error:
+                pause = patience.after(error)
+                self._coordinator = None  # lost, and made again by Ray
+                await asyncio.sleep(pause)
 
     async def predict(self, question: Question) -> Answered:
         return await self._questions.ask(question)
@@ -153,7 +149,7 @@ class Ingress:
                 async with asyncio.timeout(LONGEST):
                     return await self._predictors.answer.remote(questions)
             except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+                raise unwrapped(error) from None
             except RayActorError as error:
                 if time.monotonic() > deadline:
                     raise Overloaded("no predictor answers now; ask again soon") from error
@@ -199,6 +195,10 @@ class Ingress:
         if not found.exists():
             raise DataNotFound(f"no data set {name} was laid ready; ask the operator")
         return found
+
+
+def _silent(why: str) -> ClusterNotRunning:
+    return ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
 def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool) -> str:
