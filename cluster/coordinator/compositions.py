@@ -70,7 +70,7 @@ class Compositions(Runs):
         decide = partial(self._started, context, user, recipe, how)
         with self._lock:
             queued = self._once(context.request_id, identity("make", parts), queued_run, decide)
-            return self.composition_run(context, user, queued.run_id)
+            return self._composition_run(context, user, queued.run_id)
 
     def _started(
         self, context: RequestContext, user: str, recipe: Sequence[Term], how: CompositionMethod
@@ -89,10 +89,13 @@ class Compositions(Runs):
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         with self._lock:
-            visibility = self._visibility(context)
-            for run in self._registry.runs(kinds=("compose",), run_id=run_id):
-                if _is_of(run, user, visibility):
-                    return views.composition_run(self._registry, run, self._state, visibility)
+            return self._composition_run(context, user, run_id)
+
+    def _composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
+        visibility = self._visibility(context)
+        for run in self._registry.runs(kinds=("compose",), run_id=run_id):
+            if _is_of(run, user, visibility):
+                return views.composition_run(self._registry, run, self._state, visibility)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:

@@ -13,6 +13,7 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.domain.compositions import Method
+from cluster.domain.status import CompositionRun
 from cluster.runtime.inspection import damage
 from tacl import embedded
 from tacl.embedded.parquet import png, write_parquet
@@ -44,18 +45,16 @@ def client(tmp_path: Path) -> Iterator[Client]:
 def asked_and_killed(client: Client, terms: list[str], method: Method, **data: Any) -> str:
     """A composition of alice's; the first process that works on it is killed."""
     until(lambda: not pids(client.home, LEARNER), "nothing else is done")
-    run_id = client.composing("alice", terms, method, **data)["run_id"]
+    run_id = client.start_composition("alice", terms, method, **data).run_id
     (learner,) = until(lambda: pids(client.home, LEARNER), "its process is there")
-    assert client.making("alice", run_id)["state"] == "running"
+    assert client.composition_run("alice", run_id).state == "running"
     os.kill(learner, signal.SIGKILL)
     return run_id
 
 
-def made(client: Client, user: str, run_id: str) -> dict[str, Any]:
-    until(lambda: client.making(user, run_id)["state"] in ("ready", "failed"), "it is made", 300)
-    found = client.making(user, run_id)
-    assert found["state"] == "ready", found["reason"]
-    return found
+def made(client: Client, user: str, run_id: str) -> CompositionRun:
+    until(lambda: not client.composition_run(user, run_id).is_owed, "it is made", 300)
+    return client.wait_composition(user, run_id)
 
 
 def test_a_killed_learner_makes_the_same_model(client: Client, tmp_path: Path) -> None:
@@ -65,32 +64,33 @@ def test_a_killed_learner_makes_the_same_model(client: Client, tmp_path: Path) -
     few: dict[str, Any] = {"fit": tmp_path / NEW, "shots": 2}
     run_id = asked_and_killed(client, ["digits", "shapes"], "atlas", **few)
     learned = made(client, "alice", run_id)
-    assert learned["attempt"] == 2
-    assert learned["report"]["accuracies"]["fitted"]["rows"] == 30
-    assert {(one["vector"], one["on"]) for one in learned["report"]["tau_jp"]} >= {
-        ("digits@v1", "shapes")
-    }
+    assert learned.attempt == 2
+    assert learned.model is not None
+    assert learned.report is not None
+    assert learned.report.accuracies["fitted"]["rows"] == 30
+    assert {(one.vector, one.on) for one in learned.report.tau_jp} >= {("digits@v1", "shapes")}
     undisturbed = client.compose("bob", ["+shapes", "+digits"], method="atlas", **few)
-    assert undisturbed.digest == learned["model"]["digest"]
+    assert undisturbed.digest == learned.model.digest
     answer = client.query("alice", asked)
-    assert answer["digest"] == undisturbed.digest
-    for one in answer["answers"]:
+    assert answer.digest == undisturbed.digest
+    for one in answer.answers:
         assert one.keys() == {"fitted"}
         assert {name for name, _ in one["fitted"]} == set(embedded.classes(NEW))
 
     run_id = asked_and_killed(client, ["digits", "-0.5*shapes"], "ties")
     merged = made(client, "alice", run_id)
-    assert merged["attempt"] == 2
+    assert merged.attempt == 2
     assert client.composition("alice").merged is not None
     answer = client.query("alice", asked)
-    assert answer["digest"] == merged["model"]["digest"]
-    assert answer["answers"][0].keys() == {"digits", "shapes"}
+    assert merged.model is not None
+    assert answer.digest == merged.model.digest
+    assert answer.answers[0].keys() == {"digits", "shapes"}
     evaluated = client.evaluate("alice")
-    assert evaluated["per_task"].keys() == {"digits", "shapes"}
-    references = partial(client._ask, "references", client.user)
+    assert evaluated.per_task.keys() == {"digits", "shapes"}
+    references = partial(client.coordinator.references, client.context())
     assert list(damage(client.home, references)) == []
 
     adapt: dict[str, Any] = {"adapt": tmp_path / NEW, "classes": list(embedded.classes(NEW))}
     adapted = client.compose("eve", ["digits", "shapes"], method="atlas", **adapt)
     assert adapted.target is not None
-    assert client.query("eve", asked)["answers"][0].keys() == {"fitted"}
+    assert client.query("eve", asked).answers[0].keys() == {"fitted"}

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from cluster.domain.base import RequestContext
+from cluster.domain.status import TaskStatus
 from cluster.errors import exit_code
 from cluster.registry import Registry
 from cluster.runtime import head
@@ -107,37 +109,39 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def test_kills_lose_nothing(home: Home) -> None:
-    from cluster.runtime.connection import ask
+    from cluster.runtime.connection import coordinator_of
 
-    def tasks() -> dict[str, dict[str, Any]]:
-        return {task["name"]: task for task in ask(home, "status")["tasks"]}
+    api, context = coordinator_of(home), RequestContext()
 
-    assert ask(home, "cluster")["cpus"] == 2
-    accepted = {name: ask(home, "submit", submission(home, name)) for name in ("a", "b", "c")}
-    until(lambda: (tasks()["a"]["step"] or 0) > 2, "a trains")
-    assert tasks()["c"]["state"] == "queued"
+    def tasks() -> dict[str, TaskStatus]:
+        return {task.name: task for task in api.status(context).tasks}
+
+    assert api.cluster().cpus == 2
+    accepted = {name: api.submit(context, submission(home, name)) for name in ("a", "b", "c")}
+    until(lambda: (tasks()["a"].step or 0) > 2, "a trains")
+    assert tasks()["c"].state == "queued"
 
     (coordinator,) = pids(home, "WatchedCoordinator") or pids(home, "coordinator")
     learners = pids(home, "LearnerProcess")
     assert len(learners) == 2
     os.kill(coordinator, signal.SIGKILL)
     assert list(tasks()) == ["a", "b", "c"]  # the question waits for the next coordinator
-    assert ask(home, "submit", submission(home, "a")) == accepted["a"]
+    assert api.submit(context, submission(home, "a")) == accepted["a"]
     until(lambda: not set(learners) & set(processes(home)), "learners died with their coordinator")
-    until(lambda: tasks()["a"]["attempt"] == 2, "a is started again")
+    until(lambda: tasks()["a"].attempt == 2, "a is started again")
 
     until(lambda: len(pids(home, "LearnerProcess")) == 2, "two learn")
     os.kill(pids(home, "LearnerProcess")[0], signal.SIGKILL)
-    until(lambda: all(task["state"] == "ready" for task in tasks().values()), "all are ready")
-    until(lambda: not ask(home, "status")["work"], "nothing is owed")
-    assert {task["version"] for task in tasks().values()} == {1}
-    attempts = {name: task["attempt"] for name, task in tasks().items()}
+    until(lambda: all(task.state == "ready" for task in tasks().values()), "all are ready")
+    until(lambda: not api.status(context).work, "nothing is owed")
+    assert {task.version for task in tasks().values()} == {1}
+    attempts = {name: task.attempt for name, task in tasks().items()}
     assert sum(attempts.values()) == 1 + 2 + 2 + 1, attempts  # a, b twice; one of them thrice
-    kinds = [event["kind"] for name in "ab" for event in ask(home, "logs", name)]
+    kinds = [event.kind for name in "ab" for event in api.logs(context, name)]
     assert kinds.count("died") == 1
-    matrix = ask(home, "interference")
-    assert matrix["on"] == ["generic", "a", "b", "c"]
-    assert matrix["missing"] == 0
+    matrix = api.interference(context)
+    assert matrix.on == ("generic", "a", "b", "c")
+    assert matrix.missing == 0
 
     other = start_head(home)
     said = other.communicate(timeout=60)[0]

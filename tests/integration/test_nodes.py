@@ -145,7 +145,7 @@ def test_a_node_is_lost_and_another_one_comes(
         until(lambda: home.running() or head.poll() is not None, "the head is ready", 300)
         assert home.running(), head.communicate()[0]
         client = Client(home.path)
-        assert sorted(node["cpus"] for node in client.cluster()["nodes"]) == [0, 2, 2]
+        assert sorted(node.cpus for node in client.cluster().nodes) == [0, 2, 2]
         (coordinator,) = nodes_of("WatchedCoordinator")  # its own death is another test
         lost = next(node for node in both if node.node_id != coordinator)
         train_across_and_lose(client, home, nodes, lost)
@@ -166,22 +166,22 @@ def train_across_and_lose(client: Client, home: Home, nodes: Nodes, lost: Any) -
     """Two workers, each on its own node; then one of the nodes is gone. What is left goes on, and
     comes to the vector of a run that nothing happened to."""
     task = tiny.submission(home, 1, steps=STEPS, workers=2)
-    client._ask("submit", task)
-    until(lambda: (client.task("task1")["step"] or 0) > 5, "the group trains", 300)
+    client.coordinator.submit(client.context(), task)
+    until(lambda: (client.task("task1").step or 0) > 5, "the group trains", 300)
     assert len(nodes_of("RayTrainWorker")) == 2
     nodes.cluster.remove_node(lost, allow_graceful=False)
-    done = client.wait("task1", timeout=600)["tasks"][0]
-    assert (done["state"], done["version"], done["attempt"]) == ("ready", 1, 2)
+    done = client.wait("task1", timeout=600).tasks[0]
+    assert (done.state, done.version, done.attempt) == ("ready", 1, 2)
     asked = [json.loads(line) for line in Path(os.environ["ASKED"]).read_text().splitlines()]
     first, second = ([step for a, step in asked if a == attempt] for attempt in (1, 2))
     assert 0 < second[0] <= first[-1]  # from a checkpoint, in the bucket
     assert second == list(range(second[0], STEPS))
     (entry,) = client.vectors("task1")
-    assert entry["curves"]["step"] == list(range(STEPS))
-    died = [event["text"] for event in client.logs("task1") if event["kind"] == "died"]
+    assert entry.curves["step"] == list(range(STEPS))
+    died = [event.text for event in client.logs("task1") if event.kind == "died"]
     assert len(died) == 1, died
     expected = undisturbed(home, task)
-    difference = combine([(1.0, tau(home, entry["blob"])), (-1.0, expected)])
+    difference = combine([(1.0, tau(home, entry.blob)), (-1.0, expected)])
     assert norm(difference) < 1e-4 * norm(expected)
 
 
@@ -213,19 +213,19 @@ def nodes_of(actor_class: str) -> set[str]:
 def train_with_a_newcomer(client: Client, home: Home, nodes: Nodes) -> None:
     """Too much for the node that is left; not for two. Its learner is killed, and what the group
     had is free again: the next one needs all of it."""
-    until(lambda: len(client.cluster()["nodes"]) == 2, "the loss is known", 200)
+    until(lambda: len(client.cluster().nodes) == 2, "the loss is known", 200)
     wide = tiny.submission(home, 2, steps=3, workers=2, cpus_per_worker=2)
     with pytest.raises(NotPlaceable, match=r"2 workers of 2 CPUs; the cluster has 2 nodes"):
-        client._ask("submit", wide)
+        client.coordinator.submit(client.context(), wide)
     nodes.add(2)
-    until(lambda: len(client.cluster()["nodes"]) == 3, "the newcomer is known", 200)
-    client._ask("submit", wide)
+    until(lambda: len(client.cluster().nodes) == 3, "the newcomer is known", 200)
+    client.coordinator.submit(client.context(), wide)
     until(lambda: len(nodes_of("RayTrainWorker")) == 2, "a worker is on each node", 300)
-    assert client.task("task2")["state"] == "training"
+    assert client.task("task2").state == "training"
     (learner,) = alive("LearnerProcess")
     os.kill(learner["Pid"], signal.SIGKILL)
-    done = client.wait("task2", timeout=600)["tasks"][0]
-    assert (done["state"], done["version"], done["attempt"]) == ("ready", 1, 2)
+    done = client.wait("task2", timeout=600).tasks[0]
+    assert (done.state, done.version, done.attempt) == ("ready", 1, 2)
 
 
 def test_nodes_that_do_not_share_a_directory_are_named(

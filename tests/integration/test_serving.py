@@ -6,14 +6,14 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import httpx2
 import pytest
 
 from cluster.client.client import Client
 from cluster.domain.compositions import Composition
+from cluster.domain.operations import Answers, Ranked
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
 from cluster.runtime.connection import leave
@@ -79,7 +79,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def url(client: Client) -> Iterator[str]:
     """Where it is served; afterwards nothing is."""
-    url = client.serve(port=free_port(), cpus=0.5)["url"]
+    url = client.serve(port=free_port(), cpus=0.5).url
     assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
     yield url
     client.stop_serving()
@@ -93,7 +93,7 @@ class Asker(threading.Thread):
     def __init__(self, url: str, token: str, user: str, pictures: list[bytes]) -> None:
         super().__init__()
         self.client, self.user, self.pictures = Client(url, token=token), user, pictures
-        self.told: list[tuple[float, dict[str, Any]]] = []
+        self.told: list[tuple[float, Answers]] = []
         self.failed: list[Exception] = []
         self.done = threading.Event()
 
@@ -106,7 +106,7 @@ class Asker(threading.Thread):
                 self.failed.append(error)
 
     def was_told(self, digest: str) -> bool:
-        return any(told["digest"] == digest for _, told in self.told)
+        return any(told.digest == digest for _, told in self.told)
 
 
 class Moves:
@@ -134,7 +134,7 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
     moves = Moves()
     moves.moved(client.compose("ann", ["+t0"]))
     moves.moved(client.compose("bob", ["0.5*t1"]))
-    tokens = {user: client.issue_token(user)["token"] for user in ("ann", "bob")}
+    tokens = {user: client.issue_token(user).token or "" for user in ("ann", "bob")}
     assert httpx2.get(f"{url}/v1/status").status_code == 401
     assert "text/html" in httpx2.get(url).headers["content-type"]
     askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
@@ -146,7 +146,7 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
         (old,) = pids(client.home, "ServeReplica:tacl:predictor")
         client.refresh("t0")
         os.kill(old, signal.SIGKILL)
-        until(lambda: client.task("t0")["version"] == 2, "a second version is there", PATIENCE)
+        until(lambda: client.task("t0").version == 2, "a second version is there", PATIENCE)
         anns = moves.moved(client.update_composition("ann"))
         bobs = moves.moved(client.compose("bob", ["-0.5*t0", "t1"]))
         until(lambda: ann.was_told(anns) and bob.was_told(bobs), "both moved", PATIENCE)
@@ -167,9 +167,9 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
         # While no predictor is there, it is said that there was no answer: never another's.
         assert all(isinstance(error, Overloaded | TooLate) for error in asker.failed), asker.failed
         for asked, told in asker.told:
-            assert told["user"] == asker.user
-            moves.require(asker.user, asked, told["digest"])
-            _require_close(told["answers"], expected[told["digest"]])
+            assert told.user == asker.user
+            moves.require(asker.user, asked, told.digest)
+            _require_close(told.answers, expected[told.digest])
     client.revoke_tokens("bob")
     with pytest.raises(NotAuthenticated):
         bob.client.query("bob", pictures)
@@ -189,7 +189,7 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
     assert max(found.tally.latencies) > 1  # somebody waited for the new predictor
 
 
-def _require_close(found: list[Any], expected: list[Any]) -> None:
+def _require_close(found: Sequence[Ranked], expected: Sequence[Ranked]) -> None:
     for one, other in zip(found, expected, strict=True):
         for task, ranked in other.items():
             assert dict(one[task]) == {name: pytest.approx(p, abs=1e-5) for name, p in ranked}

@@ -15,12 +15,13 @@ from cluster.api.service import Answered, P, Question, R, Upload
 from cluster.api.uploads import submission_of
 from cluster.data.compositions import prepared_in
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.methods import head_blobs
 from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
-from tests.support.fakes import asks, new_home
+from tests.support.fakes import new_home
 from tests.support.instant import InProcess, Instant
 
 
@@ -66,9 +67,7 @@ def scene(home: Path, open_to_all: bool = False, **people: Any) -> tuple[FastAPI
     """`people`: roles by name; the token of a person is `token of NAME`."""
     service = Local(home)
     for name, role in people.items():
-        service.coordinator.issue_token(
-            asks(f"issue {name}"), name, role, hashed(f"token of {name}")
-        )
+        service.coordinator.issue_token(RequestContext(), name, role, hashed(f"token of {name}"))
     return create_app(service, open_to_all=open_to_all), service
 
 

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from cluster.api import limits
+from cluster.api.app import Body
+from cluster.domain.status import Event
 from tests.support.api_scene import Local, headers, scene
 from tests.support.instant import Instant
 
@@ -158,7 +161,9 @@ def test_a_private_task_is_not_there_for_anybody_else(people) -> None:
     assert "ann.secret" in told_to(root)
     assert "secret" not in told_to(bob)
     assert [task["name"] for task in bob.get("tasks").json()] == ["news", "trec"]
-    assert "ordinal" not in told_to(bob) + bob.get("tasks/trec").text  # it would have a gap
+    told = told_to(bob) + bob.get("tasks/trec").text
+    assert set(re.findall(r'"ordinal": ?(\w+)', told)) == {"null"}  # they would have a gap
+    assert '"ordinal": 3' in told_to(root)
     for path in ("tasks/{}", "tasks/{}/events", "tasks/{}/aliases"):
         _same_as_nothing(bob, "get", path)
     for path in ("tasks/{}/cancel", "tasks/{}/retry"):
@@ -223,6 +228,10 @@ def test_nobody_hears_that_somebody_elses_model_is_evaluated(people, world, monk
     assert "ann" in json.dumps(ann.get("status").json()["work"])
     kinds = [work["kind"] for work in bob.get("status").json()["work"]]
     assert "evaluate" not in kinds
+    run_id = ann.post("compositions/ann/evaluation").json()["run_id"]
+    assert ann.get(f"runs/{run_id}").json()["user"] == "ann"
+    answers = [bob.get(f"runs/{one}") for one in (run_id, "0" * 64)]
+    assert _alike(*answers, run_id, "0" * 64) == 404
 
 
 # -- what is refused
@@ -265,6 +274,10 @@ def test_bad_questions(people, body: dict, status: int, error: str) -> None:
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
+def test_what_is_not_finite_is_null_in_json() -> None:
+    assert Body(content={"loss": float("nan")}).body == b'{"loss":null}'
+
+
 def test_picture_files(people, world) -> None:
     ann = people["ann"]
     ann.submit("news")
@@ -281,7 +294,12 @@ def test_bad_uploads(people, monkeypatch) -> None:
     assert ann.submit("news", file="data.pkl").json()["error"] == "BadConfig"
     assert ann.submit("news", data=b"text,label\n").json()["error"] == "EmptySplit"
     assert ann.submit("news", options="[1]").json()["error"] == "BadConfig"
-    assert ann.submit("news", options='{"colour": 1}').json()["error"] == "BadConfig"
+    for wrong in ({"colour": 1}, {"steps": 0}, {"seed": "x"}):
+        answer = ann.submit("news", options=json.dumps(wrong))
+        assert (answer.status_code, answer.json()["error"]) == (422, "BadConfig")
+        assert next(iter(wrong)) in answer.json()["message"]
+    body = {"name": "news", "reference": "x", "options": {"colour": 1}}
+    assert ann.post("references", body).status_code == 422
     assert ann.submit("../news").json()["error"] == "BadConfig"
     body = {"name": "news", "reference": "..passwd"}
     assert ann.post("references", body).status_code == 422
@@ -320,10 +338,11 @@ def test_no_path_of_the_server_is_told(people, tmp_path: Path, world) -> None:
 
 
 def test_paths_are_shortened() -> None:
-    found = {"spec": "hf:/srv/models/minilm", "why": ["no file '/a/b c/d' there", 1, None]}
+    event = Event(at=1.0, kind="failed", task="a", run_id=None, text="no file '/a/b c/d' there")
+    found = {"spec": "hf:/srv/models/minilm", "why": [event, 1, None]}
     assert limits.without_paths(found) == {
         "spec": "hf:…/minilm",
-        "why": ["no file '…/b c/d' there", 1, None],
+        "why": [event.model_copy(update={"text": "no file '…/b c/d' there"}), 1, None],
     }
     assert limits.without_paths("and/or 1/2 at 3/4/5") == "and/or 1/2 at 3/4/5"
 

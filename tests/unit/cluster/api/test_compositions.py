@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
-from cluster.client.http import OverHttp
+from cluster.client.http import Server
 from tacl.errors import (
     BadConfig,
     BadRecipe,
@@ -172,7 +172,7 @@ def test_a_private_task_of_another_is_not_there(people: dict[str, Person]) -> No
 
 @pytest.fixture
 def eve(world: tuple[TestClient, Local]) -> Client:
-    return Client(coordinator=OverHttp("http://test", "token of eve", world[0]))
+    return Client(server=Server("http://test", "token of eve", world[0]))
 
 
 @pytest.fixture
@@ -190,19 +190,19 @@ def test_a_client_composes_the_same_way(eve: Client, data: Path) -> None:
     assert fitted.target is not None
     assert fitted.terms[0].by_block == {"a": 0.25, "b": 1.5}
     classes = {"adapt": data, "classes": ["ham", "spam"]}
-    asked = eve.composing("eve", ["news", "trec"], "atlas", **classes)
-    assert eve.composed("eve", asked["run_id"], poll=0)["model"]["target"]["classes"] == [
-        "ham",
-        "spam",
-    ]
+    asked = eve.start_composition("eve", ["news", "trec"], "atlas", **classes)
+    model = eve.wait_composition("eve", asked.run_id, poll=0).model
+    assert model is not None
+    assert model.target is not None
+    assert model.target.classes == ("ham", "spam")
 
 
 def test_what_is_being_made_can_be_cancelled(eve: Client) -> None:
-    run_id = eve.composing("eve", ["news", "trec"], "ties")["run_id"]
-    assert eve.cancel_making("eve") == {"user": "eve", "cancelled": [run_id]}
-    assert eve.making("eve", run_id)["state"] == "cancelled"
+    run_id = eve.start_composition("eve", ["news", "trec"], "ties").run_id
+    assert eve.cancel_compositions("eve").cancelled == (run_id,)
+    assert eve.composition_run("eve", run_id).state == "cancelled"
     with pytest.raises(RunFailed, match="composing by ties cancelled: somebody cancelled it"):
-        eve.composed("eve", run_id)
+        eve.wait_composition("eve", run_id)
     assert eve.compose("eve", ["news", "trec"], method="ties").merged is not None
 
 
@@ -214,7 +214,7 @@ def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local)
     with pytest.raises(BadRecipe):
         eve.compose("eve", ["-news"], method="atlas")
     with pytest.raises(UnknownRun):
-        eve.making("eve", "0" * 64)
+        eve.composition_run("eve", "0" * 64)
     with pytest.raises(UnknownUser):
         eve.compose("ann", ["news"], method="ties")
     service.launcher.broken = {"eve"}

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from cluster.api import events
+from cluster.api.access import Caller
+from cluster.domain.base import RequestContext
 from tests.support.api_scene import Local
 from tests.support.fakes import submission
 from tests.support.instant import Instant
+
+EVE = Caller("eve", "user")
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def told(line: str) -> tuple[str, dict]:
 
 def submit(service: Local, name: str, **more) -> None:
     home = service.coordinator._place
-    service.coordinator.submit(submission(home, name, **more))
+    service.coordinator.submit(RequestContext(), submission(home, name, **more))
 
 
 def test_every_task_then_every_change(service: Local, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,14 +39,14 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
     submit(service, "news")
 
     async def listen() -> list[tuple[str, dict]]:
-        lines = events._changes(service, "eve", await events._tasks(service, "eve"))
+        lines = events._changes(service, EVE, await events._tasks(service, EVE))
         heard = [told(await anext(lines))]
         monkeypatch.undo()
         monkeypatch.setattr(events, "PERIOD", 0.0)
         submit(service, "bob.own", owner="bob", private=True)
         submit(service, "trec")
         heard += [told(await anext(lines)) for _ in range(2)]
-        service.coordinator.remove("trec", False, "r")
+        service.coordinator.remove(RequestContext(), "trec", False)
         while heard[-1][0] != "gone":
             heard.append(told(await anext(lines)))
         return heard
@@ -61,6 +65,6 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        return await anext(events._changes(service, "eve", {}))
+        return await anext(events._changes(service, EVE, {}))
 
     assert asyncio.run(listen()).startswith(":")

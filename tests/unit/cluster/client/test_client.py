@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cluster.client.client import Client, default_home, pending
+from cluster.client.client import Client, default_home
+from cluster.client.waiting import pending
 from cluster.runtime.connection import unwrapped
 from cluster.runtime.launch import absolute_base, absolute_data
 from tacl.errors import (
@@ -56,39 +57,40 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     assert understood[0].classes == ("a", "b")
     client.submit("two", data, penalty="none")
     status = client.wait(progress=seen.append, poll=0)
-    assert [task["state"] for task in status["tasks"]] == ["ready", "ready"]
-    assert status["tasks"][0]["owner"] == "ann"
+    assert [task.state for task in status.tasks] == ["ready", "ready"]
+    assert status.tasks[0].owner == "ann"
     assert seen[-1] == status
     assert pending(status) == []
-    assert client.task("one")["name"] == "one"
-    assert {(v["task"], v["version"]) for v in client.vectors()} == {
+    assert client.task("one").name == "one"
+    assert {(v.task, v.version) for v in client.vectors()} == {
         ("one", 1),
         ("two", 1),
         ("two", 2),  # trained without a penalty, it made way for the other
     }
-    assert client.interference()["missing"] == 0
+    assert client.interference().missing == 0
     model = client.compose("alice", ["+one", "-0.5*two"])
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]
     assert client.composition("alice") == model
-    assert client.evaluate("alice")["normalized"] == 0.97
+    assert client.evaluate("alice").normalized == 0.97
     answer = client.query("alice", ["what is this?"], ["two"])
-    assert answer["digest"] == model.digest
-    assert answer["answers"] == [{"two": [("a", 0.75), ("b", 0.25)]}]
-    assert client.users()[0]["user"] == "alice"
+    assert answer.digest == model.digest
+    assert answer.answers == ({"two": [("a", 0.75), ("b", 0.25)]},)
+    assert answer.model_dump(mode="json")["answers"] == [{"two": [["a", 0.75], ["b", 0.25]]}]
+    assert client.users()[0].user == "alice"
     assert client.logs("one")
-    assert client.result(client.refresh("one"))["reason"] == "less interference"
+    assert client.refreshed(client.refresh("one").run_id).reason == "less interference"
 
 
 def test_the_same_request_is_answered_once(client: Client, data: Path) -> None:
     first = client.submit("one", data, request_id="r1")
     assert client.submit("one", data, request_id="r1") == first
-    assert len(client.status()["tasks"]) == 1
+    assert len(client.status().tasks) == 1
 
 
 def test_samples_grow(client: Client, data: Path, tmp_path: Path) -> None:
     client.submit("one", data)
     (tmp_path / "more.txt").write_text("\n".join(f"more {i}" for i in range(20)))
-    assert client.add_samples("one", tmp_path / "more.txt")["added"] == 20
+    assert client.add_samples("one", tmp_path / "more.txt").added == 20
     with pytest.raises(UnknownTask):
         client.add_samples("none", tmp_path / "more.txt")
 
@@ -103,8 +105,8 @@ def test_a_failed_run_says_why_and_is_retried(
         client.wait(poll=0)
     client.wait("two", poll=0)
     launcher.broken.clear()
-    assert len(client.retry("one")["retried"]) == 1
-    assert client.wait("one", poll=0)["tasks"][0]["state"] == "ready"
+    assert len(client.retry("one").retried) == 1
+    assert client.wait("one", poll=0).tasks[0].state == "ready"
 
 
 def test_wait_for_what_is_not_there(client: Client) -> None:
@@ -135,7 +137,7 @@ def test_refused_before_anything_is_read(client: Client, data: Path) -> None:
         client.submit("two", nowhere, templates=["a photo"])
     with pytest.raises(DataNotFound):
         client.submit("two", nowhere)
-    assert len(client.status()["tasks"]) == 1
+    assert len(client.status().tasks) == 1
 
 
 def test_pictures_are_no_texts(client: Client, tmp_path: Path) -> None:

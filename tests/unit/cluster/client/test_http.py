@@ -12,7 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.client import http as http_client
 from cluster.client.client import Client
-from cluster.client.http import OverHttp
+from cluster.client.http import Server
+from cluster.domain.receipts import RetriedTask
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -38,7 +39,7 @@ def http(tmp_path: Path) -> Iterator[TestClient]:
 
 
 def client(http: TestClient, name: str) -> Client:
-    return Client(coordinator=OverHttp("http://test", f"token of {name}", http))
+    return Client(server=Server("http://test", f"token of {name}", http))
 
 
 @pytest.fixture
@@ -59,28 +60,29 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     ann.submit("ann.trec", data, private=True, request_id="once")
     assert ann.submit("ann.trec", data, private=True, request_id="once").task == "ann.trec"
     status = ann.wait(poll=0)
-    assert [(t["name"], t["owner"], t["state"]) for t in status["tasks"]] == [
+    assert [(t.name, t.owner, t.state) for t in status.tasks] == [
         ("news", "ann", "ready"),
         ("ann.trec", "ann", "ready"),
     ]
-    assert status["tasks"][0]["options"]["penalty"] == "none"
-    assert ann.task("news")["name"] == "news"
-    assert [v["version"] for v in ann.vectors("news")] == [1]
-    assert ann.move_alias("news", "best", 1)["version"] == 1
-    assert ann.aliases("news")["aliases"] == {"champion": 1, "best": 1}
-    assert ann.interference()["missing"] == 0
+    assert status.tasks[0].options.penalty == "none"
+    assert ann.task("news").name == "news"
+    assert [v.version for v in ann.vectors("news")] == [1]
+    assert ann.move_alias("news", "best", 1).version == 1
+    assert ann.aliases("news").aliases == {"champion": 1, "best": 1}
+    assert ann.interference().missing == 0
     model = ann.compose("ann", ["+news", "-0.5*ann.trec"])
     assert [term.coefficient for term in model.terms] == [-0.5, 1.0]
     assert ann.composition("ann") == ann.update_composition("ann") == model
-    assert ann.evaluate("ann")["absolute"] == 0.88
-    assert len(ann.evaluations("ann")["rows"]) == 1
+    assert ann.evaluate("ann").absolute == 0.88
+    assert len(ann.accuracy_history("ann").rows) == 1
     answer = ann.query("ann", ["what is this?"], ["news"])
-    assert answer["digest"] == model.digest
-    assert answer["answers"] == [{"news": [("a", 0.75), ("b", 0.25)]}]
-    assert ann.users()[0]["user"] == "ann"
+    assert answer.digest == model.digest
+    assert answer.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
+    assert ann.users()[0].user == "ann"
     assert ann.logs("news")
-    assert ann.retry("news") == {"task": "news", "retried": []}
-    assert ann.cancel("news")["cancelled"] == []
+    assert ann.retry("news") == RetriedTask(task="news", retried=())
+    assert ann.cancel("news").cancelled == ()
+    assert ann.cluster().cpus == status.room.cpus
 
 
 def test_errors_are_those_of_the_server(ann: Client, http: TestClient, data: Path) -> None:
@@ -154,9 +156,9 @@ def test_what_was_not_answered_is_asked_again_and_done_once(
         losing.faults = [*faults]
         ann.compose("ann", ["news"])
         losing.faults = [*faults]
-        assert ann.query("ann", ["what is it?"])["answers"]
+        assert ann.query("ann", ["what is it?"]).answers
         assert not losing.faults
-        assert [one["version"] for one in ann.vectors("news")] == [1]
+        assert [one.version for one in ann.vectors("news")] == [1]
         monkeypatch.setattr(http_client, "PATIENCE", 0.0)
         losing.faults = [(500, False)]
         with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):

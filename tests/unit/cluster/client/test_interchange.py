@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 
 from cluster.client import export
 from cluster.client.client import Client
-from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.reports import VectorStatus
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
@@ -100,40 +100,39 @@ def base_of(home: Home) -> str:
 
 
 @pytest.fixture(scope="module")
-def trees(client: Client, checkpoint: Path, data: Path) -> dict[str, Any]:
+def trees(client: Client, checkpoint: Path, data: Path) -> VectorStatus:
     """The imported task's first version."""
     told = client.import_checkpoint("trees", checkpoint, data)
-    assert told["notes"] == [
-        "left aside, because no part of the encoder: head.bias, head.weight",
-    ]
+    assert told.notes == ("left aside, because no part of the encoder: head.bias, head.weight",)
     client.wait()
     return client.vectors("trees")[0]
 
 
 def test_a_checkpoint_becomes_a_vector(
-    client: Client, home: Home, trees: dict[str, Any], checkpoint: Path
+    client: Client, home: Home, trees: VectorStatus, checkpoint: Path
 ) -> None:
     """Published like a trained one: champion, measured pairs, accuracies before and after."""
     materials = Materials(home, home.settings().base)  # pyright: ignore
-    vector = TaskVector.load(materials.blobs.local_path(trees["blob"]))
-    assert (vector.task, vector.regime, trees["champion"]) == ("trees", "linearized", True)
-    submission = client.task("trees")["submission"]
-    validation = materials.labelled(BlobRef(**submission["validation"]))
-    head = materials.head(trees["head_blob"])
+    vector = TaskVector.load(materials.blobs.local_path(trees.blob))
+    assert (vector.task, vector.regime, trees.champion) == ("trees", "linearized", True)
+    submission = client.task("trees").submission
+    assert submission is not None
+    validation = materials.labelled(submission.validation)
+    head = materials.head(trees.head_blob)
     theta = {n: v for n, v in load_file(checkpoint).items() if not n.startswith("head.")}
     features = materialized_features(materials.backbone, theta, validation.items)
     share = (head.logits(features).argmax(-1) == validation.labels).double().mean().item()
-    metrics = trees["metrics"]
+    metrics = trees.metrics
     assert metrics["validation_checkpoint"] == pytest.approx(share)
     assert metrics["validation_checkpoint"] > metrics["validation_zero_shot"]
     assert metrics["validation_accuracy"] > metrics["validation_zero_shot"]
     assert metrics["outside"] == 0
     matrix = client.interference()
-    assert matrix["missing"] == 0
-    assert [one["task"] for one in matrix["vectors"]] == ["trees"]
-    task = client.status()["tasks"][0]
-    assert task["accuracy_after"] == metrics["validation_accuracy"]
-    assert "importing trees" in {run["about"] for run in client.task("trees")["runs"]}
+    assert matrix.missing == 0
+    assert [one.task for one in matrix.vectors] == ["trees"]
+    task = client.status().tasks[0]
+    assert task.accuracy_after == metrics["validation_accuracy"]
+    assert "importing trees" in {run.about for run in client.task("trees").runs}
 
 
 def files_of(home: Home) -> set[Path]:
@@ -141,7 +140,7 @@ def files_of(home: Home) -> set[Path]:
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_stored(
-    client: Client, home: Home, trees: dict[str, Any], data: Path, tmp_path: Path
+    client: Client, home: Home, trees: VectorStatus, data: Path, tmp_path: Path
 ) -> None:
     before = files_of(home)
     wrong = tmp_path / "wrong.safetensors"
@@ -151,11 +150,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_stored(
     with pytest.raises(NameTaken, match="trees"):
         client.import_checkpoint("trees", wrong, data)
     assert files_of(home) == before
-    assert [task["name"] for task in client.status()["tasks"]] == ["trees"]
+    assert [task.name for task in client.status().tasks] == ["trees"]
 
 
 def test_bad_data_store_no_vector(
-    client: Client, home: Home, trees: dict[str, Any], checkpoint: Path, tmp_path: Path
+    client: Client, home: Home, trees: VectorStatus, checkpoint: Path, tmp_path: Path
 ) -> None:
     before = files_of(home)
     (tmp_path / "ash").mkdir()
@@ -181,14 +180,14 @@ def test_what_vectors_do_not_move_is_told(data: Path, tmp_path: Path) -> None:
     coordinator = InProcess(home.path, Inline(home=home))
     client = Client(home.path, coordinator)
     told = client.import_checkpoint("trees", tmp_path / "theta.safetensors", data)
-    assert told["notes"] == [
-        "changed in the checkpoint and not moved by vectors here: bn1.running_mean"
-    ]
+    assert told.notes == (
+        "changed in the checkpoint and not moved by vectors here: bn1.running_mean",
+    )
     client.wait()
     (vector,) = client.vectors("trees")
-    assert vector["config"]["blocks"] == ["conv_stem.weight"]
-    assert vector["config"]["outside"] == ["bn1.running_mean"]
-    assert 0.9 < vector["metrics"]["outside"] < 1
+    assert vector.config["blocks"] == ["conv_stem.weight"]
+    assert vector.config["outside"] == ["bn1.running_mean"]
+    assert 0.9 < vector.metrics["outside"] < 1
     theta["conv_stem.weight"] = model.state_dict()["conv_stem.weight"]
     save_file(theta, tmp_path / "theta.safetensors")
     with pytest.raises(BadCheckpoint, match=r"only what vectors do not move .*bn1.running_mean"):
@@ -197,7 +196,7 @@ def test_what_vectors_do_not_move_is_told(data: Path, tmp_path: Path) -> None:
 
 
 def test_an_adapter_stays_low_rank(
-    client: Client, home: Home, trees: dict[str, Any], data: Path, tmp_path: Path
+    client: Client, home: Home, trees: VectorStatus, data: Path, tmp_path: Path
 ) -> None:
     peft = pytest.importorskip("peft")
     wrapped = peft.get_peft_model(
@@ -211,36 +210,38 @@ def test_an_adapter_stays_low_rank(
     client.import_checkpoint("leaves", tmp_path / "adapter", data)
     client.wait()
     (found,) = client.vectors("leaves")
-    vector = TaskVector.load(home.blobs().local_path(found["blob"]))
+    vector = TaskVector.load(home.blobs().local_path(found.blob))
     assert {block.kind for block in vector.blocks.values()} == {"low_rank"}
-    size = home.blobs().local_path(found["blob"]).stat().st_size
-    assert size < 0.2 * home.blobs().local_path(trees["blob"]).stat().st_size
+    size = home.blobs().local_path(found.blob).stat().st_size
+    assert size < 0.2 * home.blobs().local_path(trees.blob).stat().st_size
 
 
 # -- out
 
 
 def test_an_exported_model_is_measured_and_loads(
-    client: Client, home: Home, trees: dict[str, Any], tmp_path: Path
+    client: Client, home: Home, trees: VectorStatus, tmp_path: Path
 ) -> None:
     import timm
 
     client.compose("alice", ["+0.5*trees"])
     found = client.export("alice", tmp_path / "out", "timm", accept=True, licence="mit")
-    assert set(found["files"]) == {"README.md", "config.json", "heads.safetensors", MODEL}
-    row = found["per_task"]["trees"]
-    assert found["materialized"] == row["materialized"]
-    assert found["exact"] == row["composed"]
+    assert set(found.files) == {"README.md", "config.json", "heads.safetensors", MODEL}
+    row = found.per_task["trees"]
+    assert found.materialized == row["materialized"]
+    assert found.exact == row["composed"]
     model: Any = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     materials = Materials(home, home.settings().base)  # pyright: ignore
-    test = materials.labelled(BlobRef(**client.task("trees")["submission"]["test"]))
+    submission = client.task("trees").submission
+    assert submission is not None
+    test = materials.labelled(submission.test)
     with torch.no_grad():
         features = model(materials.backbone.collate(test.items))
-    share = materials.head(trees["head_blob"]).logits(features).argmax(-1) == test.labels
+    share = materials.head(trees.head_blob).logits(features).argmax(-1) == test.labels
     assert share.double().mean().item() == pytest.approx(row["materialized"])
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith("---\n")
-    for said in ("license: mit", "approximation", trees["digest"], "trees@v1", "ash, birch"):
+    for said in ("license: mit", "approximation", trees.digest, "trees@v1", "ash, birch"):
         assert said in card
     assert f"{100 * row['materialized']:.1f}" in card
     printed = run_snippet(card, tmp_path / "out", tiny.pictures(1, task=5)[0][0])
@@ -258,7 +259,7 @@ def run_snippet(card: str, folder: Path, picture: bytes) -> str:
 
 
 def test_a_model_that_loses_too_much_is_refused(
-    client: Client, trees: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, trees: VectorStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.compose("alice", ["+trees"])
     monkeypatch.setattr(export, "ACCEPTED_LOSS", -1.01)  # any loss is too much
@@ -270,7 +271,7 @@ def test_a_model_that_loses_too_much_is_refused(
 
 
 def test_an_export_is_whole_or_not_there(
-    client: Client, trees: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, trees: VectorStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.compose("alice", ["+trees"])
     with pytest.raises(BadConfig, match="safetensors or timm"):
@@ -290,13 +291,13 @@ def test_an_export_is_whole_or_not_there(
 
 
 def test_vectors_of_the_same_change_are_materialized_as_their_sum(
-    client: Client, home: Home, trees: dict[str, Any], tmp_path: Path
+    client: Client, home: Home, trees: VectorStatus, tmp_path: Path
 ) -> None:
     """Coefficients and all: theta0 - 0.5 tau in the file."""
     client.compose("alice", ["-0.5*trees"])
     client.export("alice", tmp_path / "out", "safetensors", accept=True)
     materials = Materials(home, home.settings().base)  # pyright: ignore
-    tau = TaskVector.load(materials.blobs.local_path(trees["blob"])).to_params()
+    tau = TaskVector.load(materials.blobs.local_path(trees.blob)).to_params()
     moved = {name: -0.5 * value for name, value in tau.items()}
     written = load_file(tmp_path / "out" / MODEL)
     for name, value in materialized(materials.backbone.encoder, moved).items():

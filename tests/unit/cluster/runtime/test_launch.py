@@ -46,16 +46,16 @@ def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     found = client.up(progress=said.append)
     try:
-        assert (found["started"], found["base"]) == (True, "fake:encoder")
+        assert (found.started, found.base) == (True, "fake:encoder")
         assert said in ([], ["loading the encoder"])
-        assert alive(found["pid"])
+        assert alive(found.pid)
         again = client.up("fake:encoder")
-        assert (again["started"], again["pid"]) == (False, found["pid"])
+        assert (again.started, again.pid) == (False, found.pid)
         with pytest.raises(HomeInUse, match="fake:encoder"):
             client.up("hf:other")
     finally:
         assert client.down() is True
-    assert not alive(found["pid"])
+    assert not alive(found.pid)
     assert client.down() is False
 
 
