@@ -1,4 +1,4 @@
-"""bench: what things cost, as ratios of one run."""
+"""bench: measures cost, as ratios within one run."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ import typer
 
 from jobs.cli.app import Home, Json, app, tell, verb
 
-bench = typer.Typer(no_args_is_help=True, help="What things cost here, as ratios of one run.")
+bench = typer.Typer(
+    no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
+)
 app.add_typer(bench, name="bench", rich_help_panel="research")
 
 Model = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="As a base is written; without weights they are random. hf:minilm is a shape.",
+        help="Base model, as for `up`; random weights unless weights are named.",
     ),
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="Every contestant has a turn in each.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Rounds; every variant runs once in each.")]
 Vit = "open_clip:ViT-B-32"
 
 
 @verb("bench", of=bench)
 def step(
     model: Model = Vit,
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Of the passes.")] = (
-        "float32"
-    ),
-    batch: Annotated[int, typer.Option(min=1, help="Rows; an eighth as many are penalised.")] = 16,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")
+    ] = ("float32"),
+    batch: Annotated[
+        int, typer.Option(min=1, help="Rows per step; an eighth as many are penalised.")
+    ] = 16,
     rounds: Rounds = 5,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """A training step: ordinary, ours, and by torch.func.jvp.
+    """A training step: ordinary, by dual pass, and by torch.func.jvp.
 
     A step is zero gradients, forward, backward, over the same trained blocks in eval mode.
     """
@@ -46,13 +50,15 @@ def step(
 @verb("bench", of=bench)
 def compose(
     model: Model = Vit,
-    vectors: Annotated[str, typer.Option(metavar="T,T,...", help="How many are added.")] = "2,8,22",
-    batch: Annotated[int, typer.Option(min=1, help="Rows of the aTLAS step.")] = 16,
+    vectors: Annotated[
+        str, typer.Option(metavar="T,T,...", help="Numbers of vectors to add up.")
+    ] = "2,8,22",
+    batch: Annotated[int, typer.Option(min=1, help="Rows of an aTLAS step.")] = 16,
     rounds: Rounds = 5,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Sums of made-up vectors on disk, and a step that learns their coefficients."""
+    """Sums of random vectors on disk, and a step that learns their coefficients."""
     from jobs.benchmarks.compose import bench_compose
     from tacl.errors import BadConfig
 
@@ -68,7 +74,7 @@ def compose(
 @verb("bench", of=bench)
 def evaluate(
     model: Model = "embedded",
-    rows: Annotated[int, typer.Option(min=1, help="Of each task.")] = 64,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of each task.")] = 64,
     rounds: Rounds = 5,
     home: Home = None,
     as_json: Json = False,
@@ -98,7 +104,7 @@ def submit(
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """From submit to ready on a cluster of its own: what is training, and where the rest goes."""
+    """Time from submit to ready on a cluster of its own: training, and overhead by part."""
     from jobs.benchmarks.submit import bench_submit
 
     _run(lambda say: bench_submit(runs, say), "submit", as_json)
@@ -129,7 +135,7 @@ def registry(
         Literal["tenth", "full", "both"],
         typer.Option(help="full: 1,000 tasks, 10,000 versions, 100,000 models, 1,000,000 samples."),
     ] = "tenth",
-    rounds: Annotated[int, typer.Option(min=20, help="How often each thing is done.")] = 1000,
+    rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each operation.")] = 1000,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="An empty registry; default: SQLite.")
     ] = None,
@@ -138,7 +144,7 @@ def registry(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """What people wait for when a home is large: start, submit, look-ups, penalty batches."""
+    """Latencies of a large home: start, submit, look-ups, penalty batches."""
     from jobs.benchmarks.registry import bench_registry, markdown
     from jobs.console.progress import saying
     from tacl.errors import BadConfig
@@ -167,14 +173,15 @@ def _times(found: dict[str, Any]) -> Any:
 @verb("bench", of=bench)
 def serve(
     users: Annotated[
-        str, typer.Option(metavar="U,U,...", help="How many ask, each with a recipe of their own.")
+        str,
+        typer.Option(metavar="U,U,...", help="Numbers of users, each with a recipe of their own."),
     ] = "1,10,100,1000",
-    requests: Annotated[int, typer.Option(min=2, help="Of each number of users.")] = 400,
-    at_once: Annotated[int, typer.Option(min=1, help="Requests on their way.")] = 32,
+    requests: Annotated[int, typer.Option(min=2, help="Requests per number of users.")] = 400,
+    at_once: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 32,
     soak: Annotated[
-        int, typer.Option(metavar="N", help="Then N requests while replicas are killed.")
+        int, typer.Option(metavar="N", help="Then send N requests while replicas are killed.")
     ] = 0,
-    pictures: Annotated[int, typer.Option(min=1, max=64, help="In a request of --soak.")] = 1,
+    pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
     rounds: Rounds = 5,
     out: Annotated[
@@ -183,9 +190,9 @@ def serve(
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Asking over HTTP: many users with distinct recipes; every answer is checked.
+    """Queries over HTTP: many users with distinct recipes; every answer is checked.
 
-    On a home of its own, with the embedded encoder and made-up vectors.
+    On a home of its own, with the embedded base model and random vectors.
     """
     from jobs.benchmarks.load import Asking
     from jobs.benchmarks.serving import Sizes, bench_alone, written

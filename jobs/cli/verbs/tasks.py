@@ -32,21 +32,25 @@ if TYPE_CHECKING:
     from cluster.domain.work import Refreshed
 
 
+LabelledData = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="Labelled data: a Parquet, CSV or JSON Lines file, a folder of them, a folder of "
+        "images (one sub-folder per class), or a hub id, ID[:CONFIGURATION].",
+    ),
+]
+NewSamples = Annotated[
+    str | None,
+    typer.Option(metavar="DATA", help="Unlabelled samples to add to an existing task's shard."),
+]
+
+
 @verb("tasks", declared=training_options)
 def submit(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a new task.")],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Labelled data: a Parquet, CSV or JSON Lines file, a folder of them, a folder of "
-            "images (one sub-folder per class), or a hub id, ID[:CONFIGURATION].",
-        ),
-    ] = None,
-    add_samples: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Unlabelled samples to add to an existing task's shard."),
-    ] = None,
+    data: LabelledData = None,
+    add_samples: NewSamples = None,
     input_column: InputColumn = None,
     label_column: LabelColumn = None,
     classes: Classes = None,
