@@ -8,13 +8,7 @@ from cluster.coordinator import views, work_orders
 from cluster.coordinator.acceptance import require_sound
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import BlobRef, RequestContext, identity
-from cluster.domain.receipts import (
-    CancelledTask,
-    GrownShard,
-    QueuedRun,
-    RemovedTask,
-    RetriedTask,
-)
+from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
 from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
 from cluster.domain.tasks import Shard, Submission, Submitted
 from cluster.scheduler import plan

@@ -9,12 +9,7 @@ from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext, identity
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
-from cluster.domain.reports import (
-    AliasReport,
-    InterferenceReport,
-    VectorComparison,
-    VectorStatus,
-)
+from cluster.domain.reports import AliasReport, InterferenceReport, VectorComparison, VectorStatus
 from cluster.domain.tasks import CHAMPION, VectorRef
 from cluster.scheduler.state import Championed, Vector
 

@@ -15,7 +15,7 @@ class Visibility:
     """What one viewer sees. `owners`: of the private tasks, by task."""
 
     viewer: str | None = None
-    owners: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def sees(self, task: str) -> bool:
         return self.viewer is None or self.owners.get(task, self.viewer) == self.viewer

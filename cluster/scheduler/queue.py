@@ -62,7 +62,8 @@ def _fits(state: State, run: Run) -> bool:
 
 def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
     """What is left when the group is placed node by node; the next look says where it really is."""
-    left, workers = [], needs.workers
+    left: list[Node] = []
+    workers = needs.workers
     for node in nodes:
         here = min(workers, _workers_on(node, needs))
         workers -= here

@@ -91,18 +91,19 @@ class State:
     base: str  # digest
     nodes: tuple[Node, ...] = ()
     free: tuple[Node, ...] = ()  # of each node, when there are several
-    tasks: dict[str, Task] = field(default_factory=dict)
-    owners: dict[str, str] = field(default_factory=dict)  # of the private tasks, removed ones too
-    champions: dict[str, Vector] = field(default_factory=dict)
-    rows: dict[str, dict[str, float]] = field(
-        default_factory=dict
-    )  # champion's task -> on -> tau_jp
-    missing: dict[str, set[str]] = field(default_factory=dict)  # champion's task -> on
-    unmeasurable: set[Cell] = field(default_factory=set)  # their run failed
-    runs: dict[str, Run] = field(default_factory=dict)
-    done: set[str] = field(default_factory=set)  # ids of finished runs
+    tasks: dict[str, Task] = field(default_factory=dict[str, Task])
+    # of the private tasks, removed ones too
+    owners: dict[str, str] = field(default_factory=dict[str, str])
+    champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
+    # champion's task -> on -> tau_jp
+    rows: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    # champion's task -> on
+    missing: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    done: set[str] = field(default_factory=set[str])  # ids of finished runs
     passed: int = 0  # short runs started while the first long one waits
-    ask: set[str] = field(default_factory=set)  # tasks whose vector may be due for a refresh
+    ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     numbers: int = 0
 
 

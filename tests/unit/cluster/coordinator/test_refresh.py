@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.domain.base import identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork
+from cluster.registry import Request
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownVector
 from tests.support.fakes import ADMIN, Scene, asks, refreshed
@@ -124,3 +126,9 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     scene.settle()
     assert scene.task("digits").version == 2
     assert scene.coordinator.status(ADMIN).work == ()
+
+
+def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scene: Scene) -> None:
+    asked = identity("refresh", {"task": "digits"})
+    scene.coordinator._registry.cancel([], [], Request("now", asked, "the run of then"))
+    assert scene.coordinator.refresh(asks("now"), "digits").run_id == "the run of then"
