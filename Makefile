@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+JOBS ?= 2
+FAST := not ray and not browser and not postgres and not stress and not train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak check format clean
+.PHONY: help install demo test test-fast soak check format clean
 
 help: ## show this help
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TACL needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
@@ -21,12 +23,17 @@ install: $(READY) ## create .venv and install everything into it
 demo: $(READY) ## the whole story on embedded data: no network, no GPU, at most 8 minutes
 	@$(BIN)/tacl demo
 
-test: $(READY) ## run the tests
-	@$(BIN)/python -m pytest
+# Whole files go to one process each, all of Ray to one (tests/conftest.py).
+TOGETHER := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
-soak: $(READY) ## 200 random kills, 20 more on Ray, and a death at every moment of a story
-	@TACL_TEST_MOMENTS=1000 $(BIN)/python -m pytest -q tests/stress/test_crashes.py
-	@$(BIN)/python -m tests.stress.soak --kills 200
+test: $(READY) ## run all tests, at most 12 minutes on 2 cores
+	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)
+
+test-fast: $(READY) ## run those that need no cluster, server or training: 3 minutes
+	@$(BIN)/python -m pytest -q $(TOGETHER) -m "$(FAST)"
+
+soak: $(READY) ## hours: 200 random kills, 20 more on Ray, a death at every moment of a story
+	@TACL_TEST_BUDGET=nightly $(BIN)/python -m pytest -q --timeout 7200 -m "stress and not ray"
 	@$(BIN)/python -m tests.stress.soak --ray --kills 20
 
 check: $(READY) ## format, lint, types, and which room imports which

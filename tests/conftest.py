@@ -19,17 +19,37 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
 
-from tests.support import postgres, s3
+from tests.support import budget, postgres, s3
 from tests.support.needs import need
 from tests.support.places import ROOT
 
-# The first call of a test pays for imports, and machines are shared: time is no property.
-settings.register_profile("tacl", deadline=None)
-settings.load_profile("tacl")
+budget.load_profile()
 
 SHARED = ROOT.parent / "shared"
+STRESS = ROOT / "tests" / "stress"
+FIXTURES = {
+    "postgres_server": "postgres",
+    "chromium": "browser",
+    "place": "train",  # tables that are computed
+    "runs": "train",  # of the engines, of the pre-training
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what its folder or a fixture tells, and says which tests share a process of xdist.
+
+    A file is run by one process, for its fixtures; all of Ray by one, so that there is one cluster
+    at a time. What takes longest begins first.
+    """
+    for item in items:
+        if STRESS in item.path.parents:
+            item.add_marker("stress")
+        for fixture in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(FIXTURES[fixture])
+        group = "ray" if item.get_closest_marker("ray") else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: [not item.get_closest_marker(name) for name in ("ray", "stress")])
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +74,7 @@ def postgres_server() -> Iterator[postgres.Server]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of an empty registry."""
     if request.param == "sqlite":

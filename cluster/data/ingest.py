@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from datasets import Dataset
 from datasets import Image as ImageColumn
@@ -64,7 +66,8 @@ def ingest(
     Raises DataNotFound, BadColumns, BadSample, EmptySplit, TooFewClasses, LabelOutOfRange,
     ModalityMismatch.
     """
-    with opened(data) as found:
+    with opened(data) as source:
+        found = source.splits
         train = found[_training(found)]
         label = find_label(train, label_column, taken=input_column)
         column = find_input(train, modality, input_column, label)
@@ -72,7 +75,7 @@ def ingest(
         task = read_classes(splits, label, classes)
         cut = split_rows(labels := task.labels["train"].tolist(), seed, has_test="test" in splits)
         probe = _probe(sampled := sample_rows(cut.train, SAMPLES, seed), labels, seed)
-        inputs = _checked(splits, column, modality, progress)
+        inputs = _checked(splits, column, modality, source.folders, progress)
 
     def stored(split: str, rows: Sequence[int]) -> BlobRef:
         chosen = [inputs[split][row] for row in rows]
@@ -102,12 +105,13 @@ def ingest_samples(
     progress: Progress | None = None,
 ) -> BlobRef:
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
-    with opened(data) as found:
+    with opened(data) as source:
+        found = source.splits
         split = found[_training(found)]
         column = find_input(split, modality, input_column, marked_label(split))
         sampled = sample_rows(range(split.num_rows), SAMPLES, seed)
         chosen = split.select(sampled)
-        inputs = _checked({"train": chosen}, column, modality, progress)["train"]
+        inputs = _checked({"train": chosen}, column, modality, source.folders, progress)["train"]
     rows = range(len(inputs))
     return _shard(blobs, inputs, rows, _probe(rows, None, seed))
 
@@ -132,14 +136,15 @@ def ingest_shots(
     """
     if shots < 1:
         raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
-    with opened(data) as found:
+    with opened(data) as source:
+        found = source.splits
         train = found[_training(found)]
         label = find_label(train, label_column, taken=input_column)
         column = find_input(train, modality, input_column, label)
         splits, _ = _train_and_test(found, label)
         task = read_classes(splits, label, classes)
         chosen = _of_each(task.labels["train"].tolist(), task.names, shots, seed)
-        inputs = _checked(splits, column, modality, progress)
+        inputs = _checked(splits, column, modality, source.folders, progress)
     judge = "test" if "test" in inputs else "train"
     left = [row for row in range(len(inputs[judge])) if judge == "test" or row not in chosen]
 
@@ -196,7 +201,11 @@ def _shard(blobs: Blobs, inputs: list[Raw], rows: Sequence[int], probe: set[int]
 
 
 def _checked(
-    splits: Splits, column: str, modality: Modality, progress: Progress | None
+    splits: Splits,
+    column: str,
+    modality: Modality,
+    folders: Sequence[Path],
+    progress: Progress | None,
 ) -> dict[str, list[Raw]]:
     """The inputs of every row of every split. BadSample names the first bad row."""
     total = sum(split.num_rows for split in splits.values())
@@ -204,16 +213,21 @@ def _checked(
     for name, split in splits.items():
         for start in range(0, split.num_rows, BATCH):
             rows = range(start, min(start + BATCH, split.num_rows))
-            checked[name].extend(_checked_rows(split, rows, column, modality, name))
+            checked[name].extend(_checked_rows(split, rows, column, modality, folders, name))
             if progress is not None:
                 progress(sum(map(len, checked.values())), total)
     return checked
 
 
 def _checked_rows(
-    dataset: Dataset, rows: range, column: str, modality: Modality, split: str
+    dataset: Dataset,
+    rows: range,
+    column: str,
+    modality: Modality,
+    folders: Sequence[Path],
+    split: str,
 ) -> Iterator[Raw]:
-    check = checked_image if modality == "image" else checked_text
+    check = partial(checked_image, folders=folders) if modality == "image" else checked_text
     chosen = dataset.select(rows).select_columns([column])
     if isinstance(chosen.features[column], ImageColumn):
         chosen = chosen.cast_column(column, ImageColumn(decode=False))

@@ -11,17 +11,27 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import datasets
-from datasets import Dataset, DatasetDict, load_dataset
+from datasets import Dataset, DatasetDict, config, load_dataset
 from huggingface_hub import HfApi, constants
 
 from tacl.errors import BadSample, DataNotFound, EmptySplit, TaclError
 
 Data = str | Path | Dataset | DatasetDict
 Splits = dict[str, Dataset]  # by name
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Splits by name; rows may name pictures in files below `folders`, and nowhere else."""
+
+    splits: Splits
+    folders: tuple[Path, ...] = ()
+
 
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
 HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+))?")
@@ -33,7 +43,7 @@ FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
 @contextmanager
-def opened(data: Data) -> Iterator[Splits]:
+def opened(data: Data) -> Iterator[Opened]:
     """The splits of `data`, readable inside the block.
 
     Raises DataNotFound, EmptySplit, or BadSample when a file of it cannot be read.
@@ -48,7 +58,18 @@ def opened(data: Data) -> Iterator[Splits]:
         empty = [name for name, split in found.items() if not split.num_rows]
         if empty or not found:
             raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
-        yield found
+        yield Opened(found, _folders(data, Path(cache)))
+
+
+def _folders(data: Data, cache: Path) -> tuple[Path, ...]:
+    """Where pictures may lie as files: in the folder that was given, or what was unpacked of it; a
+    program's own data set may name any. One file is whole in itself."""
+    if isinstance(data, Dataset | DatasetDict):
+        return (Path("/"),)
+    path = located(str(data))
+    if path is None:
+        return (cache, Path(config.HF_CACHE_HOME))
+    return (path, cache) if path.is_dir() else ()
 
 
 def _named(data: Data) -> str:

@@ -30,7 +30,7 @@ from cluster.domain.work import (
 )
 from cluster.learner.progress import Tell, now_and_then
 from cluster.learner.training import Known, train_task
-from cluster.runtime.asking import Coordinators
+from cluster.runtime.connection import Coordinators
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home
 from tacl.errors import RunFailed, TaclError

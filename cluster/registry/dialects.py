@@ -42,7 +42,7 @@ def engine_of(url: str) -> sa.Engine:
         engine = sa.create_engine(parsed, pool_pre_ping=backend == "postgresql")
     except ModuleNotFoundError as error:
         raise BadConfig(
-            f"the registry {shown(url)} needs {error.name}: pip install 'tacl[postgres]'"
+            f"the registry {shown(url)} needs {error.name}: pip install 'tacl-compose[postgres]'"
         ) from error
     SET_UP[backend](engine)
     return engine

@@ -25,13 +25,13 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
-from cluster.runtime.nodes import NAMESPACE, here, release_orphans
+from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
+from cluster.runtime.nodes import here, release_orphans
 from cluster.runtime.process import LearnerProcess
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable, TaclError
 
-NAME = "coordinator"
 LEARNER = "cluster.learner.learner:Learner"
 PERIOD = 0.2  # seconds between two looks at what runs
 RETRY = 1.0  # seconds before a recovery that failed is tried again
@@ -154,7 +154,7 @@ def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) ->
     """
     lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
     place = {"scheduling_strategy": here()} if pinned else {}
-    names = {"name": NAME, "namespace": NAMESPACE, "num_cpus": 0}
+    names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
     make = _remote(WatchedCoordinator, **names, **lasting, **place)
     actor = make(home, learner)
     ray.get(actor.cluster.remote())
@@ -167,6 +167,6 @@ def describe_base(home: str, spec: str, learner: str = LEARNER) -> Base:
     try:
         return ray.get(actor.describe_base.remote(spec))
     except RayTaskError as error:
-        raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+        raise unwrapped(error) from None
     finally:
         ray.kill(actor)

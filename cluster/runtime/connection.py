@@ -1,6 +1,6 @@
-"""The way to a home's coordinator: connect to its Ray cluster, ask, and unwrap what went wrong.
+"""The way to a coordinator: connect to a Ray cluster, ask, and wait while nobody answers.
 
-Importing this file imports Ray.
+Importing this file imports Ray, and no torch: a learner that computes nothing can use it too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 # A home's cluster is on the loopback interface; Ray reads this when it is imported.
@@ -21,44 +21,100 @@ from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.outcomes import Lost
+from cluster.domain.tasks import Shard
+from cluster.domain.work import Progress
 from cluster.storage.home import Home, Running, on_loopback
-from tacl.errors import BadConfig, ClusterNotRunning, TaclError
+from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
 
-NAMESPACE = "tacl"
+NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
 COORDINATOR = "coordinator"
-PATIENCE = 30.0  # seconds for a coordinator that was lost to be back
+CLIENT_SECONDS = 30.0  # for a coordinator that was lost to be back
+RUN_SECONDS = 60.0
+PAUSE = 0.3  # seconds between two tries
 
 
-def ask(home: Home, method: str, *arguments: object) -> Any:
-    """Call a coordinator's method. Raises what the method raises, or ClusterNotRunning."""
-    return patiently(
-        home, lambda: ray.get_actor(COORDINATOR, namespace=NAMESPACE), method, arguments
-    )
+class Patience:
+    """How long a call is repeated whose actor is lost: each is idempotent by its arguments.
 
+    A run also waits while the coordinator cannot write, and meets its errors as they were raised.
+    """
 
-def patiently(
-    home: Home, find: Callable[[], Any], method: str, arguments: tuple[object, ...]
-) -> Any:
-    """Repeat a call whose actor is lost meanwhile: every method is idempotent by its arguments."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            connect(home)
-            return ray.get(getattr(find(), method).remote(*arguments))
-        except RayTaskError as error:
+    def __init__(
+        self, seconds: float, gone: Callable[[str], Exception], of_run: bool = False
+    ) -> None:
+        self._until, self._gone, self._of_run = time.monotonic() + seconds, gone, of_run
+
+    def after(self, error: Exception) -> float:
+        """Seconds until the next try. Raises the answer that an error is, or `gone` when late."""
+        if not isinstance(error, RayTaskError):
+            if not isinstance(error, RayActorError | ValueError):  # ValueError: no such name
+                raise error
+        elif not self._of_run:
             raise unwrapped(error) from None
-        except (RayActorError, ValueError) as error:  # ValueError: no actor of that name, for now
-            if time.monotonic() > deadline:
-                raise ClusterNotRunning(
-                    f"the cluster of {home.path} runs and does not answer: {error}. "
-                    f"See {home.logs}, then `tacl down` and `tacl up`."
-                ) from error
-            time.sleep(0.3)
+        elif not isinstance(error.cause, StorageUnavailable):
+            raise error.cause from None
+        if time.monotonic() > self._until:
+            raise self._gone(str(error)) from error
+        return PAUSE
 
 
 def unwrapped(error: RayTaskError) -> BaseException:
     """The error as it was raised, when it is an answer; else with Ray's account of where."""
     return error.cause if isinstance(error.cause, TaclError) else error
+
+
+def coordinator() -> Any:
+    """Of the cluster that this process is connected to. ValueError: there is none, for now."""
+    return ray.get_actor(COORDINATOR, namespace=NAMESPACE)
+
+
+def asked(find: Callable[[], Any], method: str, arguments: Sequence[object], most: Patience) -> Any:
+    """What an actor's method returns, found again for every try."""
+    while True:
+        try:
+            return ray.get(getattr(find(), method).remote(*arguments))
+        except (RayError, ValueError) as error:
+            time.sleep(most.after(error))
+
+
+def ask(home: Home, method: str, *arguments: object) -> Any:
+    """Call a coordinator's method. Raises what the method raises, or ClusterNotRunning."""
+    return patiently(home, coordinator, method, arguments)
+
+
+def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Sequence[object]) -> Any:
+    """Call a method of an actor of a home's cluster."""
+
+    def found() -> Any:
+        connect(home)
+        return find()
+
+    return asked(found, method, arguments, Patience(CLIENT_SECONDS, lambda why: _silent(home, why)))
+
+
+class Coordinators:
+    """How a run asks the coordinator, before every step, whose samples it sees, and tells it what
+    others see of its own. One that is being restarted is waited for.
+    """
+
+    def __call__(
+        self, run_id: str, step: int, progress: Progress | None, attempt: int
+    ) -> Sequence[Shard]:
+        return self._ask("known", run_id, step, progress, attempt)
+
+    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+        self._ask("stated", run_id, statistics, attempt)
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+        self._ask("progressed", run_id, progress, attempt)
+
+    def _ask(self, method: str, *arguments: object) -> Any:
+        return asked(coordinator, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
+
+
+def _lost(why: str) -> Lost:
+    return Lost(f"no coordinator answered for {RUN_SECONDS:g} s: {why}")
 
 
 def connect(home: Home) -> None:
@@ -68,15 +124,13 @@ def connect(home: Home) -> None:
         raise ClusterNotRunning(
             f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
         )
-    if ray.is_initialized():
-        connected = ray.get_runtime_context().gcs_address
-        if connected == running.address:
-            return
+    if not ray.is_initialized():
+        _join(home, running)
+    elif (connected := ray.get_runtime_context().gcs_address) != running.address:
         raise BadConfig(
             f"this process is connected to the cluster at {connected}, and {home.path} is served "
             f"at {running.address}: one process talks to one cluster; call ray.shutdown() first"
         )
-    _join(home, running)
 
 
 def leave(home: Home) -> None:
@@ -89,7 +143,6 @@ def leave(home: Home) -> None:
 
 
 def _join(home: Home, running: Running) -> None:
-    _require_listening(home, running)
     ray_constants.ENABLE_RAY_CLUSTER = not on_loopback(running.address)  # which host we are
     if running.joined:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -101,29 +154,24 @@ def _join(home: Home, running: Running) -> None:
     Config.initialize("")  # Ray read its environment when it was imported,
     AuthenticationTokenLoader.instance().reset_cache()  # and keeps the token of another home
     try:
-        ray.init(
-            address=running.address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except (RayError, ConnectionError, RuntimeError) as error:
-        raise ClusterNotRunning(
-            f"the cluster of {home.path} at {running.address} does not answer: {error}. "
-            f"See {home.logs}, then `tacl down` and `tacl up`."
-        ) from error
+        dial(running.address)
+    except (RayError, OSError, RuntimeError) as error:
+        raise _silent(home, f"{error} (process {running.pid}, {running.address})") from error
 
 
-def _require_listening(home: Home, running: Running) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = running.address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        raise ClusterNotRunning(
-            f"the cluster of {home.path} runs as process {running.pid} and does not listen at "
-            f"{running.address}: {error}. See {home.logs}, then `tacl down` and `tacl up`."
-        ) from error
+def _silent(home: Home, why: str) -> ClusterNotRunning:
+    return ClusterNotRunning(
+        f"the cluster of {home.path} runs and does not answer: {why}. "
+        f"See {home.logs}, then `tacl down` and `tacl up`."
+    )
+
+
+def dial(address: str) -> None:
+    """Become a driver of the Ray cluster at HOST:PORT. OSError at once when nothing listens there;
+    Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+    ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
 
 class _Coordinator:

@@ -62,7 +62,7 @@ def _python() -> Check:
 
 def _packages() -> Check:
     """Every dependency is there in a version of the range that pyproject.toml names."""
-    needed = [Requirement(text) for text in metadata.requires("tacl") or ()]
+    needed = [Requirement(text) for text in metadata.requires("tacl-compose") or ()]
     wrong = []
     for one in needed:
         if one.marker is not None and not one.marker.evaluate({"extra": ""}):

@@ -142,7 +142,7 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
     _prepare_environment(home)
     import ray
 
-    from cluster.runtime.nodes import NAMESPACE
+    from cluster.runtime.connection import NAMESPACE
 
     _say("starting Ray")
     try:
@@ -188,7 +188,7 @@ def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
             nodes.end_actors()
     finally:
         home.running_file.unlink(missing_ok=True)
-        nodes.leave()
+        ray.shutdown()
 
 
 def _end(family: list[psutil.Process]) -> None:

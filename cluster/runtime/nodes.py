@@ -7,8 +7,6 @@ environment decides how it is reached: RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
 from __future__ import annotations
 
 import contextlib
-import logging
-import socket
 import time
 import uuid
 
@@ -21,42 +19,27 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from cluster.runtime.connection import COORDINATOR, coordinator, dial
 from cluster.storage.filesystem import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
-COORDINATOR = "coordinator"
-NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
 PROBE_SECONDS = 60.0
 END_SECONDS = 30.0
 
 
 def join(address: str) -> None:
     """Become a driver of the cluster. BadConfig, ClusterNotRunning."""
-    require_listening(address)
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
     try:
-        ray.init(
-            address=address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except (RayError, ConnectionError, RuntimeError, ValueError) as error:
+        dial(address)
+    except (RayError, OSError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ClusterNotRunning(
             f"the Ray cluster at {address} cannot be joined from here: {reason}. Run `tacl up` on "
             f"a machine of that cluster: ray start --address={address}"
         ) from error
-
-
-def require_listening(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        raise ClusterNotRunning(f"nothing listens at {address}: {error}") from error
 
 
 def require_shared(storage: Storage) -> None:
@@ -112,7 +95,7 @@ def take_over(home: str) -> None:
         return
     _require_headless()
     try:
-        served = ray.get(ray.get_actor(COORDINATOR).serves.remote(), timeout=PROBE_SECONDS)
+        served = ray.get(coordinator().serves.remote(), timeout=PROBE_SECONDS)
     except RayError as error:
         raise ClusterNotRunning(
             f"a coordinator is on this cluster and does not answer: {error}. End it with Ray's "
@@ -164,8 +147,3 @@ def release_orphans() -> None:
 def here() -> NodeAffinitySchedulingStrategy:
     """On the node of this process and no other."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-
-
-def leave() -> None:
-    """The cluster goes on without us."""
-    ray.shutdown()

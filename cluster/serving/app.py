@@ -17,9 +17,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate
 
-import ray
 from ray import serve
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve.config import AutoscalingConfig, HTTPOptions
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -31,7 +30,7 @@ from cluster.api.uploads import submission_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.tasks import Submission
-from cluster.runtime.connection import COORDINATOR, NAMESPACE, connect
+from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.serving.batching import Gathering
 from cluster.storage.home import Home
 from tacl.errors import (
@@ -136,19 +135,16 @@ class Ingress:
         return lambda questions: self._asked(method, questions)
 
     async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        patience = Patience(PATIENCE, _silent)
         while True:
             try:
                 if self._coordinator is None:
-                    self._coordinator = ray.get_actor(COORDINATOR, namespace=NAMESPACE)
+                    self._coordinator = coordinator()
                 return await getattr(self._coordinator, method).remote(*arguments, **named)
-            except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
-            except (RayActorError, ValueError) as error:  # lost, and made again by Ray
-                self._coordinator = None
-                if time.monotonic() > deadline:
-                    raise ClusterNotRunning("the coordinator does not answer now") from error
-                await asyncio.sleep(0.2)
+            except (RayError, ValueError) as error:
+                pause = patience.after(error)
+                self._coordinator = None  # lost, and made again by Ray
+                await asyncio.sleep(pause)
 
     async def predict(self, question: Question) -> Answered:
         return await self._questions.ask(question)
@@ -161,7 +157,7 @@ class Ingress:
                 async with asyncio.timeout(LONGEST):
                     return await self._predictors.answer.remote(questions)
             except RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, TaclError) else error) from None
+                raise unwrapped(error) from None
             except RayActorError as error:
                 if time.monotonic() > deadline:
                     raise Overloaded("no predictor answers now; ask again soon") from error
@@ -185,6 +181,10 @@ class Ingress:
         if not found.exists():
             raise DataNotFound(f"data set {name} is not available on this server")
         return found
+
+
+def _silent(why: str) -> ClusterNotRunning:
+    return ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
 def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool) -> str:

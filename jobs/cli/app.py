@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from tacl import __version__
+
 if TYPE_CHECKING:
     from cluster.client.client import Client
     from tacl.errors import TaclError
@@ -25,6 +27,25 @@ app = typer.Typer(
     "Tasks are submitted one after another; each becomes a task vector that leaves the others "
     "alone. Any user composes a model out of any of the vectors and asks it questions.",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"tacl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The options of `tacl` itself."""
+
 
 Home = Annotated[
     Path | None,

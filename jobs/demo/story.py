@@ -32,6 +32,9 @@ class Plan:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+QUICK = Plan(("signs", "land"), train_rows=300, test_rows=100, options={"steps": 40})  # a minute
+
+
 @dataclass(frozen=True)
 class Refreshing:
     """One label-free refresh; figures are mean squares relative to what the vector does itself."""

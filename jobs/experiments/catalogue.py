@@ -14,16 +14,5 @@ from jobs.experiments.tables import (
     unseen,
 )
 
-TABLES: dict[str, Spec] = {
-    spec.name: spec
-    for spec in (
-        addition.SPEC,
-        negation.SPEC,
-        continual.SPEC,
-        *newcomers.SPECS,
-        *sweeps.SPECS,
-        unseen.SPEC,
-        refreshes.SPEC,
-        *pairs.SPECS,
-    )
-}
+_MODULES = (addition, negation, continual, newcomers, sweeps, unseen, refreshes, pairs)
+TABLES: dict[str, Spec] = {spec.name: spec for module in _MODULES for spec in module.SPECS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,8 +54,10 @@ class Vector(Kept):
     refresh: Cell | None = None
     first: Cell | None = None
 
-    def task_vector(self, base: str) -> TaskVector:
-        return TaskVector.of_params(self.task, base, self.regime, self.tau())
+
+def task_vectors(bench: Bench, vectors: Iterable[Vector]) -> list[TaskVector]:
+    base = bench.backbone.digest
+    return [TaskVector.of_params(v.task, base, v.regime, v.tau()) for v in vectors]
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Kept, Vector
-from jobs.experiments.models import Model, Vectors, apart, right
+from jobs.experiments.directions import Kept, Vector, task_vectors
+from jobs.experiments.models import Model, Vectors, apart
+from tacl.backbone import Backbone
 from tacl.compose.adamerging import adamerging
-from tacl.compose.learning import Learned, learn, learning_config
+from tacl.compose.learning import Learned, Use, learn, learning_config
+from tacl.compose.negation import Rows, accuracies, unlearning
 from tacl.compose.scaled import ScaledEncoder
-from tacl.evaluation import metrics
+from tacl.evaluation.metrics import absolute
 from tacl.heads.joint import JointHead, joint_data
 from tacl.training.loop import StepRecord
-from tacl.vectors.vector import TaskVector
 
 PART = "validation:100"  # of each task
 ROWS = 16  # of each task in a batch
@@ -26,22 +26,15 @@ TOLD = 20
 def adamerged(bench: Bench, first: Vectors) -> Model:
     """Layer-wise AdaMerging (arXiv 2310.02575) on unlabelled validation inputs."""
 
-    def make() -> Made:
+    def run() -> tuple[ScaledEncoder, Learned]:
         inputs = [bench.rows(task).items(PART) for task in bench.pool]
         heads = [bench.head(task) for task in bench.pool]
-        ones = [1.0] * len(heads)
-        module, learned = adamerging(
-            bench.backbone,
-            _vectors(bench, first),
-            ones,
-            inputs,
-            heads,
-            seed=bench.seed,
-            on_step=_teller(bench),
+        vectors, ones, say = task_vectors(bench, first.values()), [1.0] * len(heads), _teller(bench)
+        return adamerging(
+            bench.backbone, vectors, ones, inputs, heads, seed=bench.seed, on_step=say
         )
-        return _facts(learned), module.tau_dict()
 
-    return _learned(bench, first, "adamerging", make)
+    return _learned(bench, first, "adamerging", run)
 
 
 def atlas(bench: Bench, first: Vectors) -> Model:
@@ -49,38 +42,45 @@ def atlas(bench: Bench, first: Vectors) -> Model:
 
     On linearized vectors the deviation from 1 is learned: their sum works already.
     """
-    linear = next(iter(first.values())).regime == "linearized"
+    vectors = list(first.values())
+    start = 1.0 if vectors[0].regime == "linearized" else 0.0
+    return _learned(bench, first, "atlas", lambda: taught(bench, vectors, bench.pool, start))
 
+
+def taught(
+    bench: Bench,
+    vectors: Sequence[Vector],
+    tasks: Sequence[str],
+    start: float,
+    unlearned: str = "",
+) -> tuple[ScaledEncoder, Learned]:
+    """aTLAS on labelled validation rows of `tasks`, one of which may be one to unlearn."""
+    rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
+    heads = [head for head, _ in rows.values()]
+    loss = JointHead.of(heads, [-1.0 if task == unlearned else 1.0 for task in tasks])
+    data = joint_data([own for _, own in rows.values()], heads)
+    use: Use = "negation" if unlearned else "addition"
+    config = learning_config(use, len(data), bench.seed, ROWS * len(heads))
+    backbone, say = bench.backbone, _teller(bench)
+    module = ScaledEncoder(backbone, task_vectors(bench, vectors), [start] * len(vectors))
+    score = unlearning(module, backbone, rows, [unlearned]) if unlearned else _mean(backbone, rows)
+    return module, learn(module, backbone, loss, data, config, score=score, on_step=say)
+
+
+def _mean(backbone: Backbone, rows: Rows) -> Callable[[ScaledEncoder], float]:
+    return lambda module: absolute(accuracies(module, backbone, rows))
+
+
+def _learned(
+    bench: Bench, first: Vectors, name: str, run: Callable[[], tuple[ScaledEncoder, Learned]]
+) -> Model:
     def make() -> Made:
-        heads = [bench.head(task) for task in bench.pool]
-        start = [1.0 if linear else 0.0] * len(heads)
-        module = ScaledEncoder(bench.backbone, _vectors(bench, first), start)
-        data = joint_data([bench.rows(task).labelled(PART) for task in bench.pool], heads)
-        config = learning_config("addition", len(data), bench.seed, ROWS * len(heads))
-        learned = learn(
-            module,
-            bench.backbone,
-            JointHead.of(heads),
-            data,
-            config,
-            score=_score(bench),
-            on_step=_teller(bench),
-        )
-        return _facts(learned), module.tau_dict()
+        module, found = run()
+        chosen = {"score": found.score, "step": found.step, "blocks": list(found.blocks)}
+        coefficients = found.coefficients.squeeze(-1).tolist()
+        return {**chosen, "coefficients": coefficients}, module.tau_dict()
 
-    return _learned(bench, first, "atlas", make)
-
-
-def _score(bench: Bench) -> Callable[[ScaledEncoder], float]:
-    def score(module: ScaledEncoder) -> float:
-        found = {t: module.features(bench.backbone, bench.rows(t).items(PART)) for t in bench.pool}
-        return metrics.absolute(right(bench, found, PART))
-
-    return score
-
-
-def _learned(bench: Bench, first: Vectors, name: str, make: Callable[[], Made]) -> Model:
-    vectors: Sequence[Vector] = list(first.values())
+    vectors = list(first.values())
     decides = bench.decided_by(
         learned=name,
         vectors=[vector.key for vector in vectors],
@@ -91,19 +91,6 @@ def _learned(bench: Bench, first: Vectors, name: str, make: Callable[[], Made]) 
     facts = {"score": cell.facts["score"], "step": cell.facts["step"]}
     direction = Kept(cell, vectors[0].regime)
     return replace(apart(bench, first), direction=direction, merging=cell.cost, facts=facts)
-
-
-def _vectors(bench: Bench, first: Vectors) -> list[TaskVector]:
-    return [vector.task_vector(bench.backbone.digest) for vector in first.values()]
-
-
-def _facts(learned: Learned) -> dict[str, Any]:
-    return {
-        "score": learned.score,
-        "step": learned.step,
-        "blocks": list(learned.blocks),
-        "coefficients": learned.coefficients.squeeze(-1).tolist(),
-    }
 
 
 def _teller(bench: Bench) -> Callable[[StepRecord], None]:

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from jobs.experiments.cost import together
 from jobs.experiments.table import Column, Entry, Spread, Table, spread
 
+NOTES = (
+    "Mean ± standard deviation over the seeds. Training and merging: CPU seconds for all tasks "
+    "together, evaluation left out. Peak: memory of the process, or of the GPU."
+)
+
 
 def markdown(table: Table) -> str:
-    parts = [f"# {table.title}", table.about, _main(table), _notes(table)]
+    parts = [f"# {table.title}", table.about, _main(table), NOTES]
     parts += [_by_task(table, column) for column in table.columns if _has(table, column)]
     parts += [_data(table), _settings(table), _commands(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -17,23 +22,14 @@ def markdown(table: Table) -> str:
 
 def _main(table: Table) -> str:
     heads = ["", *(column.heading for column in table.columns)]
-    policy = ["coefficients"] if _has_policy(table) else []
-    heads += [
-        *policy,
-        "seeds",
-        "saw in training",
-        "saw in merging",
-        "training",
-        "merging",
-        "peak",
-        "",
-    ]
+    heads += ["coefficients"] if _has_policy(table) else []
+    heads += ["seeds", "saw in training", "saw in merging", "training", "merging", "peak", ""]
     return _rows(heads, [_variant(table, variant) for variant in table.variants()])
 
 
 def _variant(table: Table, variant: str) -> list[str]:
     entries = table.of(variant)
-    cells = [_shown(spread([e.numbers.get(c.key) for e in entries]), c) for c in table.columns]
+    cells = [_shown(table.spread(variant, column.key), column) for column in table.columns]
     training = spread([entry.training.cpu_seconds for entry in entries])
     merging = spread([entry.merging.cpu_seconds for entry in entries])
     peak = together([cost for e in entries for cost in (e.training, e.merging)]).peak_mib
@@ -68,13 +64,6 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _notes(table: Table) -> str:
-    return (
-        "Mean ± standard deviation over the seeds. Training and merging: CPU seconds for all tasks "
-        "together, evaluation left out. Peak: memory of the process, or of the GPU."
-    )
-
-
 def _has(table: Table, column: Column) -> bool:
     return any(column.key in numbers for e in table.entries for numbers in e.tasks.values())
 
@@ -84,13 +73,9 @@ def _by_task(table: Table, column: Column) -> str:
     lines = []
     for variant in table.variants():
         entries = table.of(variant)
-        found = [spread([_of(e, task, column) for e in entries]) for task in tasks]
+        found = [spread([e.tasks.get(t, {}).get(column.key) for e in entries]) for t in tasks]
         lines.append([variant, *(_shown(one, column) for one in found)])
     return f"## {column.heading}, by task\n\n" + _rows(["", *tasks], lines)
-
-
-def _of(entry: Entry, task: str, column: Column) -> float | None:
-    return entry.tasks.get(task, {}).get(column.key)
 
 
 def _data(table: Table) -> str:

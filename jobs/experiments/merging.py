@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Kept
+from jobs.experiments.directions import Kept, Vector, task_vectors
 from jobs.experiments.models import Model, Vectors, apart, summed
 from tacl.compose.refreshed import refresh_composition
 from tacl.training.loop import Store
@@ -20,16 +20,19 @@ Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
 
 def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
     """By TIES, TSV-M, Iso-C ... of the vectors, all with coefficient 1."""
-    vectors = list(first.values())
+    vectors, name = list(first.values()), merge.__name__
+    kept = merge_of(
+        bench, name, vectors, lambda: merge(task_vectors(bench, vectors), [1.0] * len(vectors))
+    )
+    return replace(apart(bench, first), direction=kept, merging=kept.cell.cost)
 
-    def make() -> Made:
-        kept = [vector.task_vector(bench.backbone.digest) for vector in vectors]
-        return {}, merge(kept, [1.0] * len(kept))
 
-    decides = bench.decided_by(merge=merge.__name__, vectors=[vector.key for vector in vectors])
-    cell = bench.cells.get("merge", decides, make, f"{merge.__name__}, seed {bench.seed}")
-    direction = Kept(cell, vectors[0].regime)
-    return replace(apart(bench, first), direction=direction, merging=cell.cost)
+def merge_of(
+    bench: Bench, name: str, vectors: Sequence[Vector], merge: Callable[[], Params], what: str = ""
+) -> Kept:
+    decides = bench.decided_by(merge=name, vectors=[vector.key for vector in vectors])
+    what = f"{what or name}, seed {bench.seed}"
+    return Kept(bench.cells.get("merge", decides, lambda: ({}, merge()), what), vectors[0].regime)
 
 
 def one_delta(bench: Bench, first: Vectors) -> Model:

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Vector
 from jobs.experiments.learned import adamerged, atlas
 from jobs.experiments.merging import merged, one_delta
 from jobs.experiments.models import Model, Vectors, apart, on_grid, summed
+from jobs.experiments.spec import Method
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
-from tacl.training.config import CURVATURE, Penalty
-from tacl.vectors.vector import Regime
+from tacl.training.config import CURVATURE, RefreshConfig
 
-Train = Callable[[Bench, str], Vector]
 Make = Callable[[Bench, Vectors], Model]
 
 NOTHING = "nothing"
@@ -32,6 +32,7 @@ PENALISED = "own labels, others' inputs"
 INPUTS = "inputs"
 VALIDATION = "validation labels"
 ALL_LABELS = "labels of all tasks"
+AT_ONCE = "one training for all tasks"
 GRID = "one, by a grid"
 LEARNED = "learned, for each block"
 
@@ -45,35 +46,25 @@ def ordinary(bench: Bench, task: str) -> Vector:
     return trained(bench, task, regime="ordinary")
 
 
-def tau_jp(bench: Bench, task: str) -> Vector:
-    """With the cyclical penalty on the inputs of every other task and the generic set."""
-    return trained(bench, task, others_of(bench, task))
+def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> Vector:
+    """With the cyclical penalty on the inputs of every other task and the generic set.
+
+    `most` bounds the samples of each; `changed` are fields of TrainConfig.
+    """
+    return trained(bench, task, others_of(bench, task), most, **changed)
 
 
-def strict(bench: Bench, task: str) -> Vector:
-    """The same with all other tasks at every step."""
-    return trained(bench, task, others_of(bench, task), penalty="strict")
-
-
-def mixed(bench: Bench, task: str) -> Vector:
-    """With as many rows a step as cyclical, dealt over all other tasks one at a time."""
-    return trained(bench, task, others_of(bench, task), penalty="mixed")
-
-
-def grown(bench: Bench, task: str, penalty: Penalty = "cyclical") -> Vector:
-    """With a strength that grows with the number of other tasks."""
-    others = others_of(bench, task)
-    return trained(bench, task, others, penalty=penalty, grow_strength=True)
-
-
-def mixed_grown(bench: Bench, task: str) -> Vector:
-    return grown(bench, task, "mixed")
+# With all other tasks at every step; with as many rows a step as cyclical, dealt over all other
+# tasks one at a time; with a strength that grows with the number of other tasks.
+strict = partial(tau_jp, penalty="strict")
+mixed = partial(tau_jp, penalty="mixed")
+grown = partial(tau_jp, grow_strength=True)
+mixed_grown = partial(tau_jp, penalty="mixed", grow_strength=True)
 
 
 def curvature(bench: Bench, task: str) -> Vector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
-    strength = CURVATURE * bench.suite.strength
-    return trained(bench, task, others_of(bench, task), penalty="curvature", strength=strength)
+    return tau_jp(bench, task, penalty="curvature", strength=CURVATURE * bench.suite.strength)
 
 
 def others_of(bench: Bench, task: str) -> list[str]:
@@ -96,24 +87,19 @@ def refreshed_total(bench: Bench, first: Vectors) -> Model:
     return replace(summed(bench, first, now), facts={"refreshes accepted": accepted})
 
 
-def after_refresh(bench: Bench, first: Vectors) -> dict[str, Vector]:
+def after_refresh(
+    bench: Bench, first: Vectors, config: RefreshConfig | None = None
+) -> dict[str, Vector]:
     """Against the samples of all others in `first`. The generic set is nobody's task."""
     return {
-        task: refreshed(bench, vector, [name for name in first if name != task])
+        task: refreshed(bench, vector, [name for name in first if name != task], config)
         for task, vector in first.items()
     }
 
 
-def together_ordinary(bench: Bench, first: Vectors) -> Model:
-    return _together(bench, first, "ordinary")
-
-
-def together_linear(bench: Bench, first: Vectors) -> Model:
-    return _together(bench, first, "linearized")
-
-
-def _together(bench: Bench, first: Vectors, regime: Regime) -> Model:
-    direction = joint(bench, regime)
+def at_once(bench: Bench, first: Vectors) -> Model:
+    """One training for all tasks, in the model in which each was trained alone."""
+    direction = joint(bench, next(iter(first.values())).regime)
     return replace(apart(bench, first), direction=direction, training=direction.cell.cost)
 
 
@@ -122,67 +108,48 @@ def nothing(bench: Bench, first: Vectors) -> Model:
 
 
 @dataclass(frozen=True)
-class Method:
-    """`train` None: no vector is needed."""
+class Merging(Method):
+    """`make` makes one model of the vectors; `coefficients`: what they are multiplied by."""
 
-    name: str
-    train: Train | None
     make: Make
-    saw_training: str
-    saw_merging: str
     coefficients: str = "1"
-
-    def vectors(self, bench: Bench) -> dict[str, Vector]:
-        """As first trained."""
-        train = self.train
-        return {task: train(bench, task) for task in bench.pool} if train else {}
 
     def model(self, bench: Bench) -> Model:
         return self.make(bench, self.vectors(bench))
 
+    def added(self, bench: Bench) -> dict[str, Vector]:
+        """The vectors that are added up: after the refresh where there is one."""
+        first = self.vectors(bench)
+        return after_refresh(bench, first) if self.make is refreshed_total else first
 
-METHODS: dict[str, Method] = {
+
+METHODS: dict[str, Merging] = {
     method.name: method
     for method in (
-        Method("zero-shot", None, nothing, NOTHING, NOTHING, "none"),
-        Method("individual", linear, apart, LABELS, "one model for each task"),
-        Method("linear", linear, total, LABELS, NOTHING),
-        Method("linear-grid", linear, best_total, LABELS, VALIDATION, GRID),
-        Method("taujp", tau_jp, total, PENALISED, NOTHING),
-        Method("taujp-grid", tau_jp, best_total, PENALISED, VALIDATION, GRID),
-        Method("linear+refresh", linear, refreshed_total, LABELS, INPUTS),
-        Method("taujp+refresh", tau_jp, refreshed_total, PENALISED, INPUTS),
-        Method("ordinary", ordinary, total, LABELS, NOTHING),
-        Method("ties", ordinary, partial(merged, merge=ties), LABELS, NOTHING),
-        Method("tsv-m", ordinary, partial(merged, merge=tsv_m), LABELS, NOTHING),
-        Method("iso-c", ordinary, partial(merged, merge=iso_c), LABELS, NOTHING),
-        Method("ordinary-grid", ordinary, best_total, LABELS, VALIDATION, GRID),
-        Method(
-            "mtl", ordinary, together_ordinary, ALL_LABELS, "one training for all tasks", "none"
-        ),
-        Method(
-            "mtl-linear", linear, together_linear, ALL_LABELS, "one training for all tasks", "none"
-        ),
-        Method("linear+delta", linear, one_delta, LABELS, INPUTS),
-        Method("taujp+delta", tau_jp, one_delta, PENALISED, INPUTS),
-        Method("strict", strict, total, PENALISED, NOTHING),
-        Method("mixed", mixed, total, PENALISED, NOTHING),
-        Method("taujp-grown", grown, total, PENALISED, NOTHING),
-        Method("mixed-grown", mixed_grown, total, PENALISED, NOTHING),
-        Method("curvature", curvature, total, "own labels, others' statistics", NOTHING),
-        Method("adamerging", ordinary, adamerged, LABELS, "validation inputs", LEARNED),
-        Method("atlas", ordinary, atlas, LABELS, VALIDATION, LEARNED),
-        Method("taujp+atlas", tau_jp, atlas, PENALISED, VALIDATION, LEARNED),
+        Merging("zero-shot", None, NOTHING, NOTHING, nothing, "none"),
+        Merging("individual", linear, LABELS, "one model for each task", apart),
+        Merging("linear", linear, LABELS, NOTHING, total),
+        Merging("linear-grid", linear, LABELS, VALIDATION, best_total, GRID),
+        Merging("taujp", tau_jp, PENALISED, NOTHING, total),
+        Merging("taujp-grid", tau_jp, PENALISED, VALIDATION, best_total, GRID),
+        Merging("linear+refresh", linear, LABELS, INPUTS, refreshed_total),
+        Merging("taujp+refresh", tau_jp, PENALISED, INPUTS, refreshed_total),
+        Merging("ordinary", ordinary, LABELS, NOTHING, total),
+        Merging("ties", ordinary, LABELS, NOTHING, partial(merged, merge=ties)),
+        Merging("tsv-m", ordinary, LABELS, NOTHING, partial(merged, merge=tsv_m)),
+        Merging("iso-c", ordinary, LABELS, NOTHING, partial(merged, merge=iso_c)),
+        Merging("ordinary-grid", ordinary, LABELS, VALIDATION, best_total, GRID),
+        Merging("mtl", ordinary, ALL_LABELS, AT_ONCE, at_once, "none"),
+        Merging("mtl-linear", linear, ALL_LABELS, AT_ONCE, at_once, "none"),
+        Merging("linear+delta", linear, LABELS, INPUTS, one_delta),
+        Merging("taujp+delta", tau_jp, PENALISED, INPUTS, one_delta),
+        Merging("strict", strict, PENALISED, NOTHING, total),
+        Merging("mixed", mixed, PENALISED, NOTHING, total),
+        Merging("taujp-grown", grown, PENALISED, NOTHING, total),
+        Merging("mixed-grown", mixed_grown, PENALISED, NOTHING, total),
+        Merging("curvature", curvature, "own labels, others' statistics", NOTHING, total),
+        Merging("adamerging", ordinary, LABELS, "validation inputs", adamerged, LEARNED),
+        Merging("atlas", ordinary, LABELS, VALIDATION, atlas, LEARNED),
+        Merging("taujp+atlas", tau_jp, PENALISED, VALIDATION, atlas, LEARNED),
     )
 }
-
-
-def vectors_of(bench: Bench, name: str) -> dict[str, Vector]:
-    """The vectors that a method adds up: after the refresh where it has one."""
-    first = METHODS[name].vectors(bench)
-    return after_refresh(bench, first) if METHODS[name].make is refreshed_total else first
-
-
-def train_of(name: str) -> list[Train]:
-    train = METHODS[name].train
-    return [train] if train else []

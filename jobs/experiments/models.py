@@ -91,7 +91,7 @@ def on_grid(model: Model) -> Model:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Shares of right test rows of each task."""
+    """Shares of right test rows of each task; no individual ones without single-task models."""
 
     zero_shot: dict[str, float]
     individual: dict[str, float]
@@ -99,18 +99,22 @@ class Accuracies:
     class_incremental: dict[str, float]
 
 
-def accuracies(model: Model) -> Accuracies:
-    """On the test rows of the pool."""
-    bench, part = model.bench, "test"
-    heads = {task: bench.head(task) for task in bench.pool}
-    labels = {task: bench.rows(task).labels_N(part) for task in bench.pool}
-    merged = {task: model.features(task, part) for task in bench.pool}
+def accuracies(model: Model, part: str = "test") -> Accuracies:
+    """On the rows of the pool."""
+    bench, pool = model.bench, model.bench.pool
+    merged = {task: model.features(task, part) for task in pool}
     return Accuracies(
-        right(bench, {task: bench.features(task, part) for task in bench.pool}, part),
-        right(bench, {task: model.alone(task, part) for task in bench.pool}, part),
+        right(bench, {task: bench.features(task, part) for task in pool}, part),
+        right(bench, {task: model.alone(task, part) for task in model.first}, part),
         right(bench, merged, part),
-        metrics.class_incremental(merged, labels, heads),
+        class_incremental(bench, merged, part),
     )
+
+
+def class_incremental(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:
+    """Accuracy of features on a part of each task's rows, among the classes of all tasks."""
+    labels = {task: bench.rows(task).labels_N(part) for task in found}
+    return metrics.class_incremental(found, labels, {task: bench.head(task) for task in found})
 
 
 def right(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:

@@ -34,7 +34,8 @@ def fill(request: Request, say: Callable[[str], None]) -> None:
 def waves(request: Request) -> list[list[tuple[str, Piece]]]:
     """Named pieces of work; those of one wave do not need each other."""
     pool, spec = request.suite.names, request.spec
-    needs = dict.fromkeys(t for variant in request.variants for t in spec.trainings(variant))
+    methods = [spec.method(request.suite, variant) for variant in request.variants]
+    needs = dict.fromkeys(method.train for method in methods if method.train and spec.ahead)
     trainings = [
         (f"{task}, seed {seed}", _piece(request, seed, lambda b, f=train, t=task: f(b, t)))
         for seed, train, task in product(request.seeds, needs, pool)

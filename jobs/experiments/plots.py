@@ -13,7 +13,7 @@ matplotlib.use("Agg")  # a file, never a window
 
 import matplotlib.pyplot as plt
 
-from jobs.experiments.table import Column, Table, spread
+from jobs.experiments.table import Column, Table
 
 
 @contextmanager
@@ -35,45 +35,59 @@ def drawing(
 def bars(table: Table, path: Path) -> None:
     """A group of bars for each variant, a bar for each column that is a share."""
     columns = [column for column in table.columns if column.percent]
-    variants = table.variants()
-    with drawing(path, table.title, height=1.6 + 0.16 * len(columns) * len(variants)) as axes:
+    variants, count = table.variants(), len(columns)
+    with drawing(path, table.title, height=1.6 + 0.16 * count * len(variants)) as axes:
         for i, column in enumerate(columns):
-            _bars(axes, table, variants, column, i, len(columns))
+            places = [place + (i - (count - 1) / 2) * 0.8 / count for place in range(len(variants))]
+            means, errors = _percents(table, variants, [column])
+            axes.barh(places, means, 0.75 / count, xerr=errors, label=column.heading)
         axes.set_yticks(range(len(variants)), variants)
         axes.invert_yaxis()
         axes.set_xlabel("%")
         axes.grid(axis="x", alpha=0.3)
-        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(columns))
-
-
-def _bars(
-    axes: Any, table: Table, variants: Sequence[str], column: Column, i: int, of: int
-) -> None:
-    found = [spread([e.numbers.get(column.key) for e in table.of(v)]) for v in variants]
-    places = [place + (i - (of - 1) / 2) * 0.8 / of for place in range(len(variants))]
-    means = [100 * one.mean if one else 0.0 for one in found]
-    errors = [100 * one.deviation if one and one.deviation else 0.0 for one in found]
-    axes.barh(places, means, 0.75 / of, xerr=errors, label=column.heading)
+        axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=count)
 
 
 def lines(table: Table, path: Path) -> None:
     """A line for each column over the variants in their order."""
     variants = table.variants()
-    with drawing(path, table.title) as axes:
+    with _curves(path, table.title, "%") as axes:
         for column in table.columns:
-            found = [spread([e.numbers.get(column.key) for e in table.of(v)]) for v in variants]
-            means = [100 * one.mean if one else float("nan") for one in found]
-            errors = [100 * (one.deviation or 0.0) if one else 0.0 for one in found]
-            axes.errorbar(range(len(variants)), means, errors, marker="o", label=column.heading)
+            found = _percents(table, variants, [column])
+            axes.errorbar(range(len(variants)), *found, marker="o", label=column.heading)
         axes.set_xticks(range(len(variants)), variants, rotation=30, ha="right", fontsize=8)
-        axes.set_ylabel("%")
+
+
+def across(table: Table, path: Path) -> None:
+    """A line for each variant over the columns."""
+    headings = [column.heading for column in table.columns]
+    with _curves(path, table.title, "%") as axes:
+        for variant in table.variants():
+            means, _ = _percents(table, [variant], table.columns)
+            axes.plot(headings, means, marker="o", label=variant)
+
+
+@contextmanager
+def _curves(path: Path, title: str, ylabel: str) -> Iterator[Any]:
+    with drawing(path, title) as axes:
+        yield axes
+        axes.set_ylabel(ylabel)
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
 
 
+def _percents(
+    table: Table, variants: Sequence[str], columns: Sequence[Column]
+) -> tuple[list[float], list[float]]:
+    """Means and deviations over the seeds, of each variant and column; nan without any."""
+    found = [table.spread(variant, column.key) for variant in variants for column in columns]
+    means = [100 * one.mean if one else float("nan") for one in found]
+    return means, [100 * (one.deviation or 0.0) if one else 0.0 for one in found]
+
+
 def arrivals(table: Table, path: Path) -> None:
     """Mean accuracy over the tasks so far, after each arrival; mean over the seeds."""
-    with drawing(path, table.title) as axes:
+    with _curves(path, table.title, "mean accuracy on them, %") as axes:
         for variant in table.variants():
             rows = [one.more["R"] for one in table.of(variant)]
             tasks = len(rows[0][-1])
@@ -85,44 +99,32 @@ def arrivals(table: Table, path: Path) -> None:
             means = [100 * sum(values) / len(rows) for values in zip(*so_far, strict=True)]
             axes.plot(range(1, tasks + 1), means, marker="o", label=variant)
         axes.set_xlabel("tasks so far")
-        axes.set_ylabel("mean accuracy on them, %")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
 
 
-PREDICTORS = (
-    (
-        "relative",
-        "rank_relative",
-        "tau_jp of the other vector on the probe, relative to the own one",
-    ),
-    ("logits", "rank_logits", "change of the probe's logits, relative to the own one"),
-    ("flipped", "rank_flipped", "share of the probe whose class it changes"),
-)
+PREDICTORS = {
+    "relative": "tau_jp of the other vector on the probe, relative to the own one",
+    "logits": "change of the probe's logits, relative to the own one",
+    "flipped": "share of the probe whose class it changes",
+}
 
 
 def scatter(table: Table, path: Path) -> None:
     """What a pair loses over what the probe says of it, a colour for each variant."""
     with drawing(path, table.title, width=16.0, height=4.5, across=len(PREDICTORS)) as axes:
-        for place, (key, rank, said) in zip(axes[0], PREDICTORS, strict=True):
+        for place, (key, said) in zip(axes[0], PREDICTORS.items(), strict=True):
             for variant in table.variants():
                 points = [point for one in table.of(variant) for point in one.more["points"]]
-                place.scatter(
-                    [point[key] for point in points],
-                    [100 * point["lost"] for point in points],
-                    s=14,
-                    alpha=0.7,
-                    label=_rank(table, variant, rank),
-                )
+                lost = [100 * point["lost"] for point in points]
+                rank = table.spread(variant, f"rank_{key}")
+                label = f"{variant}: rank correlation {rank.mean:.2f}" if rank else variant
+                place.scatter([p[key] for p in points], lost, s=14, alpha=0.7, label=label)
             place.axhline(0, color="grey", linewidth=0.8)
             place.set_xlabel(said)
             place.set_ylabel("accuracy lost, points")
             place.legend(fontsize=8)
 
 
-def _rank(table: Table, variant: str, key: str) -> str:
-    found = spread([one.numbers[key] for one in table.of(variant)])
-    return f"{variant}: rank correlation {found.mean:.2f}" if found else variant
+XI: dict[str, Any] = {"origin": "lower", "extent": (-3, 3, -3, 3), "vmin": 0, "vmax": 1}
 
 
 def maps(table: Table, path: Path) -> None:
@@ -134,31 +136,10 @@ def maps(table: Table, path: Path) -> None:
         axes = axes if len(pairs) > 1 or len(first) > 1 else [[axes]]
         for row, (variant, one) in zip(axes, first, strict=True):
             for place, pair in zip(row, pairs, strict=True):
-                image = place.imshow(
-                    one.more["maps"][pair],
-                    origin="lower",
-                    extent=(-3, 3, -3, 3),
-                    vmin=0,
-                    vmax=1,
-                    cmap="viridis",
-                )
+                image = place.imshow(one.more["maps"][pair], **XI)
                 rows, columns = pair.split(", ")
                 place.set_title(variant, fontsize=8)
                 place.set_xlabel(f"coefficient of {columns}", fontsize=7)
                 place.set_ylabel(f"coefficient of {rows}", fontsize=7)
                 place.tick_params(labelsize=7)
                 place.figure.colorbar(image, ax=place, shrink=0.7)
-
-
-def across(table: Table, path: Path) -> None:
-    """A line for each variant over the columns."""
-    headings = [column.heading for column in table.columns]
-    with drawing(path, table.title) as axes:
-        for variant in table.variants():
-            entries = table.of(variant)
-            found = [spread([e.numbers.get(c.key) for e in entries]) for c in table.columns]
-            means = [100 * one.mean if one else float("nan") for one in found]
-            axes.plot(headings, means, marker="o", label=variant)
-        axes.set_ylabel("%")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)

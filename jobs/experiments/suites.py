@@ -5,11 +5,9 @@ text8, text14 and vision8 are small enough for two cores; clip8 is the published
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from jobs.experiments import prompts
@@ -69,22 +67,10 @@ class Suite:
         self, task: str, rows: int, seed: int, trainable: tuple[str, ...], **changed: Any
     ) -> TrainConfig:
         """How `task`, with `rows` training rows, is trained; `changed` are fields of the result."""
-        rule = TrainConfig(
-            steps=self._steps(task, rows),
-            learning_rate=self.learning_rate,
-            strength=self.strength,
-            seed=seed,
-            trainable=self.trainable or trainable,
-            batch=self.batch,
-            penalty_batch=self.penalty_batch,
-            accumulation=self.accumulation,
-            weight_decay=self.weight_decay,
-            warmup_fraction=self.warmup_fraction,
-            clip=self.clip,
-            norm=self.norm,
-            precision=self.precision,
-        )
-        return replace(rule, **changed)
+        names = [one.name for one in fields(TrainConfig) if hasattr(self, one.name)]
+        own = {name: getattr(self, name) for name in names}
+        own |= {"steps": self._steps(task, rows), "trainable": self.trainable or trainable}
+        return TrainConfig(**{**own, "seed": seed, **changed})
 
     def _steps(self, task: str, rows: int) -> int:
         if self.steps is not None:
@@ -109,42 +95,24 @@ class Suite:
         """Sources without templates say nothing of them: as in tables that are older than these."""
         return asdict(self, dict_factory=_without_no_templates)
 
-    def digest(self) -> str:
-        """sha256 of the whole configuration."""
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()
+
+def _without_no_templates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if name != "templates" or value}
 
 
-def _without_no_templates(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in fields if name != "templates" or value}
-
-
-def sources(*names: str) -> tuple[Source, ...]:
-    return tuple(Source(name) for name in names)
+def sources(names: str) -> tuple[Source, ...]:
+    return tuple(Source(name) for name in names.split())
 
 
 MINILM = "hf:sentence-transformers/all-MiniLM-L6-v2"
 LITE0 = "timm:tf_efficientnet_lite0?size=96"
-
-TEXT8 = sources(
-    "ag_news",
-    "sst2",
-    "trec",
-    "banking77",
-    "clinc_domains",
-    "snips",
-    "tweet_emotion",
-    "subjectivity",
-)
-TEXT_REST = sources(
-    "tweet_hate", "tweet_offensive", "tweet_irony", "cola", "pros_cons", "language_id"
-)
+TEXT8 = sources("ag_news sst2 trec banking77 clinc_domains snips tweet_emotion subjectivity")
+TEXT_REST = sources("tweet_hate tweet_offensive tweet_irony cola pros_cons language_id")
 
 
 def text8() -> Suite:
     """Eight text tasks; targets are tasks that no vector of the pool was trained against."""
-    targets = sources(
-        "tweet_offensive", "tweet_irony", "cola", "pros_cons", "language_id", "sms_spam"
-    )
+    targets = sources("tweet_offensive tweet_irony cola pros_cons language_id sms_spam")
     return Suite("text8", MINILM, TEXT8, sources("imdb"), targets, precision="bfloat16")
 
 
@@ -155,18 +123,9 @@ def text14() -> Suite:
 def vision8() -> Suite:
     """Eight picture tasks, heads from class means. lambda is the best of 0, 1 and 3 on validation
     rows of three picture tasks (results/ways.md)."""
-    tasks = sources(
-        "mnist",
-        "fashion_mnist",
-        "gtsrb",
-        "dtd10",
-        "rsscn7",
-        "fer2013",
-        "sign_digits",
-        "flowers5",
-    )
-    generic = sources("notmnist", "omniglot_scripts")
-    targets = sources("kannada_mnist", "medical_mnist", "quickdraw6", "clothing10")
+    tasks = sources("mnist fashion_mnist gtsrb dtd10 rsscn7 fer2013 sign_digits flowers5")
+    generic = sources("notmnist omniglot_scripts")
+    targets = sources("kannada_mnist medical_mnist quickdraw6 clothing10")
     return Suite("vision8", LITE0, tasks, generic, targets, strength=1.0)
 
 

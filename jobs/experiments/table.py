@@ -10,7 +10,7 @@ import json
 import math
 import reprlib
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,10 +41,13 @@ class Entry:
     coefficients: str = ""
 
 
-def mean_of(values: Sequence[float | None]) -> float | None:
-    """Over tasks; None when it was measured on none of them."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
+def means_of(tasks: Mapping[str, Numbers]) -> Numbers:
+    """Of each number over the tasks that have it; None where no task has."""
+    found: Numbers = {}
+    for key in next(iter(tasks.values())):
+        known = [value for numbers in tasks.values() if (value := numbers[key]) is not None]
+        found[key] = statistics.fmean(known) if known else None
+    return found
 
 
 class Column(NamedTuple):
@@ -53,6 +56,16 @@ class Column(NamedTuple):
     key: str
     heading: str
     percent: bool = True
+
+
+def shares(**headings: str) -> tuple[Column, ...]:
+    """Columns of shares by key."""
+    return tuple(Column(key, heading) for key, heading in headings.items())
+
+
+def figures(**headings: str) -> tuple[Column, ...]:
+    """Columns of other numbers by key."""
+    return tuple(Column(key, heading, percent=False) for key, heading in headings.items())
 
 
 @dataclass
@@ -92,18 +105,15 @@ class Table:
         columns = [column._asdict() for column in self.columns]
         return asdict(self) | {"columns": columns, "summary": self.summary()}
 
+    def spread(self, variant: str, key: str) -> Spread | None:
+        """Of a number over the seeds."""
+        return spread([entry.numbers.get(key) for entry in self.of(variant)])
+
     def summary(self) -> dict[str, dict[str, dict[str, Any] | None]]:
         """Mean and deviation over the seeds, by variant and column."""
-        found = {
-            (variant, column.key): spread([e.numbers.get(column.key) for e in self.of(variant)])
-            for variant in self.variants()
-            for column in self.columns
-        }
+        keys = [column.key for column in self.columns]
         return {
-            variant: {
-                column.key: one._asdict() if (one := found[variant, column.key]) else None
-                for column in self.columns
-            }
+            variant: {key: (one := self.spread(variant, key)) and one._asdict() for key in keys}
             for variant in self.variants()
         }
 

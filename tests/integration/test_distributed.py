@@ -26,7 +26,7 @@ from tacl.training.loop import Engine, PlainEngine, Share, Store, losses
 from tests.support import tiny
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # minutes where the CPUs are shared
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # minutes where the CPUs are shared
 
 STEP = 3  # the optimizer step whose gradient is compared
 STEPS = 80  # of the runs whose accuracy is compared

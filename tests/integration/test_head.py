@@ -108,6 +108,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     until(lambda: not processes(home), f"nothing is left running: {processes(home)}", 60)
 
 
+@pytest.mark.ray
 def test_kills_lose_nothing(home: Home) -> None:
     from cluster.runtime.connection import coordinator_of
 

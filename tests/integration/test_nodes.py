@@ -35,7 +35,7 @@ from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import ROOT, until
 from tests.support import postgres, s3, tiny
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # minutes where the CPUs are shared
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]  # minutes where the CPUs are shared
 
 STEPS = 24
 LEARNER = "tests.integration.test_nodes:EagerLearner"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -11,9 +10,10 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import ignored_auth, positive_data_acceptance
 
 from tests.support.api_scene import headers, scene
+from tests.support.budget import CHOSEN, budget
 from tests.unit.cluster.api.test_api import CSV
 
-EXAMPLES = int(os.environ.get("TACL_OPENAPI_EXAMPLES", "4"))  # of every operation
+EXAMPLES = budget(4, nightly=100)  # of every operation
 
 
 def _app():
@@ -36,7 +36,7 @@ schema = schemathesis.openapi.from_asgi("/v1/openapi.json", _app())
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize="TACL_OPENAPI_EXAMPLES" not in os.environ,  # the same requests for every change
+    derandomize=CHOSEN != "nightly",  # the same requests for every change
     suppress_health_check=[HealthCheck.too_slow],
 )
 def test_every_operation(case: schemathesis.Case) -> None:

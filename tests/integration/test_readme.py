@@ -20,7 +20,7 @@ from jobs.cli import main
 from tests.support import bases
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 CLASSES = ("business", "sports", "world")
 URL = "http://127.0.0.1:8300"
 

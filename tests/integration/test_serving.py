@@ -127,7 +127,7 @@ class Moves:
         assert digest in {digest for _, digest in self.since[user][known[-1] :]}
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) -> None:
     """While a predictor dies, a vector is published, aliases move and users compose anew."""
     pictures, _ = tiny.pictures(2, task=1)
@@ -175,7 +175,7 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
         bob.client.query("bob", pictures)
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> None:
     """`tacl bench serve --soak`, in short."""
     said: list[str] = []

@@ -79,7 +79,7 @@ def states(status: dict[str, Any]) -> dict[str, str]:
     return {task["name"]: task["state"] for task in status["tasks"]}
 
 
-@pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(600)  # 100 s of one core, which others may share
 def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     generic = folder_of(tmp_path / "generic", task=99, rows=100)

@@ -9,7 +9,6 @@ happened.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,9 +24,10 @@ from cluster.domain.tasks import ANY, CHAMPION
 from cluster.registry import Registry
 from cluster.scheduler.plan import validate
 from tacl.errors import UnknownTask
+from tests.support.budget import budget
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
 
-EACH = int(os.environ.get("TACL_TEST_MOMENTS", "1"))  # times at every step; more in `make soak`
+EACH = budget(1, nightly=1000)  # times at every step
 
 
 TIES, ISO = CompositionMethod(method="ties"), CompositionMethod(method="iso")

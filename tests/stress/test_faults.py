@@ -142,7 +142,7 @@ def test_a_result_waits_until_it_can_be_recorded(scene: Scene) -> None:
     process.outcome = Finished(result)
     scene.coordinator.tick()
     assert "readonly" in str(scene.coordinator.status(ADMIN).trouble)
-    with pytest.raises(StorageUnavailable):  # a run waits for it, too: `cluster.runtime.asking`
+    with pytest.raises(StorageUnavailable):  # a run waits for it, too: `cluster.runtime.connection`
         scene.coordinator.known(process.work.run_id, 1, Progress(step=1, steps=3, loss=1.0))
     mend()
     scene.coordinator.tick()

@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from cluster.domain.status import TaskStatus
 from cluster.scheduler.plan import DEATHS
-from tests.integration.test_head import ROOT, processes, until
+from tests.integration.test_head import processes, until
 from tests.stress.soak import Killer, OnRay, Stream, judged, settled
 from tests.support.fakes import ADMIN, asks, new_home, submission
 
-pytestmark = pytest.mark.timeout(600)  # a machine that others use too
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]  # a machine that others use too
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +77,3 @@ def test_random_kills_on_ray_lose_nothing(cluster: OnRay) -> None:
     assert len(stream.ready()) >= 2
     cluster.stop()
     assert judged(cluster.home, stream) == {"lost": [], "doubled": [], "wrong": []}
-
-
-def test_many_random_kills_lose_nothing() -> None:
-    command = [sys.executable, "-m", "tests.stress.soak", "--kills", "25", "--seconds", "200"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=550)
-    last = done.stdout.splitlines()[-1]
-    assert last.endswith(" lost=0 doubled=0 wrong=0"), done.stdout[-3000:]
-    assert int(last.split()[0].removeprefix("kills=")) >= 10  # a busy machine may not reach all

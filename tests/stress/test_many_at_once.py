@@ -95,7 +95,8 @@ def test_callers_of_one_coordinator(tmp_path: Path, registry_url: str) -> None:
 
 WRITER = """
 import json, sys
-from cluster.domain.messages import CHAMPION, Composition, RecipeTerm
+from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.tasks import CHAMPION
 from cluster.registry import Registry, Request
 from tacl.errors import AliasMoved, NameTaken
 from tests.unit.cluster.registry.test_registry import accept, refreshed

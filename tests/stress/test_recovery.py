@@ -30,6 +30,7 @@ from cluster.scheduler.plan import validate
 from cluster.scheduler.state import Cell, Node, State
 from cluster.storage.samples import store_rows
 from tacl.errors import AliasMoved, StorageUnavailable
+from tests.support.budget import budget, seconds
 from tests.support.fakes import (
     ADMIN,
     FakeProcess,
@@ -297,13 +298,13 @@ class Life(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-@pytest.mark.timeout(900)  # a minute of one core, which others may share
+@pytest.mark.timeout(seconds(900))  # a minute of one core, which others may share
 @pytest.mark.usefixtures("without_waiting_for_the_disk")
 def test_any_life() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
     chosen = settings(
-        max_examples=10,
+        max_examples=budget(10),
         stateful_step_count=25,
         deadline=None,
         phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining is slow

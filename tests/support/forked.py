@@ -216,7 +216,7 @@ def _learn(home: Home, work: Work, path: Path) -> None:
 
 
 class Known:
-    """Asks the coordinator that runs now, as `cluster.runtime.asking` does on Ray."""
+    """Asks the coordinator that runs now, as `cluster.runtime.connection` does on Ray."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -26,7 +26,7 @@ class Grouped(Quick):
 
 def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
     from cluster.learner.training import Ranks
-    from cluster.runtime.asking import Coordinators
+    from cluster.runtime.connection import Coordinators
 
     ranks, known = Ranks(), Coordinators()
     if ranks.rank > 0:

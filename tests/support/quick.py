@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Progress, RefreshWork, Result, TrainWork, Work
-from cluster.runtime.asking import Coordinators
+from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tests.support.fakes import FakeLearner, result_of, trained

@@ -32,7 +32,7 @@ def suite(folder: Path) -> Suite:
     return Suite(
         "small",
         tiny.base(folder),
-        sources("one", "two", "three"),
+        sources("one two three"),
         sources("generic"),
         sources("target"),
         steps=6,

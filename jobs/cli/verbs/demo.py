@@ -23,6 +23,9 @@ def demo(
             help="The demo's home, a new directory, to look around in afterwards.",
         ),
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two tasks and few steps: at most a minute.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """The whole story on generated pictures.
@@ -30,9 +33,10 @@ def demo(
     No data, no network, no GPU; at most 8 minutes on 2 CPUs, and nothing is left running.
     """
     from jobs.demo.run import run
+    from jobs.demo.story import QUICK
 
     try:
-        run(keep, as_json)
+        run(keep, as_json, QUICK if quick else None)
     except KeyboardInterrupt:
         print("stopped; nothing is left running", file=sys.stderr)
         raise typer.Exit(130) from None

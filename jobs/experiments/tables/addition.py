@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
-from jobs.experiments.methods import HEADS, METHODS, train_of
-from jobs.experiments.models import Accuracies, accuracies
-from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry, Numbers, Table
+from jobs.experiments.methods import HEADS, METHODS, Merging
+from jobs.experiments.models import Accuracies, Model, accuracies
+from jobs.experiments.spec import Method, Spec
+from jobs.experiments.table import Entry, Numbers, Table, shares
 from tacl.evaluation import metrics
 
 ABOUT = (
@@ -18,47 +20,38 @@ ABOUT = (
     "*Coefficients*: what the vectors are multiplied by."
 )
 COLUMNS = (
-    Column("absolute", "absolute"),
-    Column("normalised", "normalised"),
-    Column("of_linear", "of linear"),
-    Column("individual", "individual"),
-    Column("class_incremental", "class-incremental"),
+    *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
+    *shares(individual="individual", class_incremental="class-incremental"),
 )
 
 
-def entry(bench: Bench, variant: str) -> Entry:
-    method = METHODS[variant]
-    model = method.model(bench)
-    found, trained = accuracies(model), method.train is not None
-    textual = trained or bench.backbone.head_kind == "text"
-    return Entry(
-        variant,
-        bench.seed,
-        method.saw_training if textual else HEADS,
-        method.saw_merging,
-        numbers(found, trained),
-        by_task(found, trained),
-        model.facts,
-        model.training,
-        model.merging,
-    )
+def entry(bench: Bench, method: Merging) -> Entry:
+    if method.train is None and bench.backbone.head_kind != "text":
+        method = replace(method, saw_training=HEADS)
+    return of_model(bench, method, method.model(bench))
 
 
-def numbers(found: Accuracies, trained: bool = True) -> Numbers:
-    """The columns; without a training there is no single-task model to divide by."""
+def of_model(bench: Bench, method: Method, model: Model) -> Entry:
+    found, costs = accuracies(model), {"training": [model.training], "merging": [model.merging]}
+    return method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
+
+
+def numbers(found: Accuracies) -> Numbers:
+    """Without a training there is no single-task model to divide by."""
+    alone = found.individual
     return {
         "absolute": metrics.absolute(found.merged),
-        "normalised": metrics.normalized(found.merged, found.individual) if trained else None,
-        "individual": metrics.absolute(found.individual) if trained else None,
+        "normalised": metrics.normalized(found.merged, alone) if alone else None,
+        "individual": metrics.absolute(alone) if alone else None,
         "class_incremental": metrics.absolute(found.class_incremental),
     }
 
 
-def by_task(found: Accuracies, trained: bool = True) -> dict[str, Numbers]:
+def by_task(found: Accuracies) -> dict[str, Numbers]:
     return {
         task: {
             "absolute": found.merged[task],
-            "individual": found.individual[task] if trained else None,
+            "individual": found.individual.get(task),
             "class_incremental": found.class_incremental[task],
             "zero_shot": found.zero_shot[task],
         }
@@ -82,13 +75,6 @@ def _accuracy(one: Entry, key: str) -> dict[str, float]:
     return {task: numbers[key] or 0.0 for task, numbers in one.tasks.items()}
 
 
-SPEC = Spec(
-    "addition",
-    ABOUT,
-    COLUMNS,
-    lambda suite: list(METHODS),
-    entry,
-    plots.bars,
-    finish,
-    train_of,
+SPECS = (
+    Spec("addition", ABOUT, COLUMNS, lambda suite: [*METHODS.values()], entry, plots.bars, finish),
 )

@@ -9,18 +9,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 
 from jobs.experiments import plots
-from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost, together
-from jobs.experiments.directions import Direction, Kept, Sum, Vector, features
-from jobs.experiments.methods import ALL_LABELS, INPUTS, LABELS, NOTHING, ordinary
-from jobs.experiments.models import right
-from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry, Numbers
+from jobs.experiments.cost import Cost
+from jobs.experiments.directions import Direction, Sum, Vector, features, task_vectors
+from jobs.experiments.merging import merge_of
+from jobs.experiments.methods import ALL_LABELS, AT_ONCE, INPUTS, LABELS, NOTHING, ordinary
+from jobs.experiments.models import class_incremental, right
+from jobs.experiments.spec import Method, Spec
+from jobs.experiments.table import Entry, Numbers, shares
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.elementwise import magmax
 from tacl.compose.spectral import opcm
@@ -38,12 +39,8 @@ ABOUT = (
     "`joint` is trained on all tasks at once: the ceiling."
 )
 COLUMNS = (
-    Column("acc", "ACC"),
-    Column("aia", "AIA"),
-    Column("bwt", "BWT"),
-    Column("forgetting", "forgetting"),
-    Column("fwt", "FWT"),
-    Column("class_incremental", "class-incremental"),
+    *shares(acc="ACC", aia="AIA", bwt="BWT", forgetting="forgetting", fwt="FWT"),
+    *shares(class_incremental="class-incremental"),
 )
 
 
@@ -54,9 +51,6 @@ class Arrival:
     model: Direction
     training: Cost
     merging: Cost
-
-
-Stream = Callable[[Bench, list[str]], list[Arrival]]
 
 
 def order_of(bench: Bench) -> list[str]:
@@ -98,18 +92,15 @@ def _against_earlier(bench: Bench, order: list[str]) -> list[Vector]:
 
 
 def _sums(vectors: list[Vector]) -> list[Arrival]:
-    return [
-        Arrival(Sum([(1.0, v) for v in vectors[: k + 1]]), vector.cost, Cost())
-        for k, vector in enumerate(vectors)
-    ]
+    terms = [(1.0, vector) for vector in vectors]
+    return [Arrival(Sum(terms[: k + 1]), v.cost, Cost()) for k, v in enumerate(vectors)]
 
 
 def magmax_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
 
     def merge(vectors: list[Vector]) -> Params:
-        kept = [vector.task_vector(bench.backbone.digest) for vector in vectors]
-        return magmax(kept, [1.0] * len(kept))
+        return magmax(task_vectors(bench, vectors), [1.0] * len(vectors))
 
     return _merges(bench, "magmax", one_after_another(bench, order), merge)
 
@@ -138,15 +129,10 @@ def _merges(
     bench: Bench, name: str, vectors: list[Vector], merge: Callable[[list[Vector]], Params]
 ) -> list[Arrival]:
     arrivals = []
-    for k, vector in enumerate(vectors):
-        some = vectors[: k + 1]
-
-        def make(some: list[Vector] = some) -> Made:
-            return {}, merge(some)
-
-        decides = bench.decided_by(merge=name, vectors=[one.key for one in some])
-        cell = bench.cells.get("merge", decides, make, f"{name} of {k + 1}, seed {bench.seed}")
-        arrivals.append(Arrival(Kept(cell, vector.regime), vector.cost, cell.cost))
+    for k, vector in enumerate(vectors, start=1):
+        some, what = vectors[:k], f"{name} of {k}"
+        kept = merge_of(bench, name, some, partial(merge, some), what)
+        arrivals.append(Arrival(kept, vector.cost, kept.cell.cost))
     return arrivals
 
 
@@ -156,56 +142,41 @@ def ceiling(bench: Bench, order: list[str]) -> list[Arrival]:
 
 
 @dataclass(frozen=True)
-class Method:
-    arrivals: Stream
-    saw_training: str
-    saw_merging: str
+class Streaming(Method):
+    arrivals: Callable[[Bench, list[str]], list[Arrival]]
 
 
-METHODS = {
-    "linear": Method(linear_sum, LABELS, NOTHING),
-    "taujp": Method(tau_jp_sum, EARLIER, NOTHING),
-    "taujp+refresh": Method(tau_jp_refreshed, EARLIER, INPUTS),
-    "sequential": Method(sequential, LABELS, NOTHING),
-    "magmax": Method(magmax_so_far, LABELS, NOTHING),
-    "opcm": Method(opcm_so_far, LABELS, NOTHING),
-    "joint": Method(ceiling, ALL_LABELS, "one training for all tasks"),
-}
+METHODS = (
+    Streaming("linear", None, LABELS, NOTHING, linear_sum),
+    Streaming("taujp", None, EARLIER, NOTHING, tau_jp_sum),
+    Streaming("taujp+refresh", None, EARLIER, INPUTS, tau_jp_refreshed),
+    Streaming("sequential", None, LABELS, NOTHING, sequential),
+    Streaming("magmax", None, LABELS, NOTHING, magmax_so_far),
+    Streaming("opcm", None, LABELS, NOTHING, opcm_so_far),
+    Streaming("joint", None, ALL_LABELS, AT_ONCE, ceiling),
+)
 
 
-def entry(bench: Bench, variant: str) -> Entry:
-    method, order = METHODS[variant], order_of(bench)
+def entry(bench: Bench, method: Streaming) -> Entry:
+    order = order_of(bench)
     arrivals = method.arrivals(bench, order)
-    R = [_accuracies(bench, arrival.model, order) for arrival in arrivals]
-    zero_shot = right(bench, {task: bench.features(task, PART) for task in order}, PART)
-    b_T = torch.tensor([zero_shot[task] for task in order])
-    numbers: Numbers = {"class_incremental": _task_unknown(bench, arrivals[-1].model)}
+    found = [{t: features(bench, one.model, t, PART) for t in order} for one in arrivals]
+    R = [list(right(bench, after, PART).values()) for after in found]
+    b_T = list(right(bench, {t: bench.features(t, PART) for t in order}, PART).values())
+    last = {task: found[-1][task] for task in bench.pool}
+    numbers: Numbers = {"class_incremental": metrics.absolute(class_incremental(bench, last, PART))}
     if len(R) == len(order):
-        numbers |= asdict(metrics.continual(torch.tensor(R, dtype=torch.float64), b_T.double()))
+        R_TT = torch.tensor(R, dtype=torch.float64)
+        numbers |= asdict(metrics.continual(R_TT, torch.tensor(b_T).double()))
     else:  # all tasks at once: there is no way from one to the next
         numbers["acc"] = sum(R[-1]) / len(R[-1])
-    return Entry(
-        variant,
-        bench.seed,
-        method.saw_training,
-        method.saw_merging,
+    return method.entry(
+        bench,
         numbers,
-        more={"order": order, "R": R, "zero_shot": [zero_shot[task] for task in order]},
-        training=together([arrival.training for arrival in arrivals]),
-        merging=together([arrival.merging for arrival in arrivals]),
+        more={"order": order, "R": R, "zero_shot": b_T},
+        training=[arrival.training for arrival in arrivals],
+        merging=[arrival.merging for arrival in arrivals],
     )
 
 
-def _accuracies(bench: Bench, model: Direction, order: list[str]) -> list[float]:
-    found = right(bench, {t: features(bench, model, t, PART) for t in order}, PART)
-    return [found[task] for task in order]
-
-
-def _task_unknown(bench: Bench, model: Direction) -> float:
-    found = {task: features(bench, model, task, PART) for task in bench.pool}
-    labels = {task: bench.rows(task).labels_N(PART) for task in bench.pool}
-    heads = {task: bench.head(task) for task in bench.pool}
-    return metrics.absolute(metrics.class_incremental(found, labels, heads))
-
-
-SPEC = Spec("continual", ABOUT, COLUMNS, lambda suite: list(METHODS), entry, plots.arrivals)
+SPECS = (Spec("continual", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.arrivals),)

@@ -6,35 +6,28 @@ With aTLAS there is one coefficient for each block of the target's vector (`tacl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from typing import Literal
 
 from jobs.experiments import plots
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost, together
 from jobs.experiments.directions import Direction, Kept, Vector, features
-from jobs.experiments.learned import ROWS
+from jobs.experiments.learned import PART, taught  # rows of target and control
 from jobs.experiments.methods import (
     LABELS,
     NOTHING,
     PENALISED,
     VALIDATION,
-    Train,
     linear,
     ordinary,
     tau_jp,
 )
 from jobs.experiments.models import right
-from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry, Numbers, mean_of
+from jobs.experiments.spec import Method, Spec
+from jobs.experiments.table import Entry, Numbers, figures, means_of, shares
 from tacl.compose import grid
-from tacl.compose.learning import learn, learning_config
-from tacl.compose.negation import unlearning
-from tacl.compose.scaled import ScaledEncoder
-from tacl.heads.joint import JointHead, joint_data
 
-PART = "validation:100"  # of target and control, to learn coefficients from
 CONTROL_ROWS = "test:300"
 ABOUT = (
     "Each task in turn is subtracted from the pre-trained encoder. *Target*: its test accuracy, "
@@ -46,71 +39,53 @@ ABOUT = (
     "validation rows of both, and the step is chosen in the same way (no coefficient is told)."
 )
 COLUMNS = (
-    Column("target", "target"),
-    Column("control", "control"),
-    Column("target_zero_shot", "target, pre-trained"),
-    Column("control_zero_shot", "control, pre-trained"),
-    Column("coefficient", "coefficient", percent=False),
-)
-KEYS = tuple(column.key for column in COLUMNS)
-TRAIN: dict[str, Train] = {"linear": linear, "taujp": tau_jp, "ordinary": ordinary}
-VARIANTS = (
-    "linear",
-    "taujp",
-    "linear-grid",
-    "taujp-grid",
-    "linear-atlas",
-    "taujp-atlas",
-    "ordinary",
-    "ordinary-atlas",
+    *shares(target="target", control="control"),
+    *shares(target_zero_shot="target, pre-trained", control_zero_shot="control, pre-trained"),
+    *figures(coefficient="coefficient"),
 )
 
 
 @dataclass(frozen=True)
-class Negated:
-    """The model at `coefficient` times the direction; None: whatever there is, lies in it."""
+class Negating(Method):
+    """`tuned`: how the coefficients are found; without, it is -1."""
 
-    direction: Direction
-    coefficient: float | None = None
-    cost: Cost = field(default_factory=Cost)
+    tuned: Literal["", "grid", "atlas"] = ""
 
 
-def entry(bench: Bench, variant: str) -> Entry:
-    name, _, tuned = variant.partition("-")
-    vectors = {task: TRAIN[name](bench, task) for task in bench.pool}
-    found = {task: _negated(bench, vector, tuned) for task, vector in vectors.items()}
-    tasks = {task: _numbers(bench, task, one) for task, one in found.items()}
-    means = {key: mean_of([numbers[key] for numbers in tasks.values()]) for key in KEYS}
-    return Entry(
-        variant,
-        bench.seed,
-        PENALISED if name == "taujp" else LABELS,
-        VALIDATION if tuned else NOTHING,
-        means,
-        tasks,
-        training=together([vector.cost for vector in vectors.values()]),
-        merging=together([one.cost for one in found.values()]),
-    )
+METHODS = (
+    Negating("linear", linear, LABELS, NOTHING),
+    Negating("taujp", tau_jp, PENALISED, NOTHING),
+    Negating("linear-grid", linear, LABELS, VALIDATION, "grid"),
+    Negating("taujp-grid", tau_jp, PENALISED, VALIDATION, "grid"),
+    Negating("linear-atlas", linear, LABELS, VALIDATION, "atlas"),
+    Negating("taujp-atlas", tau_jp, PENALISED, VALIDATION, "atlas"),
+    Negating("ordinary", ordinary, LABELS, NOTHING),
+    Negating("ordinary-atlas", ordinary, LABELS, VALIDATION, "atlas"),
+)
 
 
-def _negated(bench: Bench, vector: Vector, tuned: str) -> Negated:
-    control = bench.suite.generics[0]
-    if tuned == "atlas":
-        cell = unlearned(bench, vector, control)
-        return Negated(Kept(cell, vector.regime), cost=cell.cost)
-    return Negated(vector, -_coefficient(bench, vector, control) if tuned else -1.0)
-
-
-def _numbers(bench: Bench, task: str, found: Negated) -> Numbers:
-    control, at = bench.suite.generics[0], found.coefficient
-    share = partial(_accuracy, bench, found.direction)
-    return {
-        "target": share(task, "test", 1.0 if at is None else at),
-        "control": share(control, CONTROL_ROWS, 1.0 if at is None else at),
-        "target_zero_shot": share(task, "test", 0.0),
-        "control_zero_shot": share(control, CONTROL_ROWS, 0.0),
-        "coefficient": None if at is None else -at,
-    }
+def entry(bench: Bench, method: Negating) -> Entry:
+    control, vectors = bench.suite.generics[0], method.vectors(bench)
+    tasks: dict[str, Numbers] = {}
+    costs = []
+    for task, vector in vectors.items():
+        direction, coefficient = vector, -1.0
+        if method.tuned == "atlas":
+            cell = unlearned(bench, vector, control)
+            direction, coefficient = Kept(cell, vector.regime), 1.0
+            costs.append(cell.cost)
+        elif method.tuned == "grid":
+            coefficient = -_coefficient(bench, vector, control)
+        tasks[task] = {
+            "target": _accuracy(bench, direction, task, "test", coefficient),
+            "control": _accuracy(bench, direction, control, CONTROL_ROWS, coefficient),
+            "target_zero_shot": _accuracy(bench, direction, task, "test", 0.0),
+            "control_zero_shot": _accuracy(bench, direction, control, CONTROL_ROWS, 0.0),
+            "coefficient": None if method.tuned == "atlas" else -coefficient,
+        }
+    means = means_of(tasks)
+    training = [vector.cost for vector in vectors.values()]
+    return method.entry(bench, means, tasks, training=training, merging=costs)
 
 
 def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
@@ -119,19 +94,8 @@ def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
     tasks = (vector.task, control)
 
     def make() -> Made:
-        rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
-        heads, parts = [head for head, _ in rows.values()], [data for _, data in rows.values()]
-        module = ScaledEncoder(bench.backbone, [vector.task_vector(bench.backbone.digest)])
-        data = joint_data(parts, heads)
-        learned = learn(
-            module,
-            bench.backbone,
-            JointHead.of(heads, [-1.0, 1.0]),
-            data,
-            learning_config("negation", len(data), bench.seed, ROWS * len(heads)),
-            score=unlearning(module, bench.backbone, rows, [vector.task]),
-        )
-        return {"score": learned.score, "step": learned.step}, module.tau_dict()
+        module, found = taught(bench, [vector], tasks, 0.0, unlearned=vector.task)
+        return {"score": found.score, "step": found.step}, module.tau_dict()
 
     decides = bench.decided_by(
         *tasks,
@@ -162,12 +126,4 @@ def _accuracy(
     return right(bench, {task: found}, part)[task]
 
 
-SPEC = Spec(
-    "negation",
-    ABOUT,
-    COLUMNS,
-    lambda suite: VARIANTS,
-    entry,
-    plots.bars,
-    trainings=lambda variant: [TRAIN[variant.partition("-")[0]]],
-)
+SPECS = (Spec("negation", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.bars),)

@@ -11,8 +11,10 @@ is no zero-shot accuracy, and without labels nothing can be adapted.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +23,11 @@ from torch import Tensor
 from jobs.experiments import plots
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import together
-from jobs.experiments.directions import Kept, Vector, features, features_of
-from jobs.experiments.methods import LABELS, NOTHING, PENALISED, Train, linear, ordinary, tau_jp
-from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry, Numbers, mean_of
+from jobs.experiments.directions import Kept, Vector, features, features_of, task_vectors
+from jobs.experiments.methods import LABELS, NOTHING, PENALISED, linear, ordinary, tau_jp
+from jobs.experiments.spec import Method, Spec, Train
+from jobs.experiments.suites import Suite
+from jobs.experiments.table import Entry, Numbers, means_of, shares
 from tacl.compose.learning import Use, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import ufm
@@ -33,7 +35,6 @@ from tacl.data.batches import Labelled
 from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.adapters import LpPlusPlus, TipAdapter
-from tacl.training.config import TrainConfig
 
 SHOTS = (1, 2, 4, 8, 16)
 SHARES = (1, 10, 100)  # % of the training rows
@@ -54,15 +55,10 @@ PEFT = (
     "aTLAS with K coefficients for each (vector, block), over entries dealt at random, on a share "
     f"of a new task's training rows, at most {MOST_STEPS} steps. Test accuracy, mean over targets."
 )
-ZERO = Column("zero_shot", "zero-shot")
-SHOT_COLUMNS = (ZERO, *(Column(f"shots_{n}", f"{n}") for n in SHOTS))
-TIME_COLUMNS = (ZERO, Column("adapted", "adapted"), Column("transductive", "transductive"))
-SHARE_COLUMNS = (ZERO, *(Column(f"share_{n}", f"{n} %") for n in SHARES))
-SHOT_VARIANTS = (
-    *TRAIN,
-    *(f"{name}+{top}" for name in ("theta0", "ordinary", "taujp") for top in TOPS),
-)
-PEFT_VARIANTS = tuple(f"{name} x {parts}" for name in ("ordinary", "taujp") for parts in PARTS)
+ZERO = {"zero_shot": "zero-shot"}
+SHOT_COLUMNS = shares(**ZERO, **{f"shots_{n}": f"{n}" for n in SHOTS})
+TIME_COLUMNS = shares(**ZERO, adapted="adapted", transductive="transductive")
+SHARE_COLUMNS = shares(**ZERO, **{f"share_{n}": f"{n} %" for n in SHARES})
 
 
 class Judge(Protocol):
@@ -85,16 +81,35 @@ class Learned:
         return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
 
 
-Learn = Callable[[list[Vector], str], dict[str, Learned]]
+Learn = Callable[[Bench, Sequence[Vector], str], Learned]  # vectors of the pool, target
 
 
-def few_shot(bench: Bench, variant: str) -> Entry:
-    name, _, top = variant.partition("+")
+@dataclass(frozen=True)
+class Fitting(Method):
+    """`columns`: what is learned for each of them."""
 
-    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
-        return {f"shots_{n}": _with_shots(bench, vectors, target, n, top) for n in SHOTS}
+    columns: Callable[[Bench], Mapping[str, Learn]]
 
-    return _entry(bench, variant, TRAIN.get(name), "labelled shots", learned)
+
+def _fitting(
+    name: str, training: str, saw: str, columns: Callable[[Bench], Mapping[str, Learn]]
+) -> Fitting:
+    train = TRAIN.get(training)
+    learned = PENALISED if train is tau_jp else LABELS
+    return Fitting(name, train, learned if train else NOTHING, saw, columns)
+
+
+def few_shot(suite: Suite) -> list[Fitting]:
+    topped = product(("theta0", "ordinary", "taujp"), TOPS)
+    names = {name: (name, "") for name in TRAIN} | {"+".join(both): both for both in topped}
+    return [
+        _fitting(name, training, "labelled shots", partial(_shot_columns, top=top))
+        for name, (training, top) in names.items()
+    ]
+
+
+def _shot_columns(bench: Bench, top: str) -> dict[str, Learn]:
+    return {f"shots_{n}": partial(_with_shots, count=n, top=top) for n in SHOTS}
 
 
 def _with_shots(
@@ -114,14 +129,10 @@ def _with_shots(
 def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> Kept:
     """Coefficients learned from `count` rows of each class."""
 
-    def make() -> Made:
-        data = some_of_each(bench.rows(target).train, count, bench.seed)
-        module = _scaled(bench, vectors)
-        config = learning_config("few-shot", len(data), bench.seed)
-        learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)
-        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
+    def rows() -> Labelled:
+        return some_of_each(bench.rows(target).train, count, bench.seed)
 
-    return _cell(bench, vectors, target, {"shots": count}, make)
+    return fitted(bench, vectors, target, {"shots": count}, "few-shot", rows)
 
 
 def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
@@ -134,46 +145,45 @@ def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
     return _some(data, rows)
 
 
-def test_time(bench: Bench, variant: str) -> Entry:
-    parts = {"adapted": "validation", "transductive": "test"}
+def test_time(suite: Suite) -> list[Fitting]:
+    return [_fitting(name, name, "inputs of the target", _inputs_columns) for name in TRAIN]
+
+
+def _inputs_columns(bench: Bench) -> dict[str, Learn]:
     if bench.backbone.head_kind != "text":
         raise BadConfig(
             f"test-time adaptation sees no labels, and the heads of {bench.suite.base} are made "
             "of labelled rows; choose a suite whose base has a text tower"
         )
-
-    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
-        head = bench.head(target)
-        return {k: Learned(adapted(bench, vectors, target, p), head) for k, p in parts.items()}
-
-    return _entry(bench, variant, TRAIN[variant], "inputs of the target", learned)
+    parts = {"adapted": "validation", "transductive": "test"}
+    return {key: partial(_adapted, part=part) for key, part in parts.items()}
 
 
-def adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> Kept:
+def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> Learned:
     """Coefficients learned from the inputs of a part of the target's rows."""
-
-    def make() -> Made:
-        items = bench.rows(target).items(part)
-        module = _scaled(bench, vectors)
-        config = _bounded("test-time", len(items), bench.seed)
-        learned = ufm(module, bench.backbone, bench.head(target), items, config)
-        return {"rows": len(items), "loss": learned.losses}, module.tau_dict()
-
-    return _cell(bench, vectors, target, {"adapted": part}, make)
+    how, rows = {"adapted": part}, partial(bench.rows(target).labelled, part)
+    found = fitted(bench, vectors, target, how, "test-time", rows, MOST_STEPS)
+    return Learned(found, bench.head(target))
 
 
-def peft(bench: Bench, variant: str) -> Entry:
-    name, _, parts = variant.rpartition(" x ")
+def peft(suite: Suite) -> list[Fitting]:
+    return [
+        _fitting(f"{name} x {n}", name, "labels of the target", partial(_share_columns, parts=n))
+        for name, n in product(("ordinary", "taujp"), PARTS)
+    ]
 
-    def learned(vectors: list[Vector], target: str) -> dict[str, Learned]:
-        found = {}
-        for share in SHARES:
-            data = share_of(bench, target, share)
-            direction = on_a_share(bench, vectors, target, share, int(parts))
-            found[f"share_{share}"] = Learned(direction, bench.head_from(target, data))
-        return found
 
-    return _entry(bench, variant, TRAIN[name], "labels of the target", learned)
+def _share_columns(bench: Bench, parts: int) -> dict[str, Learn]:
+    return {f"share_{n}": partial(_on_a_share, share=n, parts=parts) for n in SHARES}
+
+
+def _on_a_share(
+    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
+) -> Learned:
+    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
+    how, rows = {"share": share, "parts": parts}, partial(share_of, bench, target, share)
+    found = fitted(bench, vectors, target, how, "peft", rows, MOST_STEPS, parts)
+    return Learned(found, bench.head_from(target, rows()))
 
 
 def share_of(bench: Bench, target: str, share: int) -> Labelled:
@@ -188,43 +198,44 @@ def share_of(bench: Bench, target: str, share: int) -> Labelled:
     return _some(whole, rows)
 
 
-def on_a_share(
-    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
-) -> Kept:
-    """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
-
-    def make() -> Made:
-        data = share_of(bench, target, share)
-        module = _scaled(bench, vectors, parts=parts, seed=bench.seed)
-        config = _bounded("peft", len(data), bench.seed)
-        learned = learn(module, bench.backbone, bench.head_from(target, data), data, config)
-        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
-
-    return _cell(bench, vectors, target, {"share": share, "parts": parts}, make)
-
-
-def _bounded(use: Use, rows: int, seed: int) -> TrainConfig:
-    steps = min(learning_config(use, rows, seed).steps, MOST_STEPS)
-    return learning_config(use, rows, seed, steps=steps)
-
-
 def _some(data: Labelled, rows: list[int]) -> Labelled:
     return Labelled([data.items[row] for row in rows], data.labels[torch.tensor(rows)])
 
 
-def _cell(
+def fitted(
     bench: Bench,
     vectors: Sequence[Vector],
     target: str,
     how: dict[str, Any],
-    make: Callable[[], Made],
+    use: Use,
+    rows: Callable[[], Labelled],
+    most: int | None = None,
+    parts: int = 1,
 ) -> Kept:
-    parts = ("train", "validation", "test")
+    """Coefficients learned from `rows`, in at most `most` steps, in the suite's precision where the
+    vectors are linearized. `how` stands for the rows and the parts of a block."""
+
+    def make() -> Made:
+        data, seed = rows(), bench.seed
+        half = bench.suite.precision == "bfloat16" and vectors[0].regime == "linearized"
+        dtype = torch.bfloat16 if half else None
+        kept = task_vectors(bench, vectors)
+        module = ScaledEncoder(bench.backbone, kept, parts=parts, seed=seed, dtype=dtype)
+        config = learning_config(use, len(data), seed)
+        if most is not None:
+            config = learning_config(use, len(data), seed, steps=min(config.steps, most))
+        if use == "test-time":
+            learned = ufm(module, bench.backbone, bench.head(target), data.items, config)
+        else:
+            head = bench.head_from(target, data)
+            learned = learn(module, bench.backbone, head, data, config)
+        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
+
     decides = bench.decided_by(
         target,
         **how,
         vectors=[vector.key for vector in vectors],
-        target=[bench.rows(target).digest(part) for part in parts],
+        target=[bench.rows(target).digest(part) for part in ("train", "validation", "test")],
         classes=bench.rows(target).classes,
         seed=bench.seed,
     )
@@ -232,36 +243,20 @@ def _cell(
     return Kept(bench.cells.get("coefficients", decides, make, what), vectors[0].regime)
 
 
-def _scaled(bench: Bench, vectors: Sequence[Vector], **how: Any) -> ScaledEncoder:
-    """In the suite's precision where the vectors are linearized."""
-    half = bench.suite.precision == "bfloat16" and vectors[0].regime == "linearized"
-    kept = [vector.task_vector(bench.backbone.digest) for vector in vectors]
-    return ScaledEncoder(bench.backbone, kept, dtype=torch.bfloat16 if half else None, **how)
-
-
-def _entry(bench: Bench, variant: str, train: Train | None, saw: str, learned: Learn) -> Entry:
+def entry(bench: Bench, method: Fitting) -> Entry:
     if not bench.suite.targets:
         raise BadConfig(f"suite {bench.suite.name} names no tasks outside its pool: no targets")
-    vectors = [train(bench, task) for task in bench.pool] if train else []
+    columns, vectors = method.columns(bench), list(method.vectors(bench).values())
     tasks: dict[str, Numbers] = {}
-    cells = []
+    merging = []
     for target in [source.name for source in bench.suite.targets]:
-        found = learned(vectors, target)
-        plain = _zero_shot(bench, target)
+        found = {key: learn(bench, vectors, target) for key, learn in columns.items()}
         scores = {key: one.accuracy(bench, target) for key, one in found.items()}
-        tasks[target] = {"zero_shot": plain, **scores}
-        cells += [one.direction.cell for one in found.values() if one.direction]
-    keys = list(next(iter(tasks.values())))
-    return Entry(
-        variant,
-        bench.seed,
-        NOTHING if train is None else PENALISED if train is tau_jp else LABELS,
-        saw,
-        {key: mean_of([numbers[key] for numbers in tasks.values()]) for key in keys},
-        tasks,
-        training=together([vector.cost for vector in vectors]),
-        merging=together([cell.cost for cell in cells]),
-    )
+        tasks[target] = {"zero_shot": _zero_shot(bench, target), **scores}
+        merging += [one.direction.cell.cost for one in found.values() if one.direction]
+    means = means_of(tasks)
+    training = [vector.cost for vector in vectors]
+    return method.entry(bench, means, tasks, training=training, merging=merging)
 
 
 def _zero_shot(bench: Bench, target: str) -> float | None:
@@ -271,40 +266,8 @@ def _zero_shot(bench: Bench, target: str) -> float | None:
     return Learned(None, bench.head(target)).accuracy(bench, target)
 
 
-def _trainings(variant: str) -> list[Train]:
-    name = variant.partition(" x ")[0].partition("+")[0]
-    return [TRAIN[name]] if name in TRAIN else []
-
-
 SPECS = (
-    Spec(
-        "few-shot",
-        FEW_SHOT,
-        SHOT_COLUMNS,
-        lambda suite: SHOT_VARIANTS,
-        few_shot,
-        plots.across,
-        targets=True,
-        trainings=_trainings,
-    ),
-    Spec(
-        "test-time",
-        TEST_TIME,
-        TIME_COLUMNS,
-        lambda suite: tuple(TRAIN),
-        test_time,
-        plots.bars,
-        targets=True,
-        trainings=_trainings,
-    ),
-    Spec(
-        "peft",
-        PEFT,
-        SHARE_COLUMNS,
-        lambda suite: PEFT_VARIANTS,
-        peft,
-        plots.across,
-        targets=True,
-        trainings=_trainings,
-    ),
+    Spec("few-shot", FEW_SHOT, SHOT_COLUMNS, few_shot, entry, plots.across, targets=True),
+    Spec("test-time", TEST_TIME, TIME_COLUMNS, test_time, entry, plots.bars, targets=True),
+    Spec("peft", PEFT, SHARE_COLUMNS, peft, entry, plots.across, targets=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
@@ -10,17 +11,16 @@ from torch import Tensor
 
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import together
 from jobs.experiments.directions import Vector, tangent
-from jobs.experiments.methods import METHODS, train_of, vectors_of
+from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry, Numbers
+from jobs.experiments.suites import Suite
+from jobs.experiments.table import Entry, Numbers, figures, shares
 from tacl.evaluation import metrics
-from tacl.evaluation.interference import Matrix, logit_change, tau_jp
+from tacl.evaluation.interference import logit_change, relative, tau_jp
 from tacl.evaluation.tangents import Cached
 
 PART = "test:300"
-VARIANTS = ("linear", "taujp", "linear+refresh", "taujp+refresh")
 INTERFERENCE = (
     "How well the probe's tau_jp predicts what is lost. For every ordered pair of vectors: "
     "acc_t(tau_t) - acc_t(tau_t + tau_s) on at most 300 test rows of task t, against the mean of "
@@ -35,156 +35,112 @@ DISENTANGLEMENT = (
     "both, summed over the two tasks (0 to 2), for coefficients on a grid of 21 x 21 over [-3, 3]."
 )
 COLUMNS = (
-    Column("rank_raw", "rank correlation, raw", percent=False),
-    Column("rank_relative", "rank correlation, relative", percent=False),
-    Column("rank_logits", "rank correlation, logits", percent=False),
-    Column("rank_flipped", "rank correlation, flipped", percent=False),
-    Column("mean", "mean interference"),
-    Column("worst", "worst interference"),
-    Column("relative", "mean relative tau_jp", percent=False),
+    *figures(rank_raw="rank correlation, raw", rank_relative="rank correlation, relative"),
+    *figures(rank_logits="rank correlation, logits", rank_flipped="rank correlation, flipped"),
+    *shares(mean="mean interference", worst="worst interference"),
+    *figures(relative="mean relative tau_jp"),
 )
-MAPS = (
-    Column("mean", "mean xi", percent=False),
-    Column("at_one", "xi at (1, 1)", percent=False),
-)
+MAPS = figures(mean="mean xi", at_one="xi at (1, 1)")
+Point = dict[str, Any]  # as a picture and the table's file have it
 
 
-def interference(bench: Bench, variant: str) -> Entry:
-    vectors = vectors_of(bench, variant)
-    pairs = {
-        (s, t): tau_jp(tangent(bench, vectors[s], t, "probe")) for s in vectors for t in vectors
+def interference(bench: Bench, method: Merging) -> Entry:
+    vectors = method.added(bench)
+    by_task = {task: _points(bench, vectors, task) for task in vectors}
+    points = [by_task[task][other] for other, task in permutations(vectors, 2)]
+    return _entry(bench, method, vectors, _correlated(points), {}, {"points": points})
+
+
+def _points(bench: Bench, vectors: Mapping[str, Vector], task: str) -> dict[str, Point]:
+    """What every other vector does on rows of a task, against what the task's own does."""
+    head, labels_N = bench.head(task), bench.rows(task).labels_N(PART)
+    probe, test = (cached(bench, vectors, task, part) for part in ("probe", PART))
+    sizes = {name: tau_jp(tangent_ND) for name, tangent_ND in probe.tangents.items()}
+    changes = {
+        name: logit_change(probe.features_ND, tangent_ND, head).mean
+        for name, tangent_ND in probe.tangents.items()
     }
-    matrix = Matrix(pairs)
-    own_change = {t: _logit_change(bench, t, vectors[t]) for t in vectors}
-    points = []
-    for s, t in permutations(vectors, 2):
-        relative = matrix.relative(s, t)
-        lost = metrics.interference(
-            _accuracy(bench, t, vectors[t]), _accuracy(bench, t, vectors[t], vectors[s])
-        )
-        points.append(
-            {
-                "vector": s,
-                "task": t,
-                "tau_jp": pairs[s, t].mean,
-                "relative": relative.value if relative else 0.0,
-                "logits": _logit_change(bench, t, vectors[s]) / own_change[t],
-                "flipped": _flipped(bench, t, vectors[t], vectors[s]),
-                "lost": lost,
-            }
-        )
-    return _entry(bench, variant, vectors, _correlated(points), {"points": points})
+
+    def answers(rows: Cached, *names: str) -> Tensor:
+        """[N, C], of the model moved by these."""
+        return head.logits(rows.linearized(dict.fromkeys(names, 1.0)))
+
+    alone = metrics.accuracy(answers(test, task), labels_N)
+
+    def point(other: str) -> Point:
+        moved = relative(sizes[other], sizes[task])
+        both = metrics.accuracy(answers(test, task, other), labels_N)
+        flipped_N = answers(probe, task).argmax(1) != answers(probe, task, other).argmax(1)
+        return {
+            "vector": other,
+            "task": task,
+            "tau_jp": sizes[other].mean,
+            "relative": moved.value if moved else 0.0,
+            "logits": changes[other] / changes[task],
+            "flipped": flipped_N.float().mean().item(),
+            "lost": metrics.interference(alone, both),
+        }
+
+    return {other: point(other) for other in vectors if other != task}
 
 
-def _correlated(points: list[dict[str, Any]]) -> Numbers:
-    keys = ("lost", "tau_jp", "relative", "logits", "flipped")
-    found = (torch.tensor([p[key] for p in points]) for key in keys)
-    lost, raw, relative, logits, flipped = found
+def _correlated(points: list[Point]) -> Numbers:
+    ranked = {"rank_raw": "tau_jp"}
+    ranked |= {f"rank_{key}": key for key in ("relative", "logits", "flipped")}
+    found = {k: torch.tensor([p[k] for p in points]) for k in (*ranked.values(), "lost")}
+    lost = found["lost"]
     return {
-        "rank_raw": metrics.rank_correlation(raw, lost),
-        "rank_relative": metrics.rank_correlation(relative, lost),
-        "rank_logits": metrics.rank_correlation(logits, lost),
-        "rank_flipped": metrics.rank_correlation(flipped, lost),
+        **{rank: metrics.rank_correlation(found[key], lost) for rank, key in ranked.items()},
         "mean": lost.mean().item(),
         "worst": lost.max().item(),
-        "relative": relative.mean().item(),
+        "relative": found["relative"].mean().item(),
     }
 
 
-def _accuracy(bench: Bench, task: str, *vectors: Vector) -> float:
-    logits_NC = _logits(bench, task, PART, *vectors)
-    return metrics.accuracy(logits_NC, bench.rows(task).labels_N(PART))
+def cached(bench: Bench, vectors: Mapping[str, Vector], task: str, part: str) -> Cached:
+    """What the vectors do on a part of a task's rows."""
+    tangents = {name: tangent(bench, vector, task, part) for name, vector in vectors.items()}
+    return Cached(bench.features(task, part), tangents)
 
 
-def _logit_change(bench: Bench, task: str, vector: Vector) -> float:
-    """Of a task's probe, by a vector."""
-    tangent_ND = tangent(bench, vector, task, "probe")
-    return logit_change(bench.features(task, "probe"), tangent_ND, bench.head(task)).mean
-
-
-def _flipped(bench: Bench, task: str, own: Vector, other: Vector) -> float:
-    """The share of the probe rows whose class is another one with the other vector. No label."""
-    alone_N = _logits(bench, task, "probe", own).argmax(1)
-    both_N = _logits(bench, task, "probe", own, other).argmax(1)
-    return (alone_N != both_N).float().mean().item()
-
-
-def _logits(bench: Bench, task: str, part: str, *vectors: Vector) -> Tensor:
-    """[N, C] of f + sum J tau on the rows of a part of a task."""
-    features_ND = bench.features(task, part).clone()
-    for vector in vectors:
-        features_ND += tangent(bench, vector, task, part)
-    return bench.head(task).logits(features_ND)
-
-
-def disentanglement(bench: Bench, variant: str) -> Entry:
-    vectors = vectors_of(bench, variant)
+def disentanglement(bench: Bench, method: Merging) -> Entry:
+    vectors = method.added(bench)
     maps, tasks = {}, {}
-    for one, two in three_pairs(bench.pool):
-        names = (one, two)
-        cached = [
-            Cached(bench.features(t, PART), {n: tangent(bench, vectors[n], t, PART) for n in names})
-            for t in names
-        ]
-        heads = (bench.head(one), bench.head(two))
-        error_GG = metrics.disentanglement_error((cached[0], cached[1]), heads, names)
-        at_one = [(cached[0], cached[1]), heads, names, (1.0,)]
-        maps[f"{one}, {two}"] = error_GG.tolist()
-        tasks[f"{one}, {two}"] = {
-            "mean": error_GG.mean().item(),
-            "at_one": metrics.disentanglement_error(*at_one).item(),
-        }
-    numbers: Numbers = {
-        column.key: metrics.absolute({pair: tasks[pair][column.key] for pair in tasks})
-        for column in MAPS
-    }
-    return _entry(bench, variant, vectors, numbers, {"maps": maps}, tasks)
+    for pair in three_pairs(bench.pool):
+        both = {name: vectors[name] for name in pair}
+        one, two = (cached(bench, both, task, PART) for task in pair)
+        heads = (bench.head(pair[0]), bench.head(pair[1]))
+        error_GG = metrics.disentanglement_error((one, two), heads, pair)
+        at_one = metrics.disentanglement_error((one, two), heads, pair, (1.0,)).item()
+        maps[", ".join(pair)] = error_GG.tolist()
+        tasks[", ".join(pair)] = {"mean": error_GG.mean().item(), "at_one": at_one}
+    means = {c.key: metrics.absolute({pair: tasks[pair][c.key] for pair in tasks}) for c in MAPS}
+    return _entry(bench, method, vectors, means, tasks, {"maps": maps})
 
 
 def three_pairs(pool: list[str]) -> list[tuple[str, str]]:
     """The first task with the second, the third with the fourth ...; or as many as there are."""
-    return [(pool[i], pool[i + 1]) for i in range(0, len(pool) - 1, 2)][:3]
+    return list(zip(pool[::2], pool[1::2], strict=False))[:3]
 
 
-def _entry(
-    bench: Bench,
-    variant: str,
-    vectors: dict[str, Vector],
-    numbers: Numbers,
-    more: dict[str, Any],
-    tasks: dict[str, Numbers] | None = None,
-) -> Entry:
-    method = METHODS[variant]
-    return Entry(
-        variant,
-        bench.seed,
-        method.saw_training,
-        method.saw_merging,
-        numbers,
-        tasks or {},
-        more,
-        together([vector.cost for vector in vectors.values()]),
-        together([vector.later for vector in vectors.values()]),
-    )
+def _entry(bench: Bench, method: Merging, vectors: dict[str, Vector], *found: Any) -> Entry:
+    training = [vector.cost for vector in vectors.values()]
+    merging = [vector.later for vector in vectors.values()]
+    return method.entry(bench, *found, training=training, merging=merging)
+
+
+def methods(suite: Suite) -> list[Merging]:
+    return [METHODS[name] for name in ("linear", "taujp", "linear+refresh", "taujp+refresh")]
 
 
 SPECS = (
-    Spec(
-        "interference",
-        INTERFERENCE,
-        COLUMNS,
-        lambda suite: VARIANTS,
-        interference,
-        plots.scatter,
-        trainings=train_of,
-    ),
+    Spec("interference", INTERFERENCE, COLUMNS, methods, interference, plots.scatter),
     Spec(
         "disentanglement",
         DISENTANGLEMENT,
         MAPS,
-        lambda suite: VARIANTS[:2],
+        lambda suite: methods(suite)[:2],
         disentanglement,
         plots.maps,
-        trainings=train_of,
     ),
 )

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Vector
 from jobs.experiments.merging import one_delta
-from jobs.experiments.methods import INPUTS, LABELS, NOTHING, linear, total
-from jobs.experiments.models import Model, Vectors, accuracies, summed
+from jobs.experiments.methods import (
+    INPUTS,
+    LABELS,
+    NOTHING,
+    Merging,
+    after_refresh,
+    linear,
+    total,
+)
+from jobs.experiments.models import Vectors, summed
 from jobs.experiments.spec import Spec
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Column, Entry, Numbers
-from jobs.experiments.tables.addition import by_task, numbers
-from jobs.experiments.training import refreshed
+from jobs.experiments.table import Entry, Numbers, figures, shares
+from jobs.experiments.tables import addition
 from tacl.training.config import RefreshConfig
 
 ABOUT = (
@@ -29,57 +33,45 @@ ABOUT = (
     "all tasks."
 )
 COLUMNS = (
-    Column("absolute", "absolute"),
-    Column("normalised", "normalised"),
-    Column("individual", "individual"),
-    Column("class_incremental", "class-incremental"),
-    Column("left", "left"),
-    Column("own_change", "own change"),
-    Column("accepted", "accepted"),
-    Column("of_training", "of training", percent=False),
+    *shares(absolute="absolute", normalised="normalised", individual="individual"),
+    *shares(class_incremental="class-incremental", left="left", own_change="own change"),
+    *shares(accepted="accepted"),
+    *figures(of_training="of training"),
 )
 SAMPLES = (16, 64, 960)
 STRENGTHS = (0.3, 1.0, 10.0)
 
 
-def settings(suite: Suite) -> dict[str, RefreshConfig]:
-    """By variant: the suite's own, and what differs from it."""
-    samples = {f"{n} samples": replace(suite.refresh, samples=n) for n in SAMPLES}
-    strengths = {f"strength {x:g}": replace(suite.refresh, strength=x) for x in STRENGTHS}
-    longer = {"twice the steps": replace(suite.refresh, steps=2 * suite.refresh.steps)}
-    return {"refreshed": suite.refresh, **samples, **strengths, **longer}
+@dataclass(frozen=True)
+class Refreshing(Merging):
+    """Every vector is refreshed with `config` before all are added up, where there is one."""
+
+    config: RefreshConfig | None = None
+
+    def refreshed(self, bench: Bench, first: Vectors) -> Vectors:
+        return after_refresh(bench, first, self.config) if self.config else first
 
 
-def variants(suite: Suite) -> list[str]:
-    return ["none", *settings(suite), "one delta"]
+def methods(suite: Suite) -> list[Refreshing]:
+    """The suite's own settings, and what differs from them."""
+    own, plain = suite.refresh, Refreshing("none", linear, LABELS, NOTHING, total)
+    configs = {
+        "refreshed": own,
+        **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
+        **{f"strength {x:g}": replace(own, strength=x) for x in STRENGTHS},
+        "twice the steps": replace(own, steps=2 * own.steps),
+    }
+    inputs = replace(plain, saw_merging=INPUTS)
+    each = [replace(inputs, name=name, config=config) for name, config in configs.items()]
+    return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
 
 
-def entry(bench: Bench, variant: str) -> Entry:
-    first: Vectors = {task: linear(bench, task) for task in bench.pool}
-    now = dict(first)
-    make: Callable[[Bench, Vectors], Model] = total
-    if variant == "one delta":
-        make = one_delta
-    elif variant != "none":
-        config = settings(bench.suite)[variant]
-        now = {task: _refreshed(bench, first, task, config) for task in first}
-        make = partial(summed, now=now)
-    model = make(bench, first)
-    found = accuracies(model)
-    return Entry(
-        variant,
-        bench.seed,
-        LABELS,
-        NOTHING if variant == "none" else INPUTS,
-        numbers(found) | _judged(first, now),
-        by_task(found),
-        training=model.training,
-        merging=model.merging,
-    )
-
-
-def _refreshed(bench: Bench, first: Vectors, task: str, config: RefreshConfig) -> Vector:
-    return refreshed(bench, first[task], [name for name in first if name != task], config)
+def entry(bench: Bench, method: Refreshing) -> Entry:
+    first = method.vectors(bench)
+    now = method.refreshed(bench, first)
+    model = summed(bench, first, now) if method.config else method.make(bench, first)
+    found = addition.of_model(bench, method, replace(model, facts={}))
+    return replace(found, numbers=found.numbers | _judged(first, now))
 
 
 def _judged(first: Vectors, now: Vectors) -> Numbers:
@@ -99,4 +91,4 @@ def _judged(first: Vectors, now: Vectors) -> Numbers:
     }
 
 
-SPEC = Spec("refresh", ABOUT, COLUMNS, variants, entry, plots.bars, trainings=lambda v: [linear])
+SPECS = (Spec("refresh", ABOUT, COLUMNS, methods, entry, plots.bars),)

@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from jobs.experiments import plots
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import together
-from jobs.experiments.directions import Vector
+from jobs.experiments.directions import Vector, task_vectors
 from jobs.experiments.methods import (
     LABELS,
+    METHODS,
     NOTHING,
     PENALISED,
-    Train,
+    Merging,
     linear,
     ordinary,
     others_of,
     tau_jp,
     total,
 )
-from jobs.experiments.models import Model, accuracies
-from jobs.experiments.spec import Spec
+from jobs.experiments.models import accuracies
+from jobs.experiments.spec import Spec, Train
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Column, Entry
-from jobs.experiments.tables.addition import by_task, numbers
+from jobs.experiments.table import Entry
+from jobs.experiments.tables import addition
 from jobs.experiments.training import trained
 from tacl.evaluation.metrics import normalized
 from tacl.vectors.blocks import Storage
 
-COLUMNS = (
-    Column("absolute", "absolute"),
-    Column("normalised", "normalised"),
-    Column("of_linear", "of linear"),
-    Column("individual", "individual"),
-    Column("class_incremental", "class-incremental"),
-)
 LIMITED = (
     "tauJp, summed at 1.0, with less of everything: shared samples of each other task (all are "
     "960: 1,024 without the probe), only a random half of the other tasks, fewer steps."
@@ -59,43 +53,24 @@ PUBLIC = (
 )
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Variants by name, each a training."""
-
-    of: Callable[[Suite], dict[str, Train]]
-
-    def variants(self, suite: Suite) -> list[str]:
-        return list(self.of(suite))
-
-    def entry(self, bench: Bench, variant: str) -> Entry:
-        train = self.of(bench.suite)[variant]
-        model = total(bench, {task: train(bench, task) for task in bench.pool})
-        found = accuracies(model)
-        saw = LABELS if train in (linear, _as_linear) else PENALISED
-        plain = Model(bench, {task: linear(bench, task) for task in bench.pool})
-        of_linear = normalized(found.merged, accuracies(plain).individual)
-        return Entry(
-            variant,
-            bench.seed,
-            saw,
-            NOTHING,
-            numbers(found) | {"of_linear": of_linear},
-            by_task(found),
-            training=model.training,
-        )
+def entry(bench: Bench, method: Merging) -> Entry:
+    found = addition.entry(bench, method)
+    plain = METHODS["individual"].model(bench)
+    merged = {task: numbers["absolute"] or 0.0 for task, numbers in found.tasks.items()}
+    found.numbers["of_linear"] = normalized(merged, accuracies(plain).individual)
+    return found
 
 
 def limits(suite: Suite) -> dict[str, Train]:
-    samples = {f"{n} samples": partial(_penalised, most=n) for n in (16, 64, 256)}
-    steps = {f"{n} steps": partial(_penalised, steps=n) for n in (25, 50, 100)}
-    return {"all": _penalised, **samples, "half of the tasks": _half, **steps}
+    samples = {f"{n} samples": partial(tau_jp, most=n) for n in (16, 64, 256)}
+    steps = {f"{n} steps": partial(tau_jp, steps=n) for n in (25, 50, 100)}
+    return {"all": tau_jp, **samples, "half of the tasks": _half, **steps}
 
 
 def strengths(suite: Suite) -> dict[str, Train]:
     """No penalty is the training without one."""
     return {
-        f"strength {value:g}": partial(_penalised, strength=value) if value else linear
+        f"strength {value:g}": partial(tau_jp, strength=value) if value else linear
         for value in suite.strengths
     }
 
@@ -116,7 +91,7 @@ def _stored(bench: Bench, task: str, storage: Storage) -> Vector:
         return vector
 
     def make() -> Made:
-        whole = vector.task_vector(bench.backbone.digest)
+        (whole,) = task_vectors(bench, [vector])
         small = whole.stored(storage)
         return {"bytes": {"float32": whole.nbytes, storage: small.nbytes}}, small.to_params()
 
@@ -136,10 +111,6 @@ def _repaired(bench: Bench, task: str, steps: int) -> Vector:
     return replace(found, cost=together([public.cost, found.cost]))
 
 
-def _penalised(bench: Bench, task: str, most: int | None = None, **changed: Any) -> Vector:
-    return trained(bench, task, others_of(bench, task), most, **changed)
-
-
 def _half(bench: Bench, task: str) -> Vector:
     """Generic sets, and a half of the other tasks chosen by seed."""
     others = [name for name in bench.pool if name != task]
@@ -148,13 +119,20 @@ def _half(bench: Bench, task: str) -> Vector:
     return trained(bench, task, kept)
 
 
-def _spec(name: str, about: str, sweep: Sweep) -> Spec:
-    return Spec(name, about, COLUMNS, sweep.variants, sweep.entry, plots.lines)
+def _spec(name: str, about: str, trainings: Callable[[Suite], dict[str, Train]]) -> Spec:
+    """Variants by name, each a training."""
+
+    def methods(suite: Suite) -> list[Merging]:
+        found = trainings(suite)
+        saw = {n: LABELS if found[n] in (linear, _as_linear) else PENALISED for n in found}
+        return [Merging(n, train, saw[n], NOTHING, total) for n, train in found.items()]
+
+    return Spec(name, about, addition.COLUMNS, methods, entry, plots.lines)
 
 
 SPECS = (
-    _spec("limited", LIMITED, Sweep(limits)),
-    _spec("sensitivity", SENSITIVITY, Sweep(strengths)),
-    _spec("storage", STORAGE, Sweep(storages)),
-    _spec("public", PUBLIC, Sweep(repairs)),
+    _spec("limited", LIMITED, limits),
+    _spec("sensitivity", SENSITIVITY, strengths),
+    _spec("storage", STORAGE, storages),
+    _spec("public", PUBLIC, repairs),
 )

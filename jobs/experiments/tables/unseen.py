@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
-from jobs.experiments.methods import METHODS
+from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import accuracies, right
 from jobs.experiments.spec import Spec
-from jobs.experiments.table import Column, Entry
+from jobs.experiments.suites import Suite
+from jobs.experiments.table import Entry, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
 
@@ -20,39 +21,30 @@ ABOUT = (
     "or merge; where the base has no text tower, their heads are means of their labelled rows."
 )
 COLUMNS = (
-    Column("unseen", "unseen"),
-    Column("unseen_zero_shot", "unseen, pre-trained"),
-    Column("seen", "seen"),
-    Column("normalised", "seen, normalised"),
-    Column("class_incremental", "seen, class-incremental"),
+    *shares(unseen="unseen", unseen_zero_shot="unseen, pre-trained", seen="seen"),
+    *shares(normalised="seen, normalised", class_incremental="seen, class-incremental"),
 )
 VARIANTS = ("linear", "taujp", "taujp+refresh", "ordinary", "ties", "adamerging", "mtl")
 
 
-def entry(bench: Bench, variant: str) -> Entry:
-    method, smaller = METHODS[variant], without_last(bench)
-    model = method.model(smaller)
-    unseen = bench.pool[-LEFT_OUT:]
-    merged = {task: model.features(task, "test") for task in unseen}
-    plain = {task: bench.features(task, "test") for task in unseen}
-    seen = numbers(accuracies(model), method.train is not None)
-    found, before = right(bench, merged, "test"), right(bench, plain, "test")
-    return Entry(
-        variant,
-        bench.seed,
-        method.saw_training,
-        method.saw_merging,
+def entry(bench: Bench, method: Merging) -> Entry:
+    model = method.model(without_last(bench))
+    seen, unseen = numbers(accuracies(model)), bench.pool[-LEFT_OUT:]
+    merged = right(bench, {task: model.features(task, "test") for task in unseen}, "test")
+    plain = right(bench, {task: bench.features(task, "test") for task in unseen}, "test")
+    return method.entry(
+        bench,
         {
-            "unseen": absolute({task: found[task] for task in unseen}),
-            "unseen_zero_shot": absolute(before),
+            "unseen": absolute(merged),
+            "unseen_zero_shot": absolute(plain),
             "seen": seen["absolute"],
             "normalised": seen["normalised"],
             "class_incremental": seen["class_incremental"],
         },
-        {task: {"unseen": found[task], "unseen_zero_shot": before[task]} for task in unseen},
+        {task: {"unseen": merged[task], "unseen_zero_shot": plain[task]} for task in unseen},
         model.facts,
-        model.training,
-        model.merging,
+        [model.training],
+        [model.merging],
     )
 
 
@@ -63,4 +55,8 @@ def without_last(bench: Bench) -> Bench:
     return bench.of(replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets))
 
 
-SPEC = Spec("unseen", ABOUT, COLUMNS, lambda suite: VARIANTS, entry, plots.bars)
+def methods(suite: Suite) -> list[Merging]:
+    return [METHODS[name] for name in VARIANTS]
+
+
+SPECS = (Spec("unseen", ABOUT, COLUMNS, methods, entry, plots.bars, ahead=False),)

@@ -196,7 +196,7 @@ def test_the_hub_is_asked_for_the_id_without_its_configuration(
     asked: list[str] = []
     monkeypatch.setattr(sources, "_ask_hub", asked.append)
     with sources.opened(f"{hub}:few") as found:
-        assert found["train"].num_rows == 40
+        assert found.splits["train"].num_rows == 40
     assert asked == [hub]
     assert sources.located(f"{hub}:many.v2") is None
     for nothing in ("data.csv", "data.csv:few", "some/where/else", f"{hub}:", f"{hub}:a/b"):

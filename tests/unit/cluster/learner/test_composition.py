@@ -28,6 +28,8 @@ from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
 from tests.support import tiny
 
+pytestmark = pytest.mark.train
+
 Trees = tuple[Home, list[Submission], list[VectorRef]]
 COEFFICIENTS = (1.0, -0.5)
 CLASSES = ("elm", "fir", "gum", "hop")

@@ -46,6 +46,7 @@ from cluster.scheduler.state import (
     SamplesArrived,
     Vector,
 )
+from tests.support.budget import budget
 from tests.support.world import NEVER, ON_ARRIVAL, World
 
 # -- failures
@@ -373,4 +374,4 @@ class Anything(RuleBasedStateMachine):
 
 
 TestAnything = Anything.TestCase
-TestAnything.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnything.settings = settings(max_examples=budget(60), stateful_step_count=40, deadline=None)

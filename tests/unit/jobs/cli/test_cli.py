@@ -19,6 +19,7 @@ from cluster.client.client import Client
 from cluster.errors import exit_code
 from jobs.cli import main
 from jobs.cli.verbs import cluster, models, tasks
+from tacl import __version__
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -250,6 +251,11 @@ def test_help_answers_at_once() -> None:
     assert "submit" in done.stdout
     took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert took < 0.6  # about 0.2 s of a processor, whatever else the machine does
+
+
+def test_version() -> None:
+    done = run("-m", "jobs.cli.main", "--version")
+    assert (done.returncode, done.stdout) == (0, f"tacl {__version__}\n")
 
 
 def test_without_a_cluster(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -193,6 +194,25 @@ def test_keep(small: list[str], tmp_path: Path) -> None:
     again = CliRunner().invoke(main.app, ["demo", "--keep", str(home)])
     assert again.exit_code == exit_code(HomeInUse(""))
     assert len(small) == 2
+
+
+def test_quick_is_the_same_story_of_two_tasks(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[dict[str, Any]] = []
+    submit = Client.submit
+
+    def noting(self: Client, name: str, data: Path, **options: Any) -> Any:
+        submitted.append({"name": name, **options})
+        return submit(self, name, data, **options)
+
+    monkeypatch.setattr(Client, "submit", noting)
+    result = CliRunner().invoke(main.app, ["demo", "--quick", "--json"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [one["task"] for one in document["arrivals"]] == ["signs", "land"]
+    assert len(document["subtractions"]) == 1
+    assert [(one["name"], one["steps"]) for one in submitted] == [("signs", 40), ("land", 40)]
 
 
 @pytest.mark.parametrize(

@@ -225,12 +225,12 @@ def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
     monkeypatch.setattr(Bench, "head", head)
     monkeypatch.setattr(newcomers, "SHOTS", (2,))
     monkeypatch.setattr(newcomers, "SHARES", (1,))
-    for make, variant in (
-        (newcomers.few_shot, "linear"),
-        (newcomers.few_shot, "theta0+lp"),
-        (newcomers.peft, "ordinary x 1"),
+    for name, variant in (
+        ("few-shot", "linear"),
+        ("few-shot", "theta0+lp"),
+        ("peft", "ordinary x 1"),
     ):
-        found = make(bench, variant)
+        found = TABLES[name].entry(bench, variant)
         (score,) = (value for key, value in found.numbers.items() if key != "zero_shot")
         assert found.numbers["zero_shot"] is None
         assert found.tasks["target"]["zero_shot"] is None
@@ -242,11 +242,11 @@ def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
     nearest_N = (test_ND @ normalize(means_CD).T).argmax(-1)
     assert torch.equal(bench.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
     with pytest.raises(BadConfig, match="text tower"):
-        newcomers.test_time(bench, "linear")
+        TABLES["test-time"].entry(bench, "linear")
 
 
 def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
-    found = continual.entry(bench, "linear")
+    found = TABLES["continual"].entry(bench, "linear")
     order = found.more["order"]
     assert sorted(order) == sorted(bench.pool)
     vectors = {task: linear(bench, task) for task in order}
@@ -300,7 +300,7 @@ def test_sequential_training_against_a_loop(bench: Bench) -> None:
 def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
     point = next(
         one
-        for one in pairs.interference(bench, "linear").more["points"]
+        for one in TABLES["interference"].entry(bench, "linear").more["points"]
         if (one["vector"], one["task"]) == ("three", "one")
     )
     own, other = linear(bench, "one"), linear(bench, "three")
@@ -341,8 +341,7 @@ def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, 
 def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
     bench: Bench, variant: str
 ) -> None:
-    train = negation.TRAIN[variant.partition("-")[0]]
-    vector = train(bench, "one")
+    vector = METHODS[variant.partition("-")[0]].vectors(bench)["one"]
     found = Kept(negation.unlearned(bench, vector, "generic"), vector.regime)
     shares = {}
     for task in ("one", "generic"):
@@ -369,7 +368,7 @@ def test_one_process_needs_neither_ray_nor_deepspeed(place: Path) -> None:
         "for name in ('ray', 'deepspeed'):\n"
         "    sys.modules[name] = None\n"  # an import of it raises ImportError
         "from pathlib import Path\n"
-        "from tests.jobs import small_suite\n"
+        "from tests.support import small_suite\n"
         "from jobs.experiments.runner import reproduce\n"
         "from jobs.cli.verbs import reproduce as verb\n"
         f"request = small_suite.request(Path({str(place)!r}), 'alone', 'addition', ['linear'])\n"
@@ -492,7 +491,7 @@ def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) ->
     assert vectors[without][0].key != vectors[bench][0].key
     assert vectors[without][1].key == vectors[bench][1].key
     assert "templates" not in decided(without, "vector", vectors[without][0].cell)
-    adapted = newcomers.test_time(without, "linear")
+    adapted = TABLES["test-time"].entry(without, "linear")
     assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
     assert all(value is not None for value in adapted.numbers.values())
     both = [joint(of, "ordinary").key for of in (without, bench)]

@@ -113,7 +113,7 @@ def test_a_suite_is_whole(name: str) -> None:
     names = [s.name for s in (*found.tasks, *found.generic, *found.targets)]
     assert len(set(names)) == len(names), "a task is in two roles"
     assert found.generic
-    assert found.digest() == SUITES[name]().digest()
+    assert found.as_dict() == SUITES[name]().as_dict()
     config = found.config(found.names[0], 4000, seed=3, trainable=("a.*",), penalty="none")
     assert (config.seed, config.penalty) == (3, "none")
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tacl.dual import DualTensor, primal, tangent
+from tests.support.budget import budget
 from tests.support.forward_mode import Pair, close, forward
 
 Step = Callable[[Tensor, Tensor], Any]  # (one value, another) -> a new value, or None
@@ -211,7 +212,7 @@ def _check_gradient(derivatives: list[Tensor], tangents: list[Tensor]) -> None:
 
 
 @given(program=programs)
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=budget(400), deadline=None, derandomize=True, database=None)
 def test_random_program_is_right_or_refused(program: Program) -> None:
     check_program(program)
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tacl.dual import DualTensor, fallbacks
 from tacl.dual.tensor import RULES, named
+from tests.support.budget import budget
 from tests.support.forward_mode import Pair, check
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 3e-4, torch.bfloat16: 6e-2}
@@ -408,7 +409,7 @@ BINARY += [lambda a, b: torch.where(a > b, a, b), lambda a, b: 2 * a - b / 3 + (
     dtypes=st.tuples(*[st.sampled_from([torch.float32, torch.float64])] * 2),
     duals=st.sampled_from([(True, True), (True, False), (False, True)]),
 )
-@settings(few, max_examples=80)
+@settings(few, max_examples=budget(80))
 def test_broadcasts_and_mixed_precision(
     shapes: Any, func: Callable[..., Tensor], dtypes: Any, duals: tuple[bool, bool]
 ) -> None:

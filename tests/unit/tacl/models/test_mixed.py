@@ -15,6 +15,7 @@ from tacl.dual import mixed
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import MixedEncoder, Recipe, alone
 from tests.support import toy
+from tests.support.budget import budget
 
 Rows = Callable[[int], Tensor]
 
@@ -113,7 +114,7 @@ def test_every_row_is_that_of_its_users_own_model(make, worth: int, monkeypatch)
     assert (found[:2] - plain).abs().max() > 1e-3  # the recipes do say something
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=budget(25), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -1,0 +1,35 @@
+"""How long the tests search: TACL_TEST_BUDGET is `dev` (when unset), `ci` or `nightly`.
+
+A budget changes how many examples, moments and kills a property is tried with, never what it says.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+SHARES = {"dev": 0.2, "ci": 1.0, "nightly": 10.0}
+CHOSEN = os.environ.get("TACL_TEST_BUDGET", "dev")
+if CHOSEN not in SHARES:
+    raise ValueError(f"TACL_TEST_BUDGET is {CHOSEN!r}; it may be {', '.join(SHARES)}")
+EXAMPLES = 100  # of a property that names no number
+
+
+def budget(ci: int, *, nightly: int | None = None) -> int:
+    """How many of what `ci` tries; at least one."""
+    if nightly is not None and CHOSEN == "nightly":
+        return nightly
+    return max(1, round(ci * SHARES[CHOSEN]))
+
+
+def seconds(ci: int) -> float:
+    """A limit of time for what the budget prolongs; a small one is done no sooner by force."""
+    return ci * max(1.0, SHARES[CHOSEN])
+
+
+def load_profile() -> None:
+    """Of hypothesis. The first call of a test pays for imports, and machines are shared: time is
+    no property."""
+    settings.register_profile(CHOSEN, deadline=None, max_examples=budget(EXAMPLES))
+    settings.load_profile(CHOSEN)

@@ -1,0 +1,107 @@
+"""Rows that name files: no file of the machine is read for them, whatever the format."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset
+from datasets import Image as ImageColumn
+from PIL import Image
+
+from cluster.data.ingest import ingest, ingest_samples
+from cluster.data.validation import checked_image
+from cluster.storage.blobs import Blobs
+from tacl.errors import BadSample
+
+ROWS = 12
+
+
+def picture(shade: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 7, 90)).save(out, "PNG")
+    return out.getvalue()
+
+
+def parquet(folder: Path, names: list[str]) -> Path:
+    image = pa.array(
+        [{"bytes": None, "path": name} for name in names],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
+    features = {"image": {"_type": "Image"}, "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+    about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    table = pa.table({"image": image, "label": pa.array([i % 2 for i in range(len(names))])})
+    pq.write_table(table.replace_schema_metadata(about), folder / "data.parquet")
+    return folder / "data.parquet"
+
+
+def json_lines(folder: Path, names: list[str]) -> Path:
+    rows = [
+        {"image": {"bytes": None, "path": name}, "label": i % 2} for i, name in enumerate(names)
+    ]
+    path = folder / "data.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A picture that belongs to somebody else."""
+    path = tmp_path / "elsewhere" / "secret.png"
+    path.parent.mkdir()
+    path.write_bytes(picture(3))
+    return path
+
+
+@pytest.mark.parametrize("written", [parquet, json_lines])
+def test_a_file_given_alone_opens_no_other(
+    tmp_path: Path, secret: Path, written: Callable[[Path, list[str]], Path]
+) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    said = set()
+    for name in (str(secret), str(tmp_path / "is not there"), "/dev/zero", str(tmp_path)):
+        data = written(tmp_path, [name] * ROWS)
+        with pytest.raises(BadSample) as refused:
+            ingest(data, blobs, "image")
+        said.add(str(refused.value).replace(Path(name).name, "NAME"))
+        with pytest.raises(BadSample):
+            ingest_samples(data, blobs, "image")
+    assert len(said) == 1  # whether a file is there is not told
+    assert not list(blobs.stored())
+
+
+def test_a_folder_opens_what_lies_in_it_and_nothing_else(tmp_path: Path, secret: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "in.png").write_bytes(picture(1))
+    (folder / "link.png").symlink_to(secret)
+    os.mkfifo(folder / "pipe.png")
+    assert checked_image({"bytes": None, "path": str(folder / "in.png")}, "row 0", [folder])
+    for name in ("link.png", "pipe.png", "../elsewhere/secret.png", "is not there", "."):
+        with pytest.raises(BadSample, match="row 0"):
+            checked_image({"bytes": None, "path": str(folder / name)}, "row 0", [folder])
+
+
+def test_the_files_of_an_image_folder_are_read(tmp_path: Path) -> None:
+    for name in "ab":
+        for number in range(ROWS):
+            path = tmp_path / "pictures" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture(number + 20 * (name == "a")))
+    found = ingest(tmp_path / "pictures", Blobs(tmp_path / "blobs"), "image")
+    assert found.train.rows + found.validation.rows + found.test.rows < 2 * ROWS + 1
+
+
+def test_a_programs_own_data_set_may_name_its_files(tmp_path: Path) -> None:
+    names = [str(tmp_path / f"{number}.png") for number in range(2 * ROWS)]
+    for number, name in enumerate(names):
+        Path(name).write_bytes(picture(number))
+    labels = [number % 2 for number in range(len(names))]
+    data = Dataset.from_dict({"image": names, "label": labels}).cast_column("image", ImageColumn())
+    assert ingest(data, Blobs(tmp_path / "blobs"), "image").classes == ("0", "1")

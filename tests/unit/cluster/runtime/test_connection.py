@@ -1,0 +1,42 @@
+"""What a call waits for whose actor is lost, and what is its answer."""
+
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
+
+from cluster.domain.outcomes import Lost
+from cluster.runtime.connection import PAUSE, Patience
+from tacl.errors import StorageUnavailable, UnknownTask
+
+
+def of_task(cause: Exception) -> RayTaskError:
+    return RayTaskError("known", "the trace", cause)
+
+
+GONE = (ActorUnavailableError("away", b"a" * 16), ValueError("no actor of that name"))
+
+
+@pytest.mark.parametrize("error", GONE)
+def test_a_lost_actor_is_waited_for_until_it_is_late(error: Exception) -> None:
+    assert Patience(60, Lost).after(error) == PAUSE
+    with pytest.raises(Lost, match=str(error).split()[0]):
+        Patience(-1, Lost).after(error)
+
+
+def test_an_answer_is_raised_as_it_was() -> None:
+    with pytest.raises(UnknownTask):
+        Patience(60, Lost).after(of_task(UnknownTask("no such task")))
+    with pytest.raises(StorageUnavailable):
+        Patience(60, Lost).after(of_task(StorageUnavailable("full")))
+    with pytest.raises(GetTimeoutError):
+        Patience(60, Lost).after(GetTimeoutError("slow"))
+
+
+def test_a_run_waits_for_the_disk_and_meets_defects_as_they_were() -> None:
+    run = Patience(60, Lost, of_run=True)
+    assert run.after(of_task(StorageUnavailable("full"))) == PAUSE
+    with pytest.raises(KeyError):
+        run.after(of_task(KeyError("a defect")))
+    with pytest.raises(Lost):
+        Patience(-1, Lost, of_run=True).after(of_task(StorageUnavailable("full")))
