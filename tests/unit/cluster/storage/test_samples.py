@@ -11,7 +11,7 @@ import pytest
 from cluster.coordinator.arrivals import Arrivals, known
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
-from cluster.domain.visibility import Sight
+from cluster.domain.visibility import Visibility
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import (
     grown,
@@ -90,7 +90,7 @@ def test_what_was_removed_is_left_from_the_next_step_on() -> None:
 def test_a_private_task_enters_only_the_cycles_of_its_owner() -> None:
     blob = BlobRef(digest="d", rows=1)
     shards = [Shard(task=t, ordinal=o, blob=blob) for o, t in enumerate([GENERIC, "mine", "open"])]
-    cycles = {who: known(shards, "new", Sight(who, {"mine": "ann"})) for who in ("ann", "bob")}
+    cycles = {who: known(shards, "new", Visibility(who, {"mine": "ann"})) for who in ("ann", "bob")}
     assert [shard.task for shard in cycles["ann"]] == [GENERIC, "mine", "open"]
     assert [shard.task for shard in cycles["bob"]] == [GENERIC, "open"]
 
