@@ -161,8 +161,8 @@ def test_impossible_recipes_are_refused() -> None:
 def test_rows_do_not_outvote_a_small_task() -> None:
     """Rows of a task ten times over change nothing."""
     f, j, labels = TASKS["a"]
-    many = [value.repeat(10, *[1] * (value.ndim - 1)) for value in (f, j, labels)]
-    often = measured("a", "base", "a@1", ("a0", "a1"), *many)
+    ten_times = (f.repeat(10, 1), j.repeat(10, 1), labels.repeat(10))
+    often = measured("a", "base", "a@1", ("a0", "a1"), *ten_times)
     for solve in (lambda m: lda(m, 0.01), lambda m: ridge(m, 0.01)):
         once = solve(Moments.of([(1.0, statistics("a")), (1.0, statistics("b"))])).of("a")
         ten = solve(Moments.of([(1.0, often), (1.0, statistics("b"))])).of("a")
