@@ -16,9 +16,16 @@ LOADERS = {
 
 
 def load_backbone(text: str) -> Backbone:
-    """The encoder that `text` names, for example `hf:../models/minilm` (see BaseSpec).
+    """The pre-trained encoder that `text` names: theta0, its preprocessing, its kind of head.
 
-    Raises BaseNotFound when it is not where it was looked for, BadBase when it cannot be used.
+    Args:
+        text: `embedded` (pictures, comes with TACL), `hf:DIRECTORY_OR_ID` (a sentence encoder),
+            `open_clip:NAME@WEIGHTS` or `timm:NAME@FILE?size=N` (pictures); see BaseSpec. `prepare`
+            makes one row of the bytes of a picture or of a text.
+
+    Raises:
+        BaseNotFound: it is not where it was looked for.
+        BadBase: it was found and cannot be used, or `text` is of no known form.
     """
     spec = BaseSpec.parse(text)
     return LOADERS[spec.scheme](spec)

@@ -35,6 +35,9 @@ def composed(
     Vectors are added in the order of their digests, so that a recipe's model does not depend, not
     even in its last bit, on the order in which the recipe was written. `out` is an earlier sum of
     the same blocks whose memory is used again.
+
+    Raises BadRecipe for no vectors or shapes that differ, BaseMismatch, MixedRegimes, ValueError
+    for other than one coefficient a vector. Source: arXiv 2212.04089.
     """
     total: Params = {}
     for name, shape, terms in _terms(vectors, coefficients):

@@ -71,7 +71,11 @@ def readable_class(name: str) -> str:
 def text_head(
     backbone: Backbone, classes: Sequence[str], templates: Sequence[str] | None = None
 ) -> Head:
-    """Unit text features of every class, averaged over the templates, normalised again."""
+    """Unit text features of every class, averaged over the templates, normalised again: [C, D].
+
+    Templates have {} where the class name goes; None are the base model's. Raises BadConfig for one
+    that has not, BadBase for a base model without a text tower. Source: CLIP, arXiv 2103.00020.
+    """
     templates = tuple(templates or backbone.templates)
     for template in templates:
         if "{}" not in template:
@@ -85,7 +89,11 @@ def text_head(
 def prototype_head(
     features_ND: Tensor, labels_N: Tensor, classes: Sequence[str], scale: float = 16.0
 ) -> Head:
-    """Normalised class means of theta0 features; every class needs a labelled row."""
+    """Normalised class means of theta0 features; every class needs a labelled row.
+
+    `labels_N`: int64 numbers of `classes`; `scale` multiplies cosines. Raises LabelOutOfRange,
+    EmptySplit for a class without rows. Source: class means as prototypes, arXiv 1703.05175.
+    """
     if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < len(classes):
         raise LabelOutOfRange(
             f"labels {labels_N.min()}..{labels_N.max()} for {len(classes)} classes"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from tacl.backbone import Backbone
 from tacl.models.frozen import Batch, MovedEncoder, require_eval, trainable_blocks
 from tacl.vectors.vector import Regime
 
-__all__ = ["LinearizedEncoder", "require_eval", "trainable_blocks"]
+__all__ = ["LinearizedEncoder", "linearize", "require_eval", "trainable_blocks"]
 
 
 class LinearizedEncoder(MovedEncoder):
@@ -27,3 +28,16 @@ class LinearizedEncoder(MovedEncoder):
         """f(x; theta0) + J(x) tau, [B, D]."""
         features_BD, tangent_BD = self(batch)
         return features_BD + tangent_BD
+
+
+def linearize(base: Backbone) -> LinearizedEncoder:
+    """The tangent model of a base model at theta0, with tau = 0: a module for any training loop.
+
+    `model(batch)` is (f(x; theta0), J(x) tau), both [B, D], in one pass; their sum are the features
+    of the linearized model. Its only parameters are tau, so that `model.parameters()` is what an
+    optimizer gets; `model.tau_dict()` is tau by block, `model.load_tau(tau)` sets it.
+
+    Raises ValueError when no parameter of the encoder matches a pattern of `base.trainable`.
+    Source: arXiv 2305.12827, equation 4.
+    """
+    return LinearizedEncoder(base.encoder, base.trainable)

@@ -42,3 +42,23 @@ def relative_tau_jp(tangent_BD: Tensor, norm: Norm, feature_norm_B: Tensor) -> T
     """
     length_B = torch.linalg.vector_norm(tangent_BD, dim=-1) / feature_norm_B
     return length_B if norm == "l2" else length_B.square()
+
+
+def penalty(tangent_BD: Tensor, feature_norm: Tensor | float, norm: Norm = "l2_squared") -> Tensor:
+    """tauJp over a batch of unlabelled inputs of ONE other task, for any training loop: a scalar.
+
+    loss = task loss + lambda * penalty(J(x) tau, mean |f(x; theta0)|). It has no unit: lambda means
+    the same for every encoder, and 3 is this package's default.
+
+    Args:
+        tangent_BD: J(x) tau of the other task's rows, with its graph.
+        feature_norm: mean |f(x; theta0)|_2 over rows of that task, positive.
+        norm: mean of squares, as in the theory, or "l2", mean of lengths, as in the published code.
+
+    Raises ValueError for a batch of no rows.
+    Source: OpenReview 1VwWi6zbxs, equations 8 and 9: one other task a step, or the mean over all.
+    """
+    if len(tangent_BD) == 0:
+        raise ValueError("the penalty over no rows is undefined; give at least one unlabelled row")
+    feature_norm_B = torch.as_tensor(feature_norm).to(tangent_BD).expand(len(tangent_BD))
+    return relative_tau_jp(tangent_BD, norm, feature_norm_B).mean()

@@ -79,7 +79,7 @@ def test_the_command_line(folder: Path) -> None:
 
 
 def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, over_http = examples("python")
+    here, over_http = (block for block in examples("python") if "from cluster" in block)
     here, down = here.rsplit("\n", 2)[:2]
     known: dict[str, Any] = {}
     exec(compile(here, "README.md", "exec"), known)

@@ -21,11 +21,12 @@ from cluster import failpoints
 from cluster.coordinator.recovery import restored
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry import Registry
 from cluster.scheduler.plan import validate
 from tacl.errors import UnknownTask
 from tests.support.budget import budget
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
+
+pytestmark = pytest.mark.usefixtures("without_waiting_for_the_disk")
 
 EACH = budget(1, nightly=1000)  # times at every step
 
@@ -40,13 +41,6 @@ class Killed(BaseException):
 def loud(task: str, on: str) -> float:
     """Vectors that move every other task's inputs half as much as their own."""
     return 1.0 if task == on else 0.5
-
-
-@pytest.fixture(autouse=True)
-def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed process loses no writes, so these tests need not wait for them."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed",))
 
 
 def story(scene: Scene) -> None:

@@ -51,6 +51,7 @@ def at_once(jobs: list[Callable[[], Any]]) -> list[Any]:
         return [result for share in pool.map(run, shares) for result in share]
 
 
+@pytest.mark.usefixtures("without_waiting_for_the_disk")
 def test_callers_of_one_coordinator(tmp_path: Path, registry_url: str) -> None:
     scene = Scene(tmp_path / "home", Node(500), registry=registry_url).trained("digits", "shapes")
     for _ in range(3):

@@ -25,7 +25,6 @@ from cluster.domain.outcomes import Finished, Gone, Raised
 from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC
 from cluster.domain.work import RefreshWork
-from cluster.registry import Registry
 from cluster.scheduler.plan import validate
 from cluster.scheduler.state import Cell, Node, State
 from cluster.storage.samples import store_rows
@@ -51,13 +50,6 @@ def loud(task: str, on: str) -> float:
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
-
-
-@pytest.fixture
-def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed process loses no writes, so these tests need not wait for them."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed",))
 
 
 def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:

@@ -13,8 +13,9 @@ from torch.func import functional_call, jvp
 
 from tacl.backbone import Item
 from tacl.data.batches import batch_rows
+from tacl.models.linearized import linearize
 from tacl.training.loop import Share, losses, other_rows
-from tacl.training.penalties import Norm, other_tasks, relative_tau_jp
+from tacl.training.penalties import Norm, other_tasks, penalty, relative_tau_jp
 from tacl.vectors.params import Params
 from tests.support import toy
 
@@ -214,3 +215,24 @@ def test_each_row_is_relative_to_its_own_task(rows: int, norm: Norm, length: flo
     norm_B = torch.arange(1, rows + 1, dtype=torch.float64)
     expected = length / norm_B if norm == "l2" else (length / norm_B) ** 2
     torch.testing.assert_close(relative_tau_jp(tangent_BD, norm, norm_B), expected)
+
+
+@given(st.integers(1, 8), st.integers(0, 50), st.floats(0.1, 10), st.sampled_from(NORMS))
+def test_in_a_loop_of_ones_own_it_is_the_mean_by_explicit_jacobians(
+    rows: int, seed: int, feature_norm: float, norm: Norm
+) -> None:
+    base = toy.backbone()
+    items, tau = toy.inputs(rows, seed), toy.random_tau(base.encoder, seed=seed)
+    model = linearize(base)
+    model.load_tau(tau)
+    found = penalty(model(torch.stack(items))[1], feature_norm, norm)
+    lengths_N = (toy.jacobian(base.encoder, items) @ toy.flat(tau)).norm(dim=-1) / feature_norm
+    expected = lengths_N.mean() if norm == "l2" else lengths_N.square().mean()
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=1e-12)
+    found.backward()
+    assert all(value.grad is not None for value in model.parameters())
+
+
+def test_in_a_loop_of_ones_own_no_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        penalty(torch.zeros(0, 5), 1.0)

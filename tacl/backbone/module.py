@@ -1,0 +1,55 @@
+"""Any torch module as a base model: its rows are tensors that need no preparing."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacl.backbone.core import Backbone
+from tacl.backbone.inputs import Item
+from tacl.backbone.spec import BaseSpec
+from tacl.errors import ModalityMismatch
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Items are tensors of one shape; a batch is their stack, on the base model's device."""
+
+    modality = "tensor"
+
+    def prepare(self, raw: bytes | str) -> Item:
+        raise ModalityMismatch(
+            f"a wrapped module reads tensors and was given {type(raw).__name__}; give the tensors"
+        )
+
+    def collate(self, items: Sequence[Item], device: torch.device) -> Tensor:
+        """[B, ...]."""
+        return torch.stack(list(items)).to(device)
+
+    def description(self) -> dict[str, Any]:
+        return {"modality": self.modality}
+
+
+def wrap(module: nn.Module, trainable: Sequence[str] = ("*",)) -> Backbone:
+    """Your own module as a base model: theta0 and f.
+
+    A copy is taken and put into eval mode, so that theta0 stays as it is whatever becomes of
+    `module` (statistics of batch norm included). Vectors remember the digest of that copy.
+
+    Args:
+        module: `module(batch) -> features [B, D]`, for a batch of tensors [B, ...]; the layer that
+            gives logits is the head's work, not part of it.
+        trainable: fnmatch patterns over the names of `module.named_parameters()`: the blocks that
+            task vectors have. A pattern that matches nothing is refused by `linearize`.
+
+    Source: the pre-trained model of task arithmetic, arXiv 2212.04089.
+    """
+    encoder = copy.deepcopy(module)
+    layers = ", ".join(f"{name}:{type(layer).__name__}" for name, layer in encoder.named_modules())
+    spec = BaseSpec("module", type(module).__name__)
+    return Backbone(spec, encoder, Tensors(), tuple(trainable), logit_scale=16.0, variant=layers)

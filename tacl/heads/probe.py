@@ -1,0 +1,91 @@
+"""Classifiers from labelled features: multinomial logistic regression, and nearest neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize, one_hot
+
+from tacl.heads.head import Head
+
+WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of |W|^2, on unit features
+STEPS = 200
+NEIGHBOURS = (1, 5, 10, 20, 50)
+
+
+def probe_head(
+    features_ND: Tensor,
+    labels_N: Tensor,
+    classes: Sequence[str],
+    weight: float,
+    scale: float = 16.0,
+    start: Head | None = None,
+) -> Head:
+    """The minimum of mean cross-entropy + weight / 2 |s W|^2 over the logits s W z / |z|.
+
+    Convex, so any start gives the same head; a near one is sooner there. `scale` is that of the
+    head's kind, and takes no part in the minimum.
+    """
+    unit_ND = normalize(features_ND.float(), dim=-1)
+    weight_CD = torch.zeros(len(classes), unit_ND.shape[1])
+    if start is not None:
+        weight_CD = (start.scale * start.weight_CD).float().cpu().clone()
+    weight_CD.requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weight_CD], max_iter=STEPS, history_size=20, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        fit = cross_entropy(unit_ND @ weight_CD.T, labels_N)
+        total = fit + weight / 2 * weight_CD.square().sum()
+        total.backward()
+        return total
+
+    optimizer.step(loss)
+    return Head(weight_CD.detach() / scale, scale, tuple(classes))
+
+
+def chosen_probe(
+    train: tuple[Tensor, Tensor],
+    validation: tuple[Tensor, Tensor],
+    classes: Sequence[str],
+    scale: float = 16.0,
+    weights: Sequence[float] = WEIGHTS,
+) -> tuple[Head, float]:
+    """The head, and its weight: the one of `weights`, given in falling order, by which the
+    validation rows are least surprising. Stops at the first that is worse than the one before."""
+    best, least, head = (None, weights[0]), float("inf"), None
+    for weight in weights:
+        head = probe_head(*train, classes, weight, scale, start=head)
+        loss = cross_entropy(head.logits(validation[0].float()), validation[1]).item()
+        if loss >= least:
+            break
+        best, least = (head, weight), loss
+    assert best[0] is not None
+    return best[0], best[1]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Votes of the `count` nearest rows by cosine, each with weight exp(cosine / 0.1)."""
+
+    keys_ND: Tensor
+    labels_N: Tensor
+    classes: tuple[str, ...]
+    count: int
+
+    @staticmethod
+    def of(features_ND: Tensor, labels_N: Tensor, classes: Sequence[str], count: int) -> Neighbours:
+        unit_ND = normalize(features_ND.float(), dim=-1)
+        return Neighbours(unit_ND, labels_N, tuple(classes), min(count, len(labels_N)))
+
+    def logits(self, features_BD: Tensor) -> Tensor:
+        """log of the shares of the votes, [B, C]."""
+        near = (normalize(features_BD.float(), dim=-1) @ self.keys_ND.T).topk(self.count)
+        vote_BKC = one_hot(self.labels_N[near.indices], len(self.classes)).float()
+        share_BK = (near.values / 0.1).softmax(-1)
+        return (share_BK.unsqueeze(-1) * vote_BKC).sum(1).clamp_min(1e-6).log()

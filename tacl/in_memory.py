@@ -1,0 +1,178 @@
+"""The whole method on tensors in memory: train a vector, then evaluate any sum of vectors.
+
+For one's own programs; a thin layer over `tacl.training.loop` and `tacl.evaluation.tangents`, which
+do the work. Inputs are rows as the base model takes them: a tensor [N, ...], or a sequence of rows
+such as `[base.prepare(text) for text in texts]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacl.backbone import Backbone
+from tacl.compose.materialized import materialized_features
+from tacl.data.batches import Labelled
+from tacl.errors import BadColumns, BaseMismatch, EmptySplit, LabelOutOfRange, MixedRegimes
+from tacl.evaluation.interference import tau_jp
+from tacl.evaluation.metrics import accuracy
+from tacl.evaluation.tangents import Cached, cached_tangents
+from tacl.heads.head import Head
+from tacl.models.linearized import linearize
+from tacl.training import loop
+from tacl.training.config import default_config
+from tacl.training.loop import PlainEngine, StepRecord, Store
+from tacl.vectors.vector import TaskVector
+
+Inputs = Tensor | Sequence[Tensor]
+Rows = Mapping[str, Inputs] | tuple[Inputs, Tensor]
+
+
+def features(base: Backbone, inputs: Inputs) -> Tensor:
+    """f(x; theta0) of every row, before normalisation: [N, D], float32, on the CPU.
+
+    Raises EmptySplit for no rows.
+    """
+    return materialized_features(base, {}, _items(inputs))
+
+
+def train(
+    base: Backbone,
+    data: Rows,
+    head: Head,
+    *,
+    against: Sequence[Inputs] = (),
+    task: str = "task",
+    penalty: Literal["cyclical", "mixed", "strict"] = "cyclical",
+    penalty_weight: float | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+    on_step: Callable[[StepRecord], bool | None] | None = None,
+) -> TaskVector:
+    """Train the linearized model on one task, under the tauJp penalty against other tasks' inputs.
+
+    loss = cross-entropy(head(f(x) + J(x) tau), y) + lambda * |J(x') tau|^2 / |f(x')|^2, where x'
+    are unlabelled rows of other tasks: tau learns the task and leaves the others alone, so that
+    vectors add up. The same arguments give the same vector, bit for bit, on a CPU.
+
+    Args:
+        base: the base model, from `load` or `wrap`; it is not changed.
+        data: {"inputs": rows, "labels": int64 [N]}, or the pair of them.
+        head: the task's classifier, which stays as it is.
+        against: the unlabelled inputs of each other task; without any there is no penalty.
+        penalty: against one other task a step in turn, some rows of each, or all.
+        penalty_weight: lambda, without unit; None, like None below, is `default_config`'s rule.
+        steps, learning_rate, batch: optimizer steps, peak rate of AdamW, labelled rows a step.
+        on_step: hears of every step; True ends the training.
+
+    Raises:
+        BadColumns: `data` is neither of these forms.
+        LabelOutOfRange: other than one label a row, or one that the head has no class for.
+        EmptySplit: no rows. BadConfig: a setting that cannot work.
+
+    Source: OpenReview 1VwWi6zbxs (tauJp); arXiv 2305.12827 (training in the tangent space).
+    """
+    rows = _labelled(data, head)
+    stores = [_store(base, number, inputs) for number, inputs in enumerate(against)]
+    chosen = {"steps": steps, "learning_rate": learning_rate, "batch": batch}
+    config = default_config(
+        len(rows), seed, base.trainable, penalty=penalty, strength=penalty_weight, **chosen
+    )
+    engine = PlainEngine(linearize(base), config)
+    head = _in(engine.module.precision, head)
+    loop.train(engine, base, head, rows, lambda step: stores, config, on_step=on_step)
+    return TaskVector.of_params(task, base.digest, "linearized", engine.module.tau_dict())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """f(x; theta0) and J(x) tau_t of labelled rows: any recipe of these vectors is an addition.
+
+    A recipe gives coefficients by name; vectors that it does not name count zero times.
+    """
+
+    cached: Cached
+    labels: Tensor
+    head: Head
+
+    def accuracy(self, recipe: Mapping[str, float]) -> float:
+        """The share of rows that f + sum_t c_t J tau_t gets right; {} is the base model alone.
+
+        Raises KeyError for a vector that was not evaluated.
+        """
+        return accuracy(self.head.logits(self.cached.linearized(recipe)), self.labels)
+
+    def tau_jp(self, name: str) -> float:
+        """Mean |J(x) tau|_2 over the rows, in the features' unit: how much the vector moves them.
+
+        Of another task's vector that is its interference (OpenReview 1VwWi6zbxs).
+        """
+        return tau_jp(self.cached.tangents[name]).mean
+
+
+def evaluate(
+    base: Backbone, data: Rows, head: Head, vectors: Mapping[str, TaskVector]
+) -> Evaluation:
+    """Rows of one task under each vector: one pass a vector, and afterwards none for any recipe.
+
+    `data` and `head` are as in `train`; `vectors` are named as recipes shall name them, and there
+    is at least one.
+
+    Raises BadColumns, LabelOutOfRange and EmptySplit as `train` does, BaseMismatch for a vector of
+    another base model, MixedRegimes for one that was not trained in the linearized model,
+    ValueError for no vectors. Source: arXiv 2305.12827, equation 4 is linear in tau.
+    """
+    for name, vector in vectors.items():
+        _require_ours(base, name, vector)
+    rows = _labelled(data, head)
+    taus = {name: vector.to_params() for name, vector in vectors.items()}
+    cached = cached_tangents(linearize(base), base, rows.items, taus)
+    return Evaluation(cached, rows.labels, _in(torch.float32, head.to("cpu")))
+
+
+def _store(base: Backbone, number: int, inputs: Inputs) -> Store:
+    norm = features(base, inputs).norm(dim=-1).mean().item()
+    return Store(f"other {number}", _items(inputs), norm)
+
+
+def _labelled(data: Rows, head: Head) -> Labelled:
+    if isinstance(data, Mapping):
+        if data.keys() != {"inputs", "labels"}:
+            raise BadColumns(f"the rows have {sorted(data)}; give 'inputs' and 'labels'")
+        inputs, labels = data["inputs"], data["labels"]
+    elif len(data) == 2:
+        inputs, labels = data
+    else:
+        raise BadColumns(f"{len(data)} parts of labelled rows; give the pair (inputs, labels)")
+    rows = Labelled(_items(inputs), torch.as_tensor(labels).long().cpu())
+    least, most = int(rows.labels.min()), int(rows.labels.max())
+    if least < 0 or most >= len(head.classes):
+        raise LabelOutOfRange(f"labels {least}..{most} for {len(head.classes)} classes of the head")
+    return rows
+
+
+def _in(precision: torch.dtype, head: Head) -> Head:
+    return replace(head, weight_CD=head.weight_CD.to(precision))
+
+
+def _items(inputs: Inputs) -> list[Tensor]:
+    items = list(inputs)
+    if not items:
+        raise EmptySplit("no rows were given; at least one is needed")
+    return items
+
+
+def _require_ours(base: Backbone, name: str, vector: TaskVector) -> None:
+    if vector.base != base.digest:
+        raise BaseMismatch(
+            f"vector {name} belongs to the base model {vector.base[:12]}, and {base.spec} is "
+            f"{base.digest[:12]}; load the base model that it was trained with"
+        )
+    if vector.regime != "linearized":
+        raise MixedRegimes(f"vector {name} is {vector.regime}; only linearized ones add up exactly")

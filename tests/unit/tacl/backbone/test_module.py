@@ -1,0 +1,65 @@
+"""A module of one's own as a base model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jvp
+
+import tacl
+from tacl.errors import ModalityMismatch
+from tests.support import toy
+
+
+def module(activation: type[nn.Module] = nn.GELU) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(toy.INPUTS, 8), nn.BatchNorm1d(8), activation(), nn.Dropout(), nn.Linear(8, 5)
+    )
+
+
+def rows(count: int = 6) -> Tensor:
+    return torch.stack(toy.inputs(count, 1, torch.float32))
+
+
+def test_the_module_stays_as_it_is_and_theta0_too() -> None:
+    mine = module()
+    base = tacl.wrap(mine)
+    assert mine.training
+    assert all(value.requires_grad for value in mine.parameters())
+    before = tacl.features(base, rows())
+    mine(rows()).sum().backward()  # moves the statistics of batch norm
+    with torch.no_grad():
+        for value in mine.parameters():
+            value.add_(1.0)
+    assert torch.equal(tacl.features(base, rows()), before)
+    assert base.digest == tacl.wrap(module()).digest
+
+
+def test_the_same_weights_in_another_module_are_another_base() -> None:
+    assert tacl.wrap(module()).digest != tacl.wrap(module(nn.ReLU)).digest
+
+
+def test_linearized_it_is_its_tangent_model() -> None:
+    base = tacl.wrap(module())
+    model = tacl.linearize(base)
+    tau = toy.random_tau(base.encoder)
+    model.load_tau(tau)
+    theta0 = {name: value.detach() for name, value in base.encoder.named_parameters()}
+    expected = jvp(lambda theta: functional_call(base.encoder, theta, (rows(),)), (theta0,), (tau,))
+    for found, one in zip(model(rows()), expected, strict=True):
+        torch.testing.assert_close(found, one, rtol=1e-5, atol=1e-6)
+    assert sum(value.numel() for value in model.parameters()) == toy.flat(tau).numel()
+
+
+def test_some_blocks_alone() -> None:
+    model = tacl.linearize(tacl.wrap(module(), ["4.*"]))
+    assert model.blocks == ["4.weight", "4.bias"]
+    with pytest.raises(ValueError, match="no parameter matches"):
+        tacl.linearize(tacl.wrap(module(), ["head.*"]))
+
+
+def test_it_reads_tensors_alone() -> None:
+    with pytest.raises(ModalityMismatch, match="was given str"):
+        tacl.wrap(module()).prepare("a text")

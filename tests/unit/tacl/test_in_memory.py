@@ -1,0 +1,144 @@
+"""Training and evaluating tensors in memory: the cluster's loop, and explicit Jacobians."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tacl
+from tacl.errors import BadColumns, BaseMismatch, EmptySplit, LabelOutOfRange, MixedRegimes
+from tacl.training.config import TrainConfig, default_config
+from tests.support import toy
+
+SCENE = toy.scene()
+ROWS = {"inputs": SCENE.data.items, "labels": SCENE.data.labels}
+AGAINST = [store.items for store in SCENE.stores]
+LABELS = SCENE.data.labels
+CHOSEN: dict[str, Any] = {"steps": 6, "learning_rate": 1e-2, "batch": 8, "seed": 3}
+
+
+def config(**given: Any) -> TrainConfig:
+    rows, seed = len(SCENE.data), CHOSEN["seed"]
+    chosen = {name: value for name, value in CHOSEN.items() if name != "seed"}
+    return default_config(rows, seed, ("*",), **chosen, **given)
+
+
+def trained(**given: Any) -> tacl.TaskVector:
+    options: dict[str, Any] = {"against": AGAINST} | CHOSEN | given
+    return tacl.train(SCENE.backbone, ROWS, SCENE.head, **options)
+
+
+@pytest.mark.parametrize("penalty", ["cyclical", "mixed", "strict"])
+def test_a_vector_is_that_of_the_loop(penalty: Any) -> None:
+    expected = SCENE.trained(config(penalty=penalty, strength=0.5))
+    found = trained(penalty=penalty, penalty_weight=0.5, task="mine")
+    assert (found.task, found.base, found.regime) == ("mine", SCENE.backbone.digest, "linearized")
+    assert found.blocks.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found.to_params()[name], value.float(), rtol=1e-5, atol=1e-8)
+
+
+def test_a_pair_is_the_same_as_a_dict() -> None:
+    pair = torch.stack(SCENE.data.items), SCENE.data.labels
+    assert (
+        trained().digest
+        == tacl.train(SCENE.backbone, pair, SCENE.head, against=AGAINST, **CHOSEN).digest
+    )
+
+
+def test_without_other_tasks_there_is_no_penalty() -> None:
+    seen: list[float | None] = []
+    trained(against=(), on_step=lambda record: seen.append(record.penalty) or None)
+    assert seen == [None] * 6
+    assert trained(against=()).digest != trained().digest
+
+
+def test_nothing_is_changed_by_training() -> None:
+    before = {name: value.clone() for name, value in SCENE.backbone.encoder.state_dict().items()}
+    trained()
+    after = SCENE.backbone.encoder.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+recipes = st.dictionaries(st.sampled_from(["a", "b"]), st.floats(-2, 2))
+
+
+@given(recipes, st.integers(0, 5))
+def test_any_recipe_is_an_addition_of_explicit_jacobians(
+    recipe: dict[str, float], seed: int
+) -> None:
+    base, rows = SCENE.backbone, SCENE.data.items[:7]
+    taus = {n: toy.random_tau(base.encoder, seed=seed + i) for i, n in enumerate("ab")}
+    vectors = {
+        n: tacl.TaskVector.of_params(n, base.digest, "linearized", t) for n, t in taus.items()
+    }
+    found = tacl.evaluate(base, (rows, SCENE.data.labels[:7]), SCENE.head, vectors)
+    jacobian_NDP = toy.jacobian(base.encoder, rows)
+    with torch.no_grad():
+        expected_ND = base.encoder(torch.stack(rows))
+    for name, coefficient in recipe.items():
+        expected_ND = expected_ND + coefficient * jacobian_NDP @ toy.flat(taus[name])
+    torch.testing.assert_close(
+        found.cached.linearized(recipe), expected_ND.float(), rtol=1e-4, atol=1e-5
+    )
+    right_N = SCENE.head.logits(expected_ND.double()).argmax(-1) == SCENE.data.labels[:7]
+    assert found.accuracy(recipe) == pytest.approx(right_N.double().mean().item())
+    lengths_N = (jacobian_NDP @ toy.flat(taus["a"])).norm(dim=-1)
+    assert found.tau_jp("a") == pytest.approx(lengths_N.mean().item(), rel=1e-4)
+
+
+def test_a_head_of_another_precision_is_taken_as_well() -> None:
+    """Features come in float32; the module and its vectors here are float64."""
+    features_ND = tacl.features(SCENE.backbone, SCENE.data.items)
+    head = tacl.prototype_head(features_ND, LABELS, ("under", "over"))
+    longer: dict[str, Any] = CHOSEN | {"steps": 60}
+    vector = tacl.train(SCENE.backbone, ROWS, head, **longer)
+    found = tacl.evaluate(SCENE.backbone, ROWS, head, {"mine": vector})
+    assert found.accuracy({"mine": 1.0}) > found.accuracy({})
+
+
+def test_features_are_those_of_theta0() -> None:
+    with torch.no_grad():
+        expected_ND = SCENE.backbone.encoder(torch.stack(SCENE.data.items)).float()
+    torch.testing.assert_close(tacl.features(SCENE.backbone, SCENE.data.items), expected_ND)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        ({"x": ROWS["inputs"], "labels": LABELS}, BadColumns, "labels.*x"),
+        ((ROWS["inputs"],), BadColumns, "1 parts"),
+        ((ROWS["inputs"], LABELS + 1), LabelOutOfRange, "1..2 for 2 classes"),
+        ((ROWS["inputs"], LABELS - 1), LabelOutOfRange, "-1..0 for 2 classes"),
+        ((ROWS["inputs"], LABELS[1:]), LabelOutOfRange, "40 items with 39 labels"),
+        (([], LABELS[:0]), EmptySplit, "no rows"),
+    ],
+)
+def test_rows_that_are_none(data: Any, error: type[Exception], message: str) -> None:
+    vectors = {"mine": trained()}
+    for use in (
+        lambda: tacl.train(SCENE.backbone, data, SCENE.head, **CHOSEN),
+        lambda: tacl.evaluate(SCENE.backbone, data, SCENE.head, vectors),
+    ):
+        with pytest.raises(error, match=message):
+            use()
+
+
+def test_other_tasks_have_rows() -> None:
+    with pytest.raises(EmptySplit, match="no rows"):
+        trained(against=[[]])
+
+
+def test_vectors_of_another_base_or_model_are_refused() -> None:
+    vector = trained()
+    for foreign, error in (
+        (replace(vector, base="0" * 64), BaseMismatch),
+        (replace(vector, regime="ordinary"), MixedRegimes),
+    ):
+        with pytest.raises(error, match="mine"):
+            tacl.evaluate(SCENE.backbone, ROWS, SCENE.head, {"mine": foreign})
