@@ -123,6 +123,7 @@ def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
     assert found.config["precision"] == "bfloat16"
 
 
+@pytest.mark.train
 def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> None:
     sharing, teller = new_task(scene.home, 4, share="statistics"), tiny.Teller()
     train(scene.home, sharing, teller)

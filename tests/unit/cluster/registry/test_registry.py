@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import InternalError
 
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, CompositionMethod, Merged, RecipeTerm, Report
@@ -36,14 +35,12 @@ from cluster.registry import Registry, Request
 from tacl.errors import (
     BadConfig,
     BaseMismatch,
-    HomeInUse,
     NameTaken,
     RunFailed,
     UnknownTask,
     UnknownVector,
 )
 from tests.support.places import ROOT
-from tests.support.postgres import Server
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 GENERIC_BLOB = BlobRef(digest="generic", rows=9)
@@ -187,39 +184,6 @@ for number in range(10_000):
     accept(registry, f"t{number}")
     print(number, flush=True)
 """
-
-
-def test_a_commit_of_postgres_is_on_the_disk(postgres_server: Server) -> None:
-    registry = Registry(postgres_server.new_database())
-    for write, expected in {"durable": "on", "relaxed": "off"}.items():
-        with registry._write(write) as db:
-            assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == expected
-    with registry._read() as db, pytest.raises(InternalError, match="read-only"):
-        db.execute(sa.text("DELETE FROM meta"))
-    registry.close()
-
-
-def test_a_lost_connection_is_made_again(postgres_server: Server) -> None:
-    registry = Registry(postgres_server.new_database())
-    registry.founded(BASE, GENERIC_BLOB)
-    postgres_server.hang_up()
-    accept(registry, "a")
-    assert [task.name for task in registry.tasks()] == ["a"]
-    registry.close()
-
-
-def test_one_process_at_a_time_writes_to_postgres(postgres_server: Server) -> None:
-    url = postgres_server.new_database()
-    first, second, other = Registry(url), Registry(url), Registry(postgres_server.new_database())
-    first.hold()
-    other.hold()
-    with pytest.raises(HomeInUse, match="another cluster writes the registry postgresql"):
-        second.hold()
-    first.close()
-    third = Registry(url)
-    third.hold()
-    for one in (third, other):
-        one.close()
 
 
 def test_writers_wait_for_each_other(registry: Registry, registry_url: str) -> None:

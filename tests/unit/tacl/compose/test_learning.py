@@ -169,6 +169,7 @@ def test_adamerging_against_a_loop(task_wise: bool) -> None:
 # -- what is learned
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("regime", ["ordinary", "linearized"])
 def test_few_shot_accuracy_rises_with_shots_and_beats_zero_shot(regime: Regime) -> None:
     world = World(regime)
