@@ -7,13 +7,11 @@ are counted apart (`fresh_s`).
 
 from __future__ import annotations
 
-import copy
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -23,7 +21,7 @@ from torch import nn
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.memory import Made
 from jobs.benchmarks.step import Contestant, Rows, made_up, ordinary, small_tau
-from jobs.benchmarks.timing import Run, Say, Times, in_turns, ratio
+from jobs.benchmarks.timing import Run, Say, in_turns, setting
 from tacl.compose.arithmetic import composed
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.scaling import composed_block
@@ -35,7 +33,6 @@ from tacl.vectors.vector import TaskVector
 COUNTS = (2, 8, 22)
 PLAIN_UP_TO = 8  # scaled copies of more would not fit into the memory of a small machine
 ATLAS_COUNT = 8
-BASE = "made up"
 
 
 def bench_compose(
@@ -45,15 +42,8 @@ def bench_compose(
     with vectors_on_disk(one, max(*counts, ATLAS_COUNT)) as vectors:
         sums = {str(count): bench_sum(vectors[:count], rounds, device, say) for count in counts}
         atlas = bench_atlas(one, vectors[:ATLAS_COUNT], batch, rounds, device, say)
-    return {
-        "model": model,
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "rounds": rounds,
-        "theta_bytes": vectors[0].nbytes,
-        "sum": sums,
-        "atlas": atlas,
-    }
+    found = {"theta_bytes": vectors[0].nbytes, "sum": sums, "atlas": atlas}
+    return {**setting(model, device, rounds), **found}
 
 
 @contextmanager
@@ -77,7 +67,7 @@ def _require_room(needed: int, folder: Path) -> None:
 
 
 def _mapped(path: Path, t: int, tau: Params) -> TaskVector:
-    vector = TaskVector.of_params(f"task{t}", BASE, "ordinary", params.scale(1 + t, tau))
+    vector = TaskVector.of_params(f"task{t}", Subject.digest, "ordinary", params.scale(1 + t, tau))
     vector.save(path)
     return TaskVector.load(path)
 
@@ -96,10 +86,9 @@ def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say)
     with Made() as made:
         composed(vectors, cs)
     return {
-        **{f"{name}_s": t.median for name, t in times.items()},
-        "spread_s": {name: t.spread for name, t in times.items()},
-        "ratio_to_copy": ratio(times, "compose", "copy"),
-        "read_gb_per_s": len(vectors) * vectors[0].nbytes / times["compose"].median / 1e9,
+        **times.figures(),
+        "ratio_to_copy": times.ratio("compose", "copy"),
+        "read_gb_per_s": len(vectors) * vectors[0].nbytes / times.median("compose") / 1e9,
         "peak_bytes": made.peak,
     }
 
@@ -122,25 +111,20 @@ def bench_atlas(
 ) -> dict[str, Any]:
     """A step of aTLAS (arXiv 2407.02880), against an ordinary step and two passes over vectors."""
     rows = made_up(one, batch, 0).cast(torch.float32, device)
-    encoder = copy.deepcopy(one.encoder).to(device)
-    weights = _weights_alone(encoder, vectors)
+    backbone = one.on(device)
+    weights = _weights_alone(backbone.encoder, vectors)
     field: dict[str, Run] = {
         "weights": weights,
-        "step": _learning(encoder, vectors, rows).step,
+        "step": _learning(backbone, vectors, rows).step,
         "ordinary": ordinary(one, rows, torch.float32, device).step,
         "passes": lambda: [_read(vectors) for _ in range(2)],
     }
     times = in_turns(field, rounds, device, say)
-    ideal = [a + b for a, b in zip(times["ordinary"].seconds, times["passes"].seconds, strict=True)]
     with Made() as made:
         weights()
-    return {
-        "vectors": len(vectors),
-        **{f"{name}_s": t.median for name, t in times.items()},
-        "spread_s": {name: t.spread for name, t in times.items()},
-        "ratio_to_ideal": ratio({**times, "ideal": Times(tuple(ideal))}, "step", "ideal"),
-        "peak_bytes": made.peak,
-    }
+    ideal = times.ratio("step", "ordinary", "passes")
+    found = {"ratio_to_ideal": ideal, "peak_bytes": made.peak}
+    return {"vectors": len(vectors), **times.figures(), **found}
 
 
 def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
@@ -157,8 +141,7 @@ def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
     return run
 
 
-def _learning(encoder: nn.Module, vectors: Sequence[TaskVector], rows: Rows) -> Contestant:
-    backbone: Any = SimpleNamespace(encoder=encoder, digest=BASE)
+def _learning(backbone: Any, vectors: Sequence[TaskVector], rows: Rows) -> Contestant:
     module = ScaledEncoder(backbone, vectors, [0.1] * len(vectors))
     return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
 

@@ -6,17 +6,19 @@ without files, they are random. `hf:minilm` and `hf:bert` are shapes of text enc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from tacl.backbone import BaseSpec, Batch, clip, hf, load_backbone, vision
+from tacl.backbone import BaseSpec, Batch, Item, clip, hf, load_backbone, vision
 from tacl.backbone.core import present_blocks
 from tacl.errors import BaseNotFound
+from tacl.models.linearized import LinearizedEncoder
 
 TOKENS = 32  # of a text
 SHAPES: dict[str, dict[str, int]] = {
@@ -27,11 +29,41 @@ SHAPES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoder in eval mode, the blocks that are trained, and batches of made-up inputs."""
+    """An encoder in eval mode, the blocks that are trained, and batches of made-up inputs; to those
+    who collate, a backbone whose inputs are ready already."""
 
     encoder: nn.Module
     trainable: tuple[str, ...]
     batch: Callable[[int, torch.Generator], Batch]
+    digest = "made up"
+
+    @property
+    def width(self) -> int:
+        """D of its features."""
+        with torch.no_grad():
+            return self.encoder(self.batch(1, torch.Generator())).shape[-1]
+
+    def linearized(self, device: str, dtype: torch.dtype | None = None) -> LinearizedEncoder:
+        """A module of its own weights."""
+        return LinearizedEncoder(copy.deepcopy(self.encoder).to(device), self.trainable, dtype)
+
+    def on(self, device: str) -> Any:
+        """With weights of its own; as a backbone."""
+        return replace(self, encoder=copy.deepcopy(self.encoder).to(device))
+
+    def items(self, batch: Batch) -> list[Item]:
+        """Pictures, or the tokens of texts that are all of one length."""
+        return list(batch if isinstance(batch, Tensor) else batch["input_ids"])
+
+    def collate(self, items: Sequence[Item]) -> Batch:
+        rows = torch.stack(list(items)).to(self.device)
+        if rows.is_floating_point():
+            return rows
+        return {"input_ids": rows, "attention_mask": torch.ones_like(rows)}
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
 
 
 def subject(text: str) -> Subject:

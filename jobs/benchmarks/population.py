@@ -1,4 +1,4 @@
-"""A home as it is after years: its registry filled in bulk, its files real and tiny.
+"""A home as it is after years: its registry filled in bulk, over the files of its tasks.
 
 Every row has the form and the size that the coordinator would have given it. Only how it comes
 there is other: by thousands in a transaction instead of one by one.
@@ -7,7 +7,7 @@ there is other: by thousands in a transaction instead of one by one.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,6 @@ from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
 
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
-OPTIONS = Options(workers=1)
 TERMS = 5  # vectors in a composition
 EARLY = 100  # other tasks that a version before the last was refreshed against
 CHUNK = 10_000  # rows in one statement
@@ -47,95 +46,74 @@ FULL = Size(tasks=1000, versions=10, compositions=100_000, rows=1000)
 TENTH = Size(tasks=100, versions=10, compositions=10_000, rows=1000)
 
 
-class Population:
-    """What lies in a home of that size."""
+@dataclass(frozen=True)
+class Filed:
+    """A task, and the blobs of its vector, the same in every version, and of its head."""
 
-    def __init__(self, folder: Path, size: Size, registry: str | None = None) -> None:
-        self.size = size
-        self.home = Home(folder)
-        folder.mkdir(parents=True)
-        self.blobs = Blobs(folder / "blobs")
-        generic = store_shard(self.blobs, ["a", "b"], [False, True])
-        self.generic = Shard(task=GENERIC, ordinal=0, blob=generic)
-        settings = Settings(
-            base=BASE, generic=generic, blobs=str(folder / "blobs"), registry=registry
-        )
-        write(self.home.settings_file, settings)
-        self._head = self.blobs.put(b"a head")
-        self._data = store_rows(self.blobs, ["yes", "no"], [0, 1])
-        self.shards: list[Shard] = []
+    submission: Submission
+    vectors: Sequence[str]  # digests, one for each version
+    blob: str
+    head: str
+
+
+class Population:
+    """`tasks` in the registry of a home whose settings are written, and models of theirs."""
+
+    def __init__(self, home: Home, tasks: Iterable[Filed], models: int = 0) -> None:
+        settings = home.settings()
+        assert settings is not None
+        self.home, self.base, self.models = home, settings.base, models
+        self.generic = Shard(task=GENERIC, ordinal=0, blob=settings.generic)
+        self.tasks = list(tasks)
+        self.shards = [
+            Shard(task=one.submission.name, ordinal=n, blob=one.submission.shard, head=one.head)
+            for n, one in enumerate(self.tasks, start=1)
+        ]
 
     def fill(self, say: Say) -> None:
-        say("writing samples")
-        self.shards = [self._shard(number) for number in range(1, self.size.tasks + 1)]
-        self._vectors = [
-            self.blobs.put(f"vector of {shard.task}".encode()) for shard in self.shards
-        ]
         registry = Registry(self.home.registry_url)
-        registry.founded(BASE, self.generic.blob)
-        parts: dict[str, Iterator[tuple[Any, Row]]] = {
-            "tasks": self._tasks(),
-            "versions": self._versions(),
-            "pairs": self._pairs(),
-            "arrivals": self._arrivals(),
-            "compositions": self._compositions(),
-        }
-        for name, rows in parts.items():
-            say(f"writing {name}")
-            for some in chunks(rows):
+        registry.founded(self.base, self.generic.blob)
+        for part in (self._tasks, self._versions, self._pairs, self._arrivals, self._compositions):
+            say(f"writing {part.__name__.strip('_')}")
+            for some in chunks(part()):
                 with registry._write("relaxed") as db:
                     for target, values in some.items():
                         db.execute(target.insert(), values)
         registry.close()
 
-    def submission(self, name: str, shard: BlobRef) -> Submission:
-        return Submission(
-            request_id=f"submit {name}",
-            name=name,
-            owner=f"owner {len(name)}",
-            modality="text",
-            classes=tuple(f"class {number}" for number in range(10)),
-            train=self._data,
-            validation=self._data,
-            test=self._data,
-            shard=shard,
-            options=OPTIONS,
-        )
-
     def reference(self, number: int, version: int) -> VectorRef:
         """Version `version` of task `number`, both from 1."""
-        task = self.shards[number - 1].task
+        one = self.tasks[number - 1]
+        task = one.submission.name
         return VectorRef(
             task=task,
             version=version,
-            digest=identity("vector", {"task": task, "version": version}),
-            blob=self._vectors[number - 1],
-            head_blob=self._head,
+            digest=one.vectors[version - 1],
+            blob=one.blob,
+            head_blob=one.head,
             run_id=identity("run", {"task": task, "version": version}),
             parent=version - 1 or None,
             accepted_metrics={"validation_zero_shot": 0.5, "validation_accuracy": 0.875},
         )
 
+    def newcomer(self, name: str, shard: BlobRef) -> Submission:
+        """A task to come, such as those that are there."""
+        changed = {"request_id": f"submit {name}", "name": name, "shard": shard}
+        return self.tasks[0].submission.model_copy(update=changed)
+
     def user(self, number: int) -> str:
         return f"user{number}"
 
-    def _shard(self, number: int) -> Shard:
-        name, rows = f"task{number}", self.size.rows
-        inputs = [f"sample {row} of {name}" for row in range(rows)]
-        blob = store_shard(self.blobs, inputs, [row % 16 == 0 for row in range(rows)])
-        return Shard(task=name, ordinal=number, blob=blob, head=self._head)
-
     def _tasks(self) -> Iterator[tuple[Any, Row]]:
-        for shard in self.shards:
-            submission = self.submission(shard.task, shard.blob)
+        for shard, one in zip(self.shards, self.tasks, strict=True):
             work = TrainWork(
                 run_id=self.reference(shard.ordinal, 1).run_id,
-                base=BASE,
-                submission=submission,
+                base=self.base,
+                submission=one.submission,
                 attempt=1,
             )
             row = {"name": shard.task, "ordinal": shard.ordinal, "run_id": work.run_id}
-            row |= {"submission": submission.model_dump_json(), "created": time.time()}
+            row |= {"submission": one.submission.model_dump_json(), "created": time.time()}
             yield table.TASK, row | {"removed": None, "head": shard.head}
             row = {"task": shard.task, "version": 1, "ordinal": shard.ordinal}
             row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
@@ -144,22 +122,21 @@ class Population:
 
     def _versions(self) -> Iterator[tuple[Any, Row]]:
         everybody = (self.generic, *self.shards)
-        for shard in self.shards:
-            for version in range(2, self.size.versions + 1):
-                last = version == self.size.versions
-                known = everybody if last else everybody[:EARLY]
+        for shard, one in zip(self.shards, self.tasks, strict=True):
+            versions = len(one.vectors)
+            for version in range(2, versions + 1):
+                known = everybody if version == versions else everybody[:EARLY]
                 work = RefreshWork(
                     run_id=self.reference(shard.ordinal, version).run_id,
-                    base=BASE,
+                    base=self.base,
                     vector=self.reference(shard.ordinal, version - 1),
                     own=shard,
                     others=tuple(other for other in known if other is not shard),
-                    options=OPTIONS,
+                    options=one.submission.options,
                     attempt=1,
                 )
                 yield from self._version(shard, version, work)
-            row = {"task": shard.task, "name": CHAMPION, "version": self.size.versions}
-            yield table.ALIAS, row
+            yield table.ALIAS, {"task": shard.task, "name": CHAMPION, "version": versions}
 
     def _version(self, shard: Shard, version: int, work: Work) -> Iterator[tuple[Any, Row]]:
         reference, now = self.reference(shard.ordinal, version), time.time()
@@ -178,10 +155,9 @@ class Population:
 
     def _pairs(self) -> Iterator[tuple[Any, Row]]:
         """Every champion on every probe."""
-        for shard in self.shards:
-            champion = self.reference(shard.ordinal, self.size.versions)
-            own = {"task": champion.task, "version": champion.version, "rows": 64}
-            own |= {"vector_digest": champion.digest, "standard_error": 0.001}
+        for shard, one in zip(self.shards, self.tasks, strict=True):
+            own = {"task": shard.task, "version": len(one.vectors), "rows": 64}
+            own |= {"vector_digest": one.vectors[-1], "standard_error": 0.001}
             for other in (self.generic, *self.shards):
                 tau_jp = 1.0 if other is shard else 0.01
                 row = {"on": other.task, "shard_digest": other.blob.digest, "tau_jp": tau_jp}
@@ -197,7 +173,7 @@ class Population:
                 yield table.ARRIVAL, row | {"left": None}
 
     def _compositions(self) -> Iterator[tuple[Any, Row]]:
-        for number in range(self.size.compositions):
+        for number in range(self.models):
             model = self.composition(number)
             terms = "[" + ",".join(term.model_dump_json() for term in model.terms) + "]"
             row = {"digest": model.digest, "method": model.method, "terms": terms}
@@ -210,17 +186,16 @@ class Population:
 
     def composition(self, number: int) -> Composition:
         """The model of user `number`."""
-        tasks, versions = self.size.tasks, self.size.versions
+        places = [(number * 7 + term * 13) % len(self.tasks) for term in range(TERMS)]
         terms = tuple(
             RecipeTerm(
-                coefficient=1.0 + number / self.size.compositions,
-                vector=self.reference((number * 7 + term * 13) % tasks + 1, versions),
+                coefficient=1.0 + number / self.models,
+                vector=self.reference(place + 1, len(self.tasks[place].vectors)),
             )
-            for term in range(TERMS)
+            for place in places
         )
-        return Composition(
-            digest=identity("sum", {"number": number}), user=self.user(number), terms=terms
-        )
+        digest = identity("sum", {"number": number})
+        return Composition(digest=digest, user=self.user(number), terms=terms)
 
 
 def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
@@ -231,3 +206,36 @@ def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
         for target, row in some:
             by_table.setdefault(target, []).append(row)
         yield by_table
+
+
+def made_up(folder: Path, size: Size, registry: str | None = None) -> Population:
+    """A home of that size whose blobs are real and tiny; no vector of it is one."""
+    folder.mkdir(parents=True)
+    blobs = Blobs(folder / "blobs")
+    generic = store_shard(blobs, ["a", "b"], [False, True])
+    settings = Settings(base=BASE, generic=generic, blobs=str(folder / "blobs"), registry=registry)
+    home = Home(folder)
+    write(home.settings_file, settings)
+    data, head = store_rows(blobs, ["yes", "no"], [0, 1]), blobs.put(b"a head")
+    probe = [row % 16 == 0 for row in range(size.rows)]
+
+    def filed(name: str) -> Filed:
+        inputs = [f"sample {row} of {name}" for row in range(size.rows)]
+        task = Submission(
+            request_id=f"submit {name}",
+            name=name,
+            owner=f"owner {len(name)}",
+            modality="text",
+            classes=tuple(f"class {number}" for number in range(10)),
+            train=data,
+            validation=data,
+            test=data,
+            shard=store_shard(blobs, inputs, probe),
+            options=Options(workers=1),
+        )
+        versions = range(1, size.versions + 1)
+        vectors = [identity("vector", {"task": name, "version": version}) for version in versions]
+        return Filed(task, vectors, blobs.put(f"vector of {name}".encode()), head)
+
+    tasks = [filed(f"task{number}") for number in range(1, size.tasks + 1)]
+    return Population(home, tasks, size.compositions)

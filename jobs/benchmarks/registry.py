@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -26,7 +25,9 @@ from cluster.domain.tasks import ANY, Shard
 from cluster.domain.work import Work
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard, training_inputs
-from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size
+from jobs.benchmarks.markdown import processor
+from jobs.benchmarks.markdown import table as markdown_table
+from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
 from tacl.data.splits import batch_rows
 from tacl.training.penalties import other_tasks
 
@@ -82,27 +83,20 @@ def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say
     found: list[Times] = []
     for name in sizes:
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
-            population = Population(Path(folder) / "home", SIZES[name], registry)
+            population = made_up(Path(folder) / "home", SIZES[name], registry)
             population.fill(lambda line, name=name: say(f"{name}: {line}"))
             for times in measured(population, name, rounds):
                 say(f"{name}: {times.what}: {times.median:.2f} ms, p99 {times.p99:.2f} ms")
                 found.append(times)
     return {
-        "machine": machine(),
+        "machine": f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end",
         "registry": (registry or "sqlite").partition(":")[0],
         "sizes": {name: asdict(SIZES[name]) for name in sizes},
         "times": [asdict(one) for one in found],
     }
 
 
-def machine() -> str:
-    """In words, for a table."""
-    lines = (
-        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    )
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    load = os.getloadavg()[0]
-    return f"{os.cpu_count()} x {(names or [platform.machine()])[0]}, load {load:.1f} at the end"
+Act = Callable[[int], object]
 
 
 def measured(population: Population, size: str, rounds: int) -> Iterator[Times]:
@@ -112,16 +106,13 @@ def measured(population: Population, size: str, rounds: int) -> Iterator[Times]:
     made[-1].close()
 
 
-Act = Callable[[int], object]
-
-
 def acts(
     population: Population, made: list[Coordinator], rounds: int
 ) -> Iterator[tuple[str, Act, int]]:
     """(what, how, how often), in an order in which none disturbs the next."""
-    size, chosen = population.size, np.random.default_rng(0)
-    tasks = [population.shards[row].task for row in chosen.integers(0, size.tasks, rounds)]
-    users = [population.user(row) for row in chosen.integers(0, size.compositions, rounds)]
+    chosen, versions = np.random.default_rng(0), len(population.tasks[0].vectors)
+    tasks = [population.shards[n].task for n in chosen.integers(0, len(population.tasks), rounds)]
+    users = [population.user(row) for row in chosen.integers(0, population.models, rounds)]
 
     def restart(_: int) -> None:
         if made:
@@ -133,14 +124,14 @@ def acts(
     coordinator = made[-1]
     yield "composition lookup", lambda row: coordinator.composition(NOBODY, users[row]), rounds
     yield "alias lookup", lambda row: coordinator.aliases(NOBODY, tasks[row]), rounds
-    versions = chosen.integers(1, size.versions + 1, rounds)
+    moved = chosen.integers(1, versions + 1, rounds)
 
     def move(name: str) -> Act:
         return lambda row: coordinator.move_alias(
             RequestContext(request_id=f"move {name} {row}"),
             tasks[row],
             name,
-            int(versions[row]),
+            int(moved[row]),
             ANY,
         )
 
@@ -169,21 +160,21 @@ def syncing(path: Path) -> Act:
 
 
 def submitting(population: Population, coordinator: Coordinator) -> Act:
-    blob = store_shard(population.blobs, ["one", "other"], [False, True])
-    return lambda row: coordinator.submit(NOBODY, population.submission(f"new{row}", blob))
+    blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
+    return lambda row: coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
 
 
 def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act, int]]:
     """A run of a home with so many tasks: what it is told, whose turn it is, and its rows."""
     for known in KNOWN:
-        size = Size(known, 1, 1, population.size.rows)
-        small = Population(population.home.path / f"of {known} tasks", size)
+        size = Size(known, 1, 1, population.shards[0].blob.rows)
+        small = made_up(population.home.path / f"of {known} tasks", size)
         small.fill(lambda line: None)
         coordinator = Coordinator(small.home.path, Idle())
         blob = small.shards[0].blob
-        run_id = coordinator.submit(NOBODY, small.submission("new", blob)).run_id
+        run_id = coordinator.submit(NOBODY, small.newcomer("new", blob)).run_id
         inputs = {
-            shard.blob.digest: training_inputs(small.blobs, shard.blob)
+            shard.blob.digest: training_inputs(small.home.blobs(), shard.blob)
             for shard in (small.generic, *small.shards)
         }
 
@@ -238,10 +229,8 @@ def markdown(found: dict[str, Any], options: str = "") -> str:
         for name, one in found["sizes"].items()
     )
     head = {"options": options, "machine": found["machine"], "registry": found["registry"]}
-    lines = [["", "goal", *found["sizes"]], *table(found)]
-    rows = ["| " + " | ".join(line) + " |" for line in lines]
-    rows.insert(1, "|---|" + "---:|" * (len(lines[0]) - 1))
-    return HEAD.format(sizes=sizes, **head) + "\n".join(rows) + "\n"
+    shown = markdown_table(["", "goal", *found["sizes"]], table(found), "---:")
+    return HEAD.format(sizes=sizes, **head) + shown + "\n"
 
 
 def table(found: dict[str, Any]) -> list[list[str]]:

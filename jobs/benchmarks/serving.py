@@ -25,13 +25,8 @@ import torch
 from PIL import Image
 
 from cluster.client.client import Client
-from cluster.coordinator.core import Coordinator
-from cluster.domain.base import BlobRef, RequestContext
-from cluster.domain.outcomes import Finished, Outcome
-from cluster.domain.tasks import Pair, Submission
-from cluster.domain.work import Measured, Trained, TrainWork, Work
+from cluster.domain.tasks import Submission
 from cluster.learner.artifacts import Materials
-from cluster.scheduler.state import Needs, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
@@ -47,6 +42,8 @@ from jobs.benchmarks.load import (
     recipe_of,
     terms_of,
 )
+from jobs.benchmarks.markdown import table
+from jobs.benchmarks.population import Filed, Population
 from jobs.benchmarks.timing import in_turns
 from tacl.embedded import generate
 from tacl.heads.head import prototype_head
@@ -60,139 +57,64 @@ SIZE = 0.05  # of a made-up block, relative to theta0's standard deviation
 ROWS = 64  # of a batch without a server around it
 
 
-class Made:
-    """A `cluster.coordinator.launcher.Launcher` whose vectors are random numbers: serving does not
-    mind."""
+def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: int) -> None:
+    """The home's registry and blobs as after the training of `tasks` tasks, t0, t1, ... Their
+    vectors are random numbers: serving does not mind."""
+    write(home.settings_file, settings)
+    materials = Materials(home, settings.base)
+    data = store_rows(
+        home.blobs(), list(pictures), [row % len(CLASSES) for row in range(len(pictures))]
+    )
+    shard = store_shard(home.blobs(), list(pictures), [row == 0 for row in range(len(pictures))])
+    rows, module = materials.labelled(data), materials.linearized()
+    head = prototype_head(materials.features(rows.items), rows.labels, CLASSES)
+    head_blob = materials.put_head(head)
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        self._materials = Materials(home, settings.base)
-        self._module = self._materials.linearized()
-
-    def nodes(self) -> tuple[Node, ...]:
-        return (Node(2),)
-
-    def start(self, work: Work, needs: Needs) -> Work:
-        return work
-
-    def poll(self, handle: Work) -> Outcome:
-        if isinstance(handle, TrainWork):
-            return Finished(self._trained(handle.submission))
-        pairs: Any = getattr(handle, "pairs", ())
-        return Finished(Measured(pairs=tuple(_pair(vector, shard) for vector, shard in pairs)))
-
-    def free(self) -> tuple[Node, ...]:
-        return ()
-
-    def cancel(self, handle: Work) -> None:
-        pass
-
-    def _trained(self, task: Submission) -> Trained:
-        noise = torch.Generator().manual_seed(sum(task.name.encode()))
-        module, backbone = self._module, self._materials.backbone
+    def filed(name: str) -> Filed:
+        noise = torch.Generator().manual_seed(sum(name.encode()))
         tau = {
-            name: SIZE * _std(theta0) * torch.randn(theta0.shape, generator=noise)
-            for name in module.blocks
-            for theta0 in [module.theta0(name)]
+            block: SIZE * _std(theta0) * torch.randn(theta0.shape, generator=noise)
+            for block in module.blocks
+            for theta0 in [module.theta0(block)]
         }
-        vector = TaskVector.of_params(task.name, backbone.digest, "linearized", tau)
-        rows = self._materials.labelled(task.train)
-        features_ND = self._materials.features(rows.items)
-        head = prototype_head(features_ND, rows.labels, task.classes)
-        return Trained(
-            vector_digest=vector.digest,
-            vector_blob=self._materials.put_vector(vector),
-            head_blob=self._materials.put_head(head),
-            config={},
-            metrics={},
-            curves={},
-            norm=1.0,
+        vector = TaskVector.of_params(name, settings.base.digest, "linearized", tau)
+        task = Submission(
+            request_id=name,
+            name=name,
+            owner="bench",
+            modality="image",
+            classes=CLASSES,
+            train=data,
+            validation=data,
+            test=data,
+            shard=shard,
         )
+        return Filed(task, [vector.digest], materials.put_vector(vector), head_blob)
+
+    Population(home, [filed(f"t{number}") for number in range(tasks)]).fill(lambda line: None)
 
 
 def _std(theta0: torch.Tensor) -> float:
     return theta0.std().item() if theta0.numel() > 1 else 1.0
 
 
-def _pair(vector: Any, shard: Any) -> Pair:
-    return Pair(
-        task=vector.task,
-        version=vector.version,
-        vector_digest=vector.digest,
-        on=shard.task,
-        shard_digest=shard.blob.digest,
-        tau_jp=1.0 if vector.task == shard.task else 0.1,
-        standard_error=0.0,
-        rows=1,
-        head=shard.head,
-        logits=(1.0 if vector.task == shard.task else 0.1) if shard.head else None,
-        logits_error=0.0 if shard.head else None,
-    )
-
-
-def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: int) -> None:
-    """The home's registry and blobs as after the training of `tasks` tasks, t0, t1, ..."""
-    write(home.settings_file, settings)
-    coordinator = Coordinator(home.path, Made(home, settings))
-    blobs, context = home.blobs(), RequestContext()
-    labels = [row % len(CLASSES) for row in range(len(pictures))]
-    for number in range(tasks):
-        data = store_rows(blobs, list(pictures), labels)
-        shard = store_shard(blobs, list(pictures), [row == 0 for row in range(len(pictures))])
-        coordinator.submit(context, _submission(f"t{number}", data, shard))
-        while any(task.version is None for task in coordinator.status(context).tasks):
-            coordinator.tick()
-    while coordinator.status(context).work:
-        coordinator.tick()
-    coordinator.close()
-
-
-def _submission(name: str, data: BlobRef, shard: BlobRef) -> Submission:
-    return Submission(
-        request_id=name,
-        name=name,
-        owner="bench",
-        modality="image",
-        classes=CLASSES,
-        train=data,
-        validation=data,
-        test=data,
-        shard=shard,
-    )
-
-
 # -- the load
 
 
-@dataclass(frozen=True)
-class Load:
-    """What a number of users saw."""
-
-    users: int
-    asking: Asking
-    seconds: float
-    cpu: float | None  # seconds of the server's processes; not known when some were killed
-    tally: Tally
-    bytes_per_user: float
-    cold: float | None = None  # seconds from composing to the first answer of a new recipe
-
-    def facts(self) -> dict[str, Any]:
-        cuts = statistics.quantiles(self.tally.latencies, n=100, method="inclusive")
-        return {
-            "users": self.users,
-            "requests": self.asking.requests,
-            "answers": self.asking.requests * self.asking.pictures,
-            "per_second": self.asking.requests / self.seconds,
-            "p50": cuts[49],
-            "p95": cuts[94],
-            "p99": cuts[98],
-            "longest": max(self.tally.latencies),
-            "cpu": None if self.cpu is None else self.cpu / self.asking.requests,
-            "cold": self.cold,
-            "bytes_per_user": self.bytes_per_user,
-            "wrong": self.tally.wrong,
-            "again": dict(self.tally.again),
-            "killed": dict(self.tally.killed),
-        }
+def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> dict[str, Any]:
+    """What a number of users saw, as --json tells it."""
+    cuts = statistics.quantiles(tally.latencies, n=100, method="inclusive")
+    return {
+        "users": users,
+        "requests": asking.requests,
+        "answers": asking.requests * asking.pictures,
+        "per_second": asking.requests / seconds,
+        **{f"p{percent}": cuts[percent - 1] for percent in (50, 95, 99)},
+        "longest": max(tally.latencies),
+        "wrong": tally.wrong,
+        "again": dict(tally.again),
+        "killed": dict(tally.killed),
+    }
 
 
 class Loads:
@@ -206,8 +128,9 @@ class Loads:
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
-    def load(self, users: int, asking: Asking) -> Load:
-        """Every answer is checked."""
+    def load(self, users: int, asking: Asking) -> dict[str, Any]:
+        """Every answer is checked. Seconds of the server's processes are not known when some were
+        killed."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
         new = [user for user in range(users) if user not in self._digests]
@@ -219,7 +142,8 @@ class Loads:
         started, cpu = time.perf_counter(), cpu_seconds(self._head)
         tally = askers.ask(asking, self._head, self._say)
         seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
-        return Load(users, asking, seconds, None if asking.kills else cpu, tally, grown)
+        cpu = None if asking.kills else cpu / asking.requests
+        return facts(users, asking, seconds, tally) | {"cpu": cpu, "bytes_per_user": grown}
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
@@ -260,7 +184,7 @@ def passes(oracle: Oracle, rounds: int, say: Callable[[int, int], None]) -> dict
     }
     times = in_turns(runs, rounds, "cpu", say)
     rows = {"one model": ROWS, "mixed": ROWS, "a loop over 8 users": 8}
-    return {name: rows[name] / found.median for name, found in times.items()}
+    return {name: rows[name] / times.median(name) for name in runs}
 
 
 @torch.no_grad()
@@ -285,10 +209,10 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[s
     alone = passes(oracle, rounds, lambda done, total: None)
     loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
     facts = [
-        {**loads.load(users, sizes.asking).facts(), "cold": loads.cold(COLD + users)}
+        loads.load(users, sizes.asking) | {"cold": loads.cold(COLD + users)}
         for users in sizes.users
     ]
-    soak = loads.load(max(sizes.users), sizes.soak).facts() if sizes.soak else None
+    soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
     client.stop_serving()
     share = alone["mixed"] / alone["one model"]
     return {
@@ -347,48 +271,39 @@ def bench_alone(sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
             client.down()
 
 
+LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", "p99 ms")
+LOADS += ("longest ms", "cold recipe ms", "registry bytes per user", "wrong answers")
+
+
 def written(found: Mapping[str, Any], command: str) -> str:
     """As Markdown."""
-    rates, at_once = found["rows_per_second"], found["at_once"]
-    lines = [
+    rates = found["rows_per_second"].items()
+    parts = [
         "# Asking over HTTP",
-        "",
         f"Embedded encoder, {found['vectors']} made-up vectors, {found['of_each']} in every "
         f"recipe, another recipe for every user. `{command}` makes this. Times are of the machine "
         "and what else ran on it; ratios are of one run, and processor time is what the server's "
         "processes used for a request, all together.",
-        "",
         f"## Passes without a server, {ROWS} rows, one thread",
-        "",
-        "| what | rows per second |",
-        "|---|---|",
-        *(f"| {name} | {rate:.1f} |" for name, rate in rates.items()),
-        "",
+        table(("what", "rows per second"), [(name, f"{rate:.1f}") for name, rate in rates]),
         f"{ROWS} users in one pass reach {found['share']:.2f} of one model for all rows: "
         f"{found['of_the_best']:.2f} of 3/(2 + k), what products of every vector could reach.",
-        "",
-        f"## Requests of one picture, {at_once} at once, one predictor",
-        "",
-        "| users | requests | per second | processor ms | p50 ms | p95 ms | p99 ms | longest ms | "
-        "cold recipe ms | registry bytes per user | wrong answers |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
-        *(_row(one) for one in found["loads"]),
-        "",
+        f"## Requests of one picture, {found['at_once']} at once, one predictor",
+        table(LOADS, [_row(one) for one in found["loads"]]),
         "An answer is right when it names its user and their model, and every probability is that "
         "of the user's own model, recomputed from cached tangents. Without the names, "
         f"{found['mistakable']} of 1,000 pairs of users could be given each other's answers "
         "unnoticed.",
+        *(_soak(found["soak"]) if found["soak"] else ()),
     ]
-    if found["soak"]:
-        lines += ["", *_soak(found["soak"])]
-    return "\n".join(lines) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def _row(one: Mapping[str, Any]) -> str:
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     times = (_ms(one[name]) for name in ("cpu", "p50", "p95", "p99", "longest", "cold"))
-    cells = (f"{one['users']}", f"{one['requests']}", f"{one['per_second']:.1f}", *times)
     grown = f"{one['bytes_per_user']:.0f}" if one["users"] > 1 else "-"  # tables grow by pages
-    return f"| {' | '.join(cells)} | {grown} | {one['wrong']} |"
+    rate = f"{one['per_second']:.1f}"
+    return f"{one['users']}", f"{one['requests']}", rate, *times, grown, f"{one['wrong']}"
 
 
 def _ms(seconds: float | None) -> str:
@@ -400,7 +315,6 @@ def _soak(one: Mapping[str, Any]) -> list[str]:
     again = ", ".join(f"{n} times {why}" for why, n in sorted(one["again"].items())) or "nothing"
     return [
         "## Replicas killed while they answer",
-        "",
         f"{one['requests']:,} requests of {one['users']:,} users about {one['answers']:,} "
         f"pictures, every answer checked; replicas killed (SIGKILL): {killed or 'none'}. "
         f"**Wrong answers: {one['wrong']}.** "

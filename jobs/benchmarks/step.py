@@ -13,19 +13,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
 
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.memory import Made
-from jobs.benchmarks.timing import Say, in_turns, ratio
+from jobs.benchmarks.timing import Say, in_turns, setting
+from tacl.heads.head import Head
 from tacl.models.frozen import Batch
 from tacl.models.linearized import LinearizedEncoder, trainable_blocks
 from tacl.training.penalties import relative_tau_jp
@@ -41,35 +42,40 @@ class Rows:
 
     batch: Batch
     labels_B: Tensor
-    weight_CD: Tensor
+    head: Head
 
     def loss(self, features_BD: Tensor, tangent_BD: Tensor) -> Tensor:
         """The task's loss over the first rows, and the penalty over all others."""
-        own = len(self.labels_B)
-        linearized = (features_BD + tangent_BD)[:own].to(self.weight_CD.dtype)
-        logits_BC = SCALE * normalize(linearized, dim=-1) @ self.weight_CD.T
-        loss = cross_entropy(logits_BC, self.labels_B)
+        own, precision = len(self.labels_B), self.head.weight_CD.dtype
+        linearized_BD = (features_BD + tangent_BD)[:own].to(precision)
+        loss = self.head.losses(linearized_BD, self.labels_B).mean()
         if len(tangent_BD) == own:
             return loss
-        others = tangent_BD[own:].to(self.weight_CD.dtype)
+        others = tangent_BD[own:].to(precision)
         return loss + STRENGTH * relative_tau_jp(others, "l2_squared", torch.tensor(1.0)).mean()
 
-    def own(self) -> Rows:
-        return Rows(cut(self.batch, slice(len(self.labels_B))), self.labels_B, self.weight_CD)
+    def first(self, others: int) -> Rows:
+        """The task's rows, and so many of other tasks."""
+        return replace(self, batch=cut(self.batch, slice(len(self.labels_B) + others)))
 
     def cast(self, dtype: torch.dtype, device: str) -> Rows:
-        batch = {"": self.batch} if isinstance(self.batch, Tensor) else self.batch
-        moved = {
-            key: x.to(device, dtype if x.is_floating_point() else None) for key, x in batch.items()
-        }
         precise = torch.float64 if dtype == torch.float64 else torch.float32
+        weight_CD = self.head.weight_CD.to(device, precise)
         return Rows(
-            moved.get("", moved), self.labels_B.to(device), self.weight_CD.to(device, precise)
+            each(self.batch, lambda x: x.to(device, dtype if x.is_floating_point() else None)),
+            self.labels_B.to(device),
+            replace(self.head, weight_CD=weight_CD),
         )
 
 
+def each(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    return {name: change(x) for name, x in batch.items()}
+
+
 def cut(batch: Batch, some: slice) -> Batch:
-    return batch[some] if isinstance(batch, Tensor) else {k: x[some] for k, x in batch.items()}
+    return each(batch, lambda x: x[some])
 
 
 Forward = Callable[[], tuple[Rows, Tensor, Tensor]]  # (rows, features, tangent)
@@ -152,20 +158,17 @@ def bench_step(
     field = contestants(one, precision, batch, few, device)
     times = in_turns({name: c.step for name, c in field.items()}, rounds, device, say)
     kept = {name: activations(c) for name, c in field.items()}
-    optimizer = in_turns({"": _optimizer_step(field["ours_cyclical"])}, 3, device, _silent)
+    step = _optimizer_step(field["ours_cyclical"])
+    optimizer = in_turns({"optimizer": step}, 3, device, lambda done, total: None)
     return {
-        "model": model,
+        **setting(model, device, rounds),
         "dtype": dtype,
         "batch": batch,
         "penalty_batch": few,
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "rounds": rounds,
-        **{f"{name}_s": t.median for name, t in times.items()},
-        "spread_s": {name: t.spread for name, t in times.items()},
-        "optimizer_s": optimizer[""].median,
-        "ratio_to_ordinary": {name: ratio(times, name, "ordinary") for name in field},
-        "speedup_over_two_jvp": ratio(times, "two_jvp", "ours_cyclical"),
+        **times.figures(),
+        "optimizer_s": optimizer.median("optimizer"),
+        "ratio_to_ordinary": {name: times.ratio(name, "ordinary") for name in field},
+        "speedup_over_two_jvp": times.ratio("two_jvp", "ours_cyclical"),
         "activation_bytes": {name: bytes_ for name, (bytes_, _) in kept.items()},
         "peak_bytes": {name: peak for name, (_, peak) in kept.items()},
         "max_relative_error": errors(one, precision, device),
@@ -176,13 +179,9 @@ def contestants(
     one: Subject, dtype: torch.dtype, batch: int, few: int, device: str
 ) -> dict[str, Contestant]:
     """All of them, over the same weights, rows and tau."""
-    everything = made_up(one, batch, OTHERS * few).cast(dtype, device)
-    cyclical, alone = first_others(everything, few), everything.own()
-    module = LinearizedEncoder(
-        copy.deepcopy(one.encoder).to(device), one.trainable, _or_none(dtype)
-    )
-    tau = small_tau(one)
-    module.load_tau(tau)
+    everything, tau = made_up(one, batch, OTHERS * few).cast(dtype, device), small_tau(one)
+    cyclical, alone = everything.first(few), everything.first(0)
+    module = _linearized(one, tau, dtype, device)
     return {
         "ordinary": ordinary(one, alone, dtype, device),
         "ours_none": ours(module, alone),
@@ -193,18 +192,22 @@ def contestants(
     }
 
 
+def _linearized(one: Subject, tau: Params, dtype: torch.dtype, device: str) -> LinearizedEncoder:
+    """The encoder's own precision is not a cast."""
+    module = one.linearized(device, dtype if dtype == torch.bfloat16 else None)
+    module.load_tau(tau)
+    return module
+
+
 def made_up(one: Subject, batch: int, others: int) -> Rows:
     random = torch.Generator().manual_seed(0)
-    rows = one.batch(batch + others, random)
-    with torch.no_grad():
-        width = one.encoder(cut(rows, slice(1))).shape[-1]
-    weight_CD = normalize(torch.randn(CLASSES, width, generator=random), dim=-1)
-    return Rows(rows, torch.randint(CLASSES, (batch,), generator=random), weight_CD)
+    rows, head = one.batch(batch + others, random), random_head(one, random)
+    return Rows(rows, torch.randint(CLASSES, (batch,), generator=random), head)
 
 
-def first_others(rows: Rows, few: int) -> Rows:
-    kept = slice(len(rows.labels_B) + few)
-    return Rows(cut(rows.batch, kept), rows.labels_B, rows.weight_CD)
+def random_head(one: Subject, random: torch.Generator) -> Head:
+    weight_CD = normalize(torch.randn(CLASSES, one.width, generator=random), dim=-1)
+    return Head(weight_CD, SCALE, tuple(map(str, range(CLASSES))))
 
 
 def small_tau(one: Subject) -> Params:
@@ -217,11 +220,6 @@ def small_tau(one: Subject) -> Params:
         name: 1e-3 * sizes[name] * torch.randn(parameters[name].shape, generator=random)
         for name in blocks
     }
-
-
-def _or_none(dtype: torch.dtype) -> torch.dtype | None:
-    """The encoder's own precision is not a cast."""
-    return dtype if dtype == torch.bfloat16 else None
 
 
 def activations(contestant: Contestant) -> tuple[int, int]:
@@ -248,10 +246,7 @@ def errors(one: Subject, dtype: torch.dtype, device: str) -> dict[str, float]:
     rows, tau = made_up(one, ERROR_ROWS, 1), small_tau(one)
     exact = _answers(by_jvp(one, rows.cast(torch.float64, device), tau, torch.float64, device, 2))
     rows = rows.cast(dtype, device)
-    module = LinearizedEncoder(
-        copy.deepcopy(one.encoder).to(device), one.trainable, _or_none(dtype)
-    )
-    module.load_tau(tau)
+    module = _linearized(one, tau, dtype, device)
     field = {"ours": ours(module, rows), "two_jvp": by_jvp(one, rows, tau, dtype, device, 2)}
     return {
         name: max(
@@ -268,6 +263,3 @@ def _answers(contestant: Contestant) -> tuple[Tensor, Tensor, Tensor]:
     loss = rows.loss(features_BD, tangent_BD)
     gradients = torch.autograd.grad(loss, contestant.parameters)
     return features_BD, tangent_BD, torch.cat([g.flatten() for g in gradients])
-
-
-def _silent(done: int, total: int) -> None: ...

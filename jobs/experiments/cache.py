@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,18 +79,12 @@ def key_of(kind: str, decides: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class beside:
-    """`with beside(path) as p`: p takes the place of path when the block ends well."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-
-    def __enter__(self) -> Path:
-        return self.draft
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
-            self.draft.replace(self.path)
-        else:
-            self.draft.unlink(missing_ok=True)
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A draft that takes the place of `path` when the block ends well."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

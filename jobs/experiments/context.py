@@ -49,21 +49,21 @@ class Base:
         dtype = torch.bfloat16 if precision == "bfloat16" else None
         return LinearizedEncoder(self.backbone.encoder, self.trainable, dtype)
 
-    def ordinary(self) -> OrdinaryEncoder:
-        return OrdinaryEncoder(self.backbone.encoder, self.trainable)
-
     @cached_property
     def module(self) -> LinearizedEncoder:
         """For evaluation: whoever sets its tau gives it back as it was."""
         return self.linearized()
 
+    def ordinary(self) -> OrdinaryEncoder:
+        return OrdinaryEncoder(self.backbone.encoder, self.trainable)
+
     @cached_property
-    def _ordinary(self) -> OrdinaryEncoder:
+    def _moved(self) -> OrdinaryEncoder:
         return self.ordinary()
 
     def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
         """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
-        return ordinary_features(self._ordinary, self.backbone, items, tau or {}, BATCH)
+        return ordinary_features(self._moved, self.backbone, items, tau or {}, BATCH)
 
 
 class Bench:

@@ -107,13 +107,8 @@ def features(
     return bench.features(task, part, moved.tau, moved.key)
 
 
-def features_at(bench: Bench, regime: Regime, tau: Params, task: str, part: str) -> Tensor:
-    """Of the model at tau, which is nobody's to keep, [N, D]."""
-    return features_of(bench, regime, tau, bench.rows(task).items(part))
-
-
 def features_of(bench: Bench, regime: Regime, tau: Params, items: Sequence[Item]) -> Tensor:
-    """The same of any inputs."""
+    """Of any inputs by the model at tau, which is nobody's to keep, [N, D]."""
     if regime == "ordinary":
         return bench.base.encoded(items, tau)
     module = bench.base.module

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from jobs.experiments import saw
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Vector
 from jobs.experiments.learned import adamerged, atlas
@@ -25,14 +26,6 @@ from tacl.training.config import CURVATURE, RefreshConfig
 
 Make = Callable[[Bench, Vectors], Model]
 
-NOTHING = "nothing"
-LABELS = "own labels"
-HEADS = "own labels, for the heads"
-PENALISED = "own labels, others' inputs"
-INPUTS = "inputs"
-VALIDATION = "validation labels"
-ALL_LABELS = "labels of all tasks"
-AT_ONCE = "one training for all tasks"
 GRID = "one, by a grid"
 LEARNED = "learned, for each block"
 
@@ -126,30 +119,30 @@ class Merging(Method):
 METHODS: dict[str, Merging] = {
     method.name: method
     for method in (
-        Merging("zero-shot", None, NOTHING, NOTHING, nothing, "none"),
-        Merging("individual", linear, LABELS, "one model for each task", apart),
-        Merging("linear", linear, LABELS, NOTHING, total),
-        Merging("linear-grid", linear, LABELS, VALIDATION, best_total, GRID),
-        Merging("taujp", tau_jp, PENALISED, NOTHING, total),
-        Merging("taujp-grid", tau_jp, PENALISED, VALIDATION, best_total, GRID),
-        Merging("linear+refresh", linear, LABELS, INPUTS, refreshed_total),
-        Merging("taujp+refresh", tau_jp, PENALISED, INPUTS, refreshed_total),
-        Merging("ordinary", ordinary, LABELS, NOTHING, total),
-        Merging("ties", ordinary, LABELS, NOTHING, partial(merged, merge=ties)),
-        Merging("tsv-m", ordinary, LABELS, NOTHING, partial(merged, merge=tsv_m)),
-        Merging("iso-c", ordinary, LABELS, NOTHING, partial(merged, merge=iso_c)),
-        Merging("ordinary-grid", ordinary, LABELS, VALIDATION, best_total, GRID),
-        Merging("mtl", ordinary, ALL_LABELS, AT_ONCE, at_once, "none"),
-        Merging("mtl-linear", linear, ALL_LABELS, AT_ONCE, at_once, "none"),
-        Merging("linear+delta", linear, LABELS, INPUTS, one_delta),
-        Merging("taujp+delta", tau_jp, PENALISED, INPUTS, one_delta),
-        Merging("strict", strict, PENALISED, NOTHING, total),
-        Merging("mixed", mixed, PENALISED, NOTHING, total),
-        Merging("taujp-grown", grown, PENALISED, NOTHING, total),
-        Merging("mixed-grown", mixed_grown, PENALISED, NOTHING, total),
-        Merging("curvature", curvature, "own labels, others' statistics", NOTHING, total),
-        Merging("adamerging", ordinary, LABELS, "validation inputs", adamerged, LEARNED),
-        Merging("atlas", ordinary, LABELS, VALIDATION, atlas, LEARNED),
-        Merging("taujp+atlas", tau_jp, PENALISED, VALIDATION, atlas, LEARNED),
+        Merging("zero-shot", None, saw.NOTHING, saw.NOTHING, nothing, "none"),
+        Merging("individual", linear, saw.LABELS, "one model for each task", apart),
+        Merging("linear", linear, saw.LABELS, saw.NOTHING, total),
+        Merging("linear-grid", linear, saw.LABELS, saw.VALIDATION, best_total, GRID),
+        Merging("taujp", tau_jp, saw.PENALISED, saw.NOTHING, total),
+        Merging("taujp-grid", tau_jp, saw.PENALISED, saw.VALIDATION, best_total, GRID),
+        Merging("linear+refresh", linear, saw.LABELS, saw.INPUTS, refreshed_total),
+        Merging("taujp+refresh", tau_jp, saw.PENALISED, saw.INPUTS, refreshed_total),
+        Merging("ordinary", ordinary, saw.LABELS, saw.NOTHING, total),
+        Merging("ties", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=ties)),
+        Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)),
+        Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),
+        Merging("ordinary-grid", ordinary, saw.LABELS, saw.VALIDATION, best_total, GRID),
+        Merging("mtl", ordinary, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
+        Merging("mtl-linear", linear, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
+        Merging("linear+delta", linear, saw.LABELS, saw.INPUTS, one_delta),
+        Merging("taujp+delta", tau_jp, saw.PENALISED, saw.INPUTS, one_delta),
+        Merging("strict", strict, saw.PENALISED, saw.NOTHING, total),
+        Merging("mixed", mixed, saw.PENALISED, saw.NOTHING, total),
+        Merging("taujp-grown", grown, saw.PENALISED, saw.NOTHING, total),
+        Merging("mixed-grown", mixed_grown, saw.PENALISED, saw.NOTHING, total),
+        Merging("curvature", curvature, "own labels, others' statistics", saw.NOTHING, total),
+        Merging("adamerging", ordinary, saw.LABELS, "validation inputs", adamerged, LEARNED),
+        Merging("atlas", ordinary, saw.LABELS, saw.VALIDATION, atlas, LEARNED),
+        Merging("taujp+atlas", tau_jp, saw.PENALISED, saw.VALIDATION, atlas, LEARNED),
     )
 }

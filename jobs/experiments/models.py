@@ -11,7 +11,7 @@ from torch import Tensor
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import Cost, together
-from jobs.experiments.directions import Direction, Sum, Vector, features, features_at
+from jobs.experiments.directions import Direction, Sum, Vector, features
 from tacl.compose import grid
 from tacl.evaluation import metrics
 
@@ -76,7 +76,7 @@ def on_grid(model: Model) -> Model:
                 found = {t: features(bench, direction, t, part, coefficient) for t in bench.pool}
             else:
                 tau = Sum([(coefficient, direction)]).tau()
-                found = {t: features_at(bench, "ordinary", tau, t, part) for t in bench.pool}
+                found = {t: bench.base.encoded(bench.rows(t).items(part), tau) for t in bench.pool}
             return metrics.absolute(right(bench, found, part))
 
         return {"coefficient": grid.best(score)}, {}

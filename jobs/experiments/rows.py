@@ -48,13 +48,9 @@ class Rows:
 
     def items(self, part: str) -> list[Item]:
         """Inputs of a part, in the order of `labels_N`."""
-        ref = self._ref(part)
-        if part == "probe":
-            raws = samples.probe_inputs(self._blobs, ref)
-        elif part == "shard":
-            raws = samples.training_inputs(self._blobs, ref)
-        else:
-            raws, _ = samples.labelled_rows(self._blobs, ref)
+        inputs = {"probe": samples.probe_inputs, "shard": samples.training_inputs}
+        read = inputs.get(part, lambda *given: samples.labelled_rows(*given)[0])
+        raws = read(self._blobs, self._ref(part))
         return [self._backbone.prepare(raws[row]) for row in self._chosen(part, len(raws))]
 
     def labelled(self, part: str) -> Labelled:

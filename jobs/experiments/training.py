@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,9 +48,8 @@ def trained(
         stores = [bench.store(other, most) for other in others]
         if config.penalty == "curvature":
             stores = [replace(s, statistics=bench.statistics(s.name)) for s in stores]
-        say = _teller(bench, task, config.steps)
         tau = start.tau() if start else {}
-        return _run(bench, regime, bench.head(task), rows.train, stores, config, say, tau)
+        return _run(bench, regime, task, bench.head(task), rows.train, config, stores, tau)
 
     # Statistics are no cell of their own: what is measured decides here.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
@@ -78,8 +77,7 @@ def joint(bench: Bench, regime: Regime) -> Kept:
     def make() -> Made:
         heads = [bench.head(task) for task in bench.pool]
         data = joint_data([one.train for one in rows], heads)
-        say = _teller(bench, "all tasks", config.steps)
-        return _run(bench, regime, JointHead.of(heads), data, [], config, say, {})
+        return _run(bench, regime, "all tasks", JointHead.of(heads), data, config)
 
     data = [[one.digest("train"), list(one.classes)] for one in rows]
     decides = bench.decided_by(*bench.pool, regime=regime, config=config.as_dict(), joint=data)
@@ -100,17 +98,12 @@ def refreshed(
     def make() -> Made:
         module = bench.base.linearized(bench.suite.precision)
         # A refresh is relative to the vector's own size: nobody asks for the features' norms.
-        own, *rest = [
-            Store(name, bench.store(name).items, math.nan) for name in (vector.task, *others)
-        ]
+        names = (vector.task, *others)
+        own, *rest = [Store(name, bench.store(name).items, math.nan) for name in names]
         places = (module, bench.backbone, vector.tau(), own, rest, config)
         found = refresh(*places, first=first.tensors() if again else None)
-        facts = {
-            "accepted": found.accepted,
-            "reason": found.reason,
-            "before": found.before._asdict(),
-            "after": found.after._asdict(),
-        }
+        facts = {"accepted": found.accepted, "reason": found.reason}
+        facts |= {"before": found.before._asdict(), "after": found.after._asdict()}
         return facts, found.tau if found.accepted else {}
 
     decides = bench.decided_by(
@@ -130,21 +123,23 @@ def refreshed(
 def _run(
     bench: Bench,
     regime: Regime,
+    what: str,
     loss: RowLoss,
     data: Labelled,
-    stores: Sequence[Store],
     config: TrainConfig,
-    say: Callable[[int], None],
-    start: Params,
+    stores: Sequence[Store] = (),
+    start: Params | None = None,
 ) -> Made:
+    base, curve = bench.base, []
     linearized = regime == "linearized"
-    module = bench.base.linearized(config.precision) if linearized else bench.base.ordinary()
-    module.load_tau(start)
-    engine, curve = PlainEngine(module, config), []
+    module = base.linearized(config.precision) if linearized else base.ordinary()
+    module.load_tau(start or {})
+    engine = PlainEngine(module, config)
 
     def on_step(record: StepRecord) -> None:
         curve.append(round(record.loss, 4))
-        say(record.step)
+        if (record.step + 1) % TOLD == 0:
+            bench.cells.say(f"  {what}: step {record.step + 1} of {config.steps}")
 
     train(engine, bench.backbone, loss, data, lambda step: stores, config, on_step=on_step)
     tau = engine.module.tau_dict()
@@ -154,14 +149,6 @@ def _run(
 def _precision(regime: Regime) -> dict[str, Any]:
     """What an ordinary tau adds to theta0 is below the digits of bfloat16."""
     return {"precision": "float32"} if regime == "ordinary" else {}
-
-
-def _teller(bench: Bench, what: str, steps: int) -> Callable[[int], None]:
-    def say(step: int) -> None:
-        if (step + 1) % TOLD == 0:
-            bench.cells.say(f"  {what}: step {step + 1} of {steps}")
-
-    return say
 
 
 def _told(regime: Regime, config: TrainConfig, others: Sequence[str]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.context import Bench
-from jobs.experiments.methods import HEADS, METHODS, Merging
+from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
 from jobs.experiments.spec import Method, Spec
 from jobs.experiments.table import Entry, Numbers, Table, shares
@@ -27,7 +27,7 @@ COLUMNS = (
 
 def entry(bench: Bench, method: Merging) -> Entry:
     if method.train is None and bench.backbone.head_kind != "text":
-        method = replace(method, saw_training=HEADS)
+        method = replace(method, saw_training=saw.HEADS)
     return of_model(bench, method, method.model(bench))
 
 

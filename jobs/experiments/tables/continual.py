@@ -13,12 +13,12 @@ from functools import partial
 
 import torch
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import Cost
 from jobs.experiments.directions import Direction, Sum, Vector, features, task_vectors
 from jobs.experiments.merging import merge_of
-from jobs.experiments.methods import ALL_LABELS, AT_ONCE, INPUTS, LABELS, NOTHING, ordinary
+from jobs.experiments.methods import ordinary
 from jobs.experiments.models import class_incremental, right
 from jobs.experiments.spec import Method, Spec
 from jobs.experiments.table import Entry, Numbers, shares
@@ -147,13 +147,13 @@ class Streaming(Method):
 
 
 METHODS = (
-    Streaming("linear", None, LABELS, NOTHING, linear_sum),
-    Streaming("taujp", None, EARLIER, NOTHING, tau_jp_sum),
-    Streaming("taujp+refresh", None, EARLIER, INPUTS, tau_jp_refreshed),
-    Streaming("sequential", None, LABELS, NOTHING, sequential),
-    Streaming("magmax", None, LABELS, NOTHING, magmax_so_far),
-    Streaming("opcm", None, LABELS, NOTHING, opcm_so_far),
-    Streaming("joint", None, ALL_LABELS, AT_ONCE, ceiling),
+    Streaming("linear", None, saw.LABELS, saw.NOTHING, linear_sum),
+    Streaming("taujp", None, EARLIER, saw.NOTHING, tau_jp_sum),
+    Streaming("taujp+refresh", None, EARLIER, saw.INPUTS, tau_jp_refreshed),
+    Streaming("sequential", None, saw.LABELS, saw.NOTHING, sequential),
+    Streaming("magmax", None, saw.LABELS, saw.NOTHING, magmax_so_far),
+    Streaming("opcm", None, saw.LABELS, saw.NOTHING, opcm_so_far),
+    Streaming("joint", None, saw.ALL_LABELS, saw.AT_ONCE, ceiling),
 )
 
 

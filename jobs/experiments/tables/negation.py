@@ -9,20 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Direction, Kept, Vector, features
 from jobs.experiments.learned import PART, taught  # rows of target and control
-from jobs.experiments.methods import (
-    LABELS,
-    NOTHING,
-    PENALISED,
-    VALIDATION,
-    linear,
-    ordinary,
-    tau_jp,
-)
+from jobs.experiments.methods import linear, ordinary, tau_jp
 from jobs.experiments.models import right
 from jobs.experiments.spec import Method, Spec
 from jobs.experiments.table import Entry, Numbers, figures, means_of, shares
@@ -53,14 +45,14 @@ class Negating(Method):
 
 
 METHODS = (
-    Negating("linear", linear, LABELS, NOTHING),
-    Negating("taujp", tau_jp, PENALISED, NOTHING),
-    Negating("linear-grid", linear, LABELS, VALIDATION, "grid"),
-    Negating("taujp-grid", tau_jp, PENALISED, VALIDATION, "grid"),
-    Negating("linear-atlas", linear, LABELS, VALIDATION, "atlas"),
-    Negating("taujp-atlas", tau_jp, PENALISED, VALIDATION, "atlas"),
-    Negating("ordinary", ordinary, LABELS, NOTHING),
-    Negating("ordinary-atlas", ordinary, LABELS, VALIDATION, "atlas"),
+    Negating("linear", linear, saw.LABELS, saw.NOTHING),
+    Negating("taujp", tau_jp, saw.PENALISED, saw.NOTHING),
+    Negating("linear-grid", linear, saw.LABELS, saw.VALIDATION, "grid"),
+    Negating("taujp-grid", tau_jp, saw.PENALISED, saw.VALIDATION, "grid"),
+    Negating("linear-atlas", linear, saw.LABELS, saw.VALIDATION, "atlas"),
+    Negating("taujp-atlas", tau_jp, saw.PENALISED, saw.VALIDATION, "atlas"),
+    Negating("ordinary", ordinary, saw.LABELS, saw.NOTHING),
+    Negating("ordinary-atlas", ordinary, saw.LABELS, saw.VALIDATION, "atlas"),
 )
 
 

@@ -15,16 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Kept, Vector, features, features_of, task_vectors
-from jobs.experiments.methods import LABELS, NOTHING, PENALISED, linear, ordinary, tau_jp
+from jobs.experiments.methods import linear, ordinary, tau_jp
 from jobs.experiments.spec import Method, Spec, Train
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Numbers, means_of, shares
@@ -35,12 +34,17 @@ from tacl.data.batches import Labelled
 from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.adapters import LpPlusPlus, TipAdapter
+from tacl.heads.head import Head
 
 SHOTS = (1, 2, 4, 8, 16)
 SHARES = (1, 10, 100)  # % of the training rows
 PARTS = (1, 4, 16)
 MOST_STEPS = 200
-TRAIN: dict[str, Train] = {"ordinary": ordinary, "linear": linear, "taujp": tau_jp}
+POOLED = ("ordinary", "linear", "taujp")
+TRAIN: dict[str, tuple[Train | None, str]] = {
+    **{"ordinary": (ordinary, saw.LABELS), "linear": (linear, saw.LABELS)},
+    **{"taujp": (tau_jp, saw.PENALISED), "theta0": (None, saw.NOTHING)},
+}
 TOPS = {"tip": TipAdapter, "lp": LpPlusPlus}
 FEW_SHOT = (
     "A few labelled rows of a new task: aTLAS learns one coefficient for each (vector of the pool, "
@@ -61,18 +65,12 @@ TIME_COLUMNS = shares(**ZERO, adapted="adapted", transductive="transductive")
 SHARE_COLUMNS = shares(**ZERO, **{f"share_{n}": f"{n} %" for n in SHARES})
 
 
-class Judge(Protocol):
-    """A head, or what was put on top of one."""
-
-    def logits(self, features_BD: Tensor, /) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class Learned:
     """Without a direction the features are those of theta0."""
 
     direction: Kept | None
-    judge: Judge
+    judge: Head | TipAdapter | LpPlusPlus
 
     def accuracy(self, bench: Bench, target: str) -> float:
         plain_ND = bench.features(target, "test")
@@ -86,30 +84,19 @@ Learn = Callable[[Bench, Sequence[Vector], str], Learned]  # vectors of the pool
 
 @dataclass(frozen=True)
 class Fitting(Method):
-    """`columns`: what is learned for each of them."""
+    """`columns`: what is learned for each of them; `labels`: from labelled rows."""
 
-    columns: Callable[[Bench], Mapping[str, Learn]]
-
-
-def _fitting(
-    name: str, training: str, saw: str, columns: Callable[[Bench], Mapping[str, Learn]]
-) -> Fitting:
-    train = TRAIN.get(training)
-    learned = PENALISED if train is tau_jp else LABELS
-    return Fitting(name, train, learned if train else NOTHING, saw, columns)
+    columns: Mapping[str, Learn]
+    labels: bool = True
 
 
 def few_shot(suite: Suite) -> list[Fitting]:
-    topped = product(("theta0", "ordinary", "taujp"), TOPS)
-    names = {name: (name, "") for name in TRAIN} | {"+".join(both): both for both in topped}
-    return [
-        _fitting(name, training, "labelled shots", partial(_shot_columns, top=top))
-        for name, (training, top) in names.items()
-    ]
-
-
-def _shot_columns(bench: Bench, top: str) -> dict[str, Learn]:
-    return {f"shots_{n}": partial(_with_shots, count=n, top=top) for n in SHOTS}
+    found = []
+    for name, top in (*product(POOLED, ("",)), *product(("theta0", "ordinary", "taujp"), TOPS)):
+        columns = {f"shots_{n}": partial(_with_shots, count=n, top=top) for n in SHOTS}
+        variant = f"{name}+{top}" if top else name
+        found.append(Fitting(variant, *TRAIN[name], "labelled shots", columns))
+    return found
 
 
 def _with_shots(
@@ -146,17 +133,9 @@ def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
 
 
 def test_time(suite: Suite) -> list[Fitting]:
-    return [_fitting(name, name, "inputs of the target", _inputs_columns) for name in TRAIN]
-
-
-def _inputs_columns(bench: Bench) -> dict[str, Learn]:
-    if bench.backbone.head_kind != "text":
-        raise BadConfig(
-            f"test-time adaptation sees no labels, and the heads of {bench.suite.base} are made "
-            "of labelled rows; choose a suite whose base has a text tower"
-        )
     parts = {"adapted": "validation", "transductive": "test"}
-    return {key: partial(_adapted, part=part) for key, part in parts.items()}
+    columns = {key: partial(_adapted, part=part) for key, part in parts.items()}
+    return [Fitting(n, *TRAIN[n], "inputs of the target", columns, labels=False) for n in POOLED]
 
 
 def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> Learned:
@@ -167,14 +146,11 @@ def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) ->
 
 
 def peft(suite: Suite) -> list[Fitting]:
-    return [
-        _fitting(f"{name} x {n}", name, "labels of the target", partial(_share_columns, parts=n))
-        for name, n in product(("ordinary", "taujp"), PARTS)
-    ]
-
-
-def _share_columns(bench: Bench, parts: int) -> dict[str, Learn]:
-    return {f"share_{n}": partial(_on_a_share, share=n, parts=parts) for n in SHARES}
+    found = []
+    for name, parts in product(("ordinary", "taujp"), PARTS):
+        columns = {f"share_{n}": partial(_on_a_share, share=n, parts=parts) for n in SHARES}
+        found.append(Fitting(f"{name} x {parts}", *TRAIN[name], "labels of the target", columns))
+    return found
 
 
 def _on_a_share(
@@ -246,11 +222,16 @@ def fitted(
 def entry(bench: Bench, method: Fitting) -> Entry:
     if not bench.suite.targets:
         raise BadConfig(f"suite {bench.suite.name} names no tasks outside its pool: no targets")
-    columns, vectors = method.columns(bench), list(method.vectors(bench).values())
+    if not method.labels and bench.backbone.head_kind != "text":
+        raise BadConfig(
+            f"test-time adaptation sees no labels, and the heads of {bench.suite.base} are made "
+            "of labelled rows; choose a suite whose base has a text tower"
+        )
+    vectors = list(method.vectors(bench).values())
     tasks: dict[str, Numbers] = {}
     merging = []
     for target in [source.name for source in bench.suite.targets]:
-        found = {key: learn(bench, vectors, target) for key, learn in columns.items()}
+        found = {key: learn(bench, vectors, target) for key, learn in method.columns.items()}
         scores = {key: one.accuracy(bench, target) for key, one in found.items()}
         tasks[target] = {"zero_shot": _zero_shot(bench, target), **scores}
         merging += [one.direction.cell.cost for one in found.values() if one.direction]

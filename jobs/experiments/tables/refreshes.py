@@ -5,18 +5,10 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass, replace
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import one_delta
-from jobs.experiments.methods import (
-    INPUTS,
-    LABELS,
-    NOTHING,
-    Merging,
-    after_refresh,
-    linear,
-    total,
-)
+from jobs.experiments.methods import Merging, after_refresh, linear, total
 from jobs.experiments.models import Vectors, summed
 from jobs.experiments.spec import Spec
 from jobs.experiments.suites import Suite
@@ -54,14 +46,14 @@ class Refreshing(Merging):
 
 def methods(suite: Suite) -> list[Refreshing]:
     """The suite's own settings, and what differs from them."""
-    own, plain = suite.refresh, Refreshing("none", linear, LABELS, NOTHING, total)
+    own, plain = suite.refresh, Refreshing("none", linear, saw.LABELS, saw.NOTHING, total)
     configs = {
         "refreshed": own,
         **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
         **{f"strength {x:g}": replace(own, strength=x) for x in STRENGTHS},
         "twice the steps": replace(own, steps=2 * own.steps),
     }
-    inputs = replace(plain, saw_merging=INPUTS)
+    inputs = replace(plain, saw_merging=saw.INPUTS)
     each = [replace(inputs, name=name, config=config) for name, config in configs.items()]
     return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
 

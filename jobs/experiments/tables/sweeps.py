@@ -8,23 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import get_args
 
-from jobs.experiments import plots
+from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import together
 from jobs.experiments.directions import Vector, task_vectors
-from jobs.experiments.methods import (
-    LABELS,
-    METHODS,
-    NOTHING,
-    PENALISED,
-    Merging,
-    linear,
-    ordinary,
-    others_of,
-    tau_jp,
-    total,
-)
+from jobs.experiments.methods import METHODS, Merging, linear, ordinary, others_of, tau_jp, total
 from jobs.experiments.models import accuracies
 from jobs.experiments.spec import Spec, Train
 from jobs.experiments.suites import Suite
@@ -124,8 +113,9 @@ def _spec(name: str, about: str, trainings: Callable[[Suite], dict[str, Train]])
 
     def methods(suite: Suite) -> list[Merging]:
         found = trainings(suite)
-        saw = {n: LABELS if found[n] in (linear, _as_linear) else PENALISED for n in found}
-        return [Merging(n, train, saw[n], NOTHING, total) for n, train in found.items()]
+        plain = (linear, _as_linear)
+        own = {n: saw.LABELS if train in plain else saw.PENALISED for n, train in found.items()}
+        return [Merging(n, train, own[n], saw.NOTHING, total) for n, train in found.items()]
 
     return Spec(name, about, addition.COLUMNS, methods, entry, plots.lines)
 

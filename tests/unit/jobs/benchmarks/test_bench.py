@@ -88,11 +88,12 @@ def test_everybody_has_a_turn_in_every_round_and_the_first_does_not_count() -> N
     field = {name: lambda name=name: order.append(name) for name in "abc"}
     times = timing.in_turns(field, 4, "cpu", lambda *at: told.append(at))
     assert order == list("abc") * 5
-    assert {len(t.seconds) for t in times.values()} == {4}
+    assert {len(taken) for taken in times.seconds.values()} == {4}
     assert told[-1] == (15, 15)
-    made_up = {"x": timing.Times((1.0, 9.0, 3.0)), "y": timing.Times((2.0, 3.0, 3.0))}
-    assert timing.ratio(made_up, "x", "y") == 1.0
-    assert (made_up["x"].median, made_up["y"].spread) == (3.0, 0.5)
+    made_up = timing.Race({"x": [1.0, 9.0, 3.0], "y": [2.0, 3.0, 3.0], "z": [0.0, 1.0, 3.0]})
+    assert made_up.ratio("x", "y") == 1.0
+    assert made_up.ratio("x", "y", "z") == 0.5
+    assert (made_up.median("x"), made_up.spreads()["y"]) == (3.0, 0.5)
 
 
 def test_sums_of_mapped_vectors_are_those_of_scaled_copies(monkeypatch: Any) -> None:

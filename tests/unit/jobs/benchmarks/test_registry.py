@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
-from jobs.benchmarks.population import Population, Size
+from jobs.benchmarks.population import Size, made_up
 from jobs.cli.main import app
 
 SMALL = Size(tasks=12, versions=3, compositions=30, rows=40)
@@ -22,7 +22,7 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Path) -> None:
-    population = Population(tmp_path / "home", SMALL)
+    population = made_up(tmp_path / "home", SMALL)
     population.fill(lambda line: None)
     coordinator = Coordinator(population.home.path, bench.Idle())
     status = coordinator.status(bench.NOBODY)

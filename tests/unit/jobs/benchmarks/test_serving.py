@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jobs.benchmarks.load import OF_EACH, Asking, Tally, is_close, recipe_of
-from jobs.benchmarks.serving import Load, written
+from jobs.benchmarks.serving import facts, written
 
 
 def test_every_user_has_another_recipe() -> None:
@@ -26,9 +26,9 @@ def test_an_answer_is_right_only_with_every_class_of_every_task() -> None:
 
 
 def test_what_is_written_has_every_figure() -> None:
-    load = Load(10, Asking(3, 32), 2.0, 0.06, Tally([0.1, 0.2, 0.3]), 812.0)
+    load = facts(10, Asking(3, 32), 2.0, Tally([0.1, 0.2, 0.3]))
     tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
-    under = Load(1000, Asking(3, 32, pictures=4, kills=2), 6.0, None, tally, 1.0)
+    under = facts(1000, Asking(3, 32, pictures=4, kills=2), 6.0, tally)
     found = {
         "vectors": 8,
         "of_each": 4,
@@ -37,8 +37,8 @@ def test_what_is_written_has_every_figure() -> None:
         "of_the_best": 1.2,
         "at_once": 32,
         "mistakable": 0,
-        "loads": [{**load.facts(), "cold": 0.05}],
-        "soak": under.facts(),
+        "loads": [{**load, "cpu": 0.02, "cold": 0.05, "bytes_per_user": 812.0}],
+        "soak": under,
     }
     text = written(found, "tacl bench serve")
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text

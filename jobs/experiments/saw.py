@@ -1,0 +1,10 @@
+"""Words for what a step of a method sees of the data; they stand in the tables."""
+
+NOTHING = "nothing"
+LABELS = "own labels"
+HEADS = "own labels, for the heads"
+PENALISED = "own labels, others' inputs"
+INPUTS = "inputs"
+VALIDATION = "validation labels"
+ALL_LABELS = "labels of all tasks"
+AT_ONCE = "one training for all tasks"
