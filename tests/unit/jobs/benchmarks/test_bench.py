@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,24 +218,24 @@ class FakeClient:
     """A cluster whose clock is the machine's, and which trains in no time."""
 
     def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
+        self.events: list[SimpleNamespace] = []
         self.options: dict[str, Any] = {}
 
     def submit(self, name: str, data: str, **options: Any) -> None:
         assert list(Path(data).rglob("*.parquet"))
         self.options = options
         for kind in ("submitted", "queued", "started"):
-            self.events.append({"kind": kind, "at": time.time()})
+            self.events.append(SimpleNamespace(kind=kind, at=time.time()))
 
     def wait(self, *names: str, poll: float) -> None:
-        self.events.append({"kind": "published", "at": time.time() + 7})
+        self.events.append(SimpleNamespace(kind="published", at=time.time() + 7))
 
-    def logs(self, name: str) -> list[dict[str, Any]]:
+    def logs(self, name: str) -> list[SimpleNamespace]:
         return self.events
 
-    def vectors(self, name: str | None = None) -> list[dict[str, Any]]:
+    def vectors(self, name: str | None = None) -> list[SimpleNamespace]:
         seconds = {"seconds_ready": 2.0, "seconds_trained": 3.0, "seconds": 6.0}
-        return [{"metrics": seconds}] if name else []
+        return [SimpleNamespace(metrics=seconds)] if name else []
 
 
 def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
