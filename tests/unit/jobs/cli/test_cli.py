@@ -8,11 +8,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import Dataset
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from cluster.client.client import Client
@@ -34,6 +36,7 @@ from tests.support.fakes import new_home
 from tests.support.instant import Guess, InProcess, Instant
 
 Tacl = Callable[..., Result]
+verbs = cache(get_command)  # their tree is built once: that takes longest
 
 
 @pytest.fixture
@@ -47,6 +50,7 @@ def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> 
     client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
     for group in (cluster, tasks, models):
         monkeypatch.setattr(group, "client", lambda home: client)
+    monkeypatch.setattr("typer.testing._get_command", verbs)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
     lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
