@@ -248,13 +248,17 @@ def test_the_command_line_is_light() -> None:
 
 def test_help_answers_at_once() -> None:
     run("-m", "jobs.cli.main", "--help")  # compiles
+    # About 0.2 s of a processor; of some tries, since other work slows its caches down.
+    assert min(processor_seconds_of_help() for _ in range(4)) < 0.6
+
+
+def processor_seconds_of_help() -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = run("-m", "jobs.cli.main", "--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0
     assert "submit" in done.stdout
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert took < 0.6  # about 0.2 s of a processor, whatever else the machine does
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_version() -> None:
