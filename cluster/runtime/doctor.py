@@ -1,26 +1,36 @@
-"""Is this machine, and this home, able to work? Checks that say what to do when it is not."""
+"""Is this machine, and this home, able to work? Checks that say what to do when it is not.
+
+Of a home every file that something needs is read and compared with its name.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib.metadata as metadata
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import psutil
 from packaging.requirements import Requirement
 
 from cluster.domain.base import Message
 from cluster.domain.status import Resources
-from cluster.runtime.inspection import References, damage
+from cluster.domain.tasks import GENERIC
 from cluster.storage.home import Home
-from tacl.errors import TaclError
+from tacl.errors import CorruptBlob, TaclError
 
 GIB = 1 << 30
 MEMORY = 3 * GIB  # the cluster without dashboard takes about one, a training process about one
 DISK = 2 * GIB
+SQLITE = "sqlite:///"
+References = Mapping[str, str]  # digest -> what it is
 
 
 class Check(Message):
@@ -39,30 +49,20 @@ def checks(
 ) -> Iterator[Check]:
     """Yields each check as it is done; `ask` gives the cluster's resources, where one runs, and
     `references` what its registry needs of the blob store."""
-    yield _python()
-    yield _packages()
-    yield _libraries()
-    yield _processors()
-    yield _memory()
-    yield _disk(home)
+    yield from (_python(), _packages(), _libraries(), _processors(), _memory(), _disk(home))
     yield _home(home)
     yield from _storage(home, references)
     yield _cluster(home, ask)
 
 
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    return Check(
-        check="Python",
-        ok=sys.version_info >= (3, 11),
-        found=found,
-        advice="TACL needs Python 3.11 or newer",
-    )
+    found, advice = sys.version.split()[0], "TACL needs Python 3.11 or newer"
+    return Check(check="Python", ok=sys.version_info >= (3, 11), found=found, advice=advice)
 
 
 def _packages() -> Check:
     """Every dependency is there in a version of the range that pyproject.toml names."""
-    needed = [Requirement(text) for text in metadata.requires("tacl-compose") or ()]
+    needed = [Requirement(text) for text in metadata.requires("tacl") or ()]
     wrong = []
     for one in needed:
         if one.marker is not None and not one.marker.evaluate({"extra": ""}):
@@ -73,26 +73,19 @@ def _packages() -> Check:
             version = "none"
         if version == "none" or not one.specifier.contains(version, prereleases=True):
             wrong.append(f"{one.name} {version} (needs {one.specifier})")
-    return Check(
-        check="packages",
-        ok=not wrong,
-        found=", ".join(wrong)
-        or f"torch {metadata.version('torch')}, ray {metadata.version('ray')}",
-        advice="install again: pip install -e . -c constraints.txt",
-    )
+    found = f"torch {metadata.version('torch')}, ray {metadata.version('ray')}"
+    advice = "install again: pip install -e . -c constraints.txt"
+    return Check(check="packages", ok=not wrong, found=", ".join(wrong) or found, advice=advice)
 
 
 def _libraries() -> Check:
     """torch and torchvision were built for each other: their operators load."""
     code = "import torch, torchvision; torchvision.ops.nms; print(torch.cuda.device_count())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    return Check(
-        check="torch",
-        ok=done.returncode == 0,
-        found=f"loads; {done.stdout.strip()} GPUs" if done.returncode == 0 else last,
-        advice="install torch and torchvision of one release: constraints.txt names a pair",
-    )
+    ok, last = done.returncode == 0, (done.stderr.strip().splitlines() or [""])[-1]
+    found = f"loads; {done.stdout.strip()} GPUs" if ok else last
+    advice = "install torch and torchvision of one release: constraints.txt names a pair"
+    return Check(check="torch", ok=ok, found=found, advice=advice)
 
 
 def _processors() -> Check:
@@ -101,71 +94,125 @@ def _processors() -> Check:
 
 
 def _memory() -> Check:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if (info := Path("/proc/meminfo")).exists():  # what could be had, caches given up
-        words = next(line for line in info.read_text().splitlines() if "MemAvailable" in line)
-        free = int(words.split()[1]) * 1024
-    return Check(
-        check="memory",
-        ok=free >= MEMORY,
-        found=f"{free / GIB:.1f} GiB free",
-        advice=f"{MEMORY / GIB:.0f} GiB are needed for one training at a time",
-    )
+    free = psutil.virtual_memory().available  # what could be had, caches given up
+    advice = f"{MEMORY / GIB:.0f} GiB are needed for one training at a time"
+    return Check(check="memory", ok=free >= MEMORY, found=_free(free), advice=advice)
 
 
 def _disk(home: Home) -> Check:
     place = next(p for p in [home.path, *home.path.parents] if p.exists())
     free = shutil.disk_usage(place).free
-    return Check(
-        check="disk",
-        ok=free >= DISK,
-        found=f"{free / GIB:.1f} GiB free at {place}",
-        advice=f"{DISK / GIB:.0f} GiB are needed; use another --home",
-    )
+    advice = f"{DISK / GIB:.0f} GiB are needed; use another --home"
+    return Check(check="disk", ok=free >= DISK, found=f"{_free(free)} at {place}", advice=advice)
+
+
+def _free(size: int) -> str:
+    return f"{size / GIB:.1f} GiB free"
 
 
 def _home(home: Home) -> Check:
-    name = "home"
     try:
         settings = home.settings()
         if settings is None:
-            return Check(check=name, ok=True, found=f"{home.path}: new, `tacl up` makes it")
-        missing = not home.blobs().exists(settings.generic.digest)
+            return Check(check="home", ok=True, found=f"{home.path}: new, `tacl up` makes it")
+        ok = home.blobs().exists(settings.generic.digest)
     except TaclError as error:
-        return Check(check=name, ok=False, found=str(error), advice="restore it from a backup")
-    return Check(
-        check=name,
-        ok=not missing,
-        found=f"{home.path}: base {settings.base.spec}"
-        + (f"; the generic samples are not in {settings.blobs}" if missing else ""),
-        advice="restore the blobs from a backup",
-    )
+        return Check(check="home", ok=False, found=str(error), advice="restore it from a backup")
+    lost = "" if ok else f"; the generic samples are not in {settings.blobs}"
+    found, advice = f"{home.path}: base {settings.base.spec}", "restore the blobs from a backup"
+    return Check(check="home", ok=ok, found=found + lost, advice=advice)
 
 
 def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:
     """One check for each thing that is wrong."""
-    name = "storage"
     try:
         found = list(damage(home, references))
     except TaclError as error:
         found = [str(error)]
     advice = "make room, or restore it from a backup; then `tacl retry` what has failed"
     for wrong in found:
-        yield Check(check=name, ok=False, found=wrong, advice=advice)
+        yield Check(check="storage", ok=False, found=wrong, advice=advice)
     if not found:
-        yield Check(check=name, ok=True, found="every file is whole, and more can be written")
+        yield Check(check="storage", ok=True, found="every file is whole, and more can be written")
 
 
 def _cluster(home: Home, ask: Callable[[], Resources] | None) -> Check:
-    name = "cluster"
-    if ask is None and home.running() is None:
-        return Check(check=name, ok=True, found="not running; `tacl up` starts it")
+    if ask is None:
+        running = home.running() is not None
+        found = "running" if running else "not running; `tacl up` starts it"
+        return Check(check="cluster", ok=True, found=found)
     try:
-        room = ask() if ask is not None else None
+        room = ask()
     except TaclError as error:
         advice = f"see {home.logs}, then `tacl down` and `tacl up`"
-        return Check(check=name, ok=False, found=str(error), advice=advice)
-    if room is None:
-        return Check(check=name, ok=True, found="running")
+        return Check(check="cluster", ok=False, found=str(error), advice=advice)
     free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus} of {room.gpus} GPUs free"
-    return Check(check=name, ok=True, found=f"running: {free}")
+    return Check(check="cluster", ok=True, found=f"running: {free}")
+
+
+# -- what a home keeps
+
+
+def damage(home: Home, references: Callable[[], References] | None = None) -> Iterator[str]:
+    """What is wrong with the storage of a home, one sentence each; nothing when all is well.
+
+    `references` asks the coordinator that runs; without one the registry is read here.
+    """
+    settings = home.settings()
+    if settings is None:
+        return
+    yield from _unwritable(home.path)
+    yield from _damaged_registry(home)
+    try:
+        needed = references() if references else _references(home)
+        blobs = home.blobs()
+        for digest, what in {**needed, settings.generic.digest: f"the {GENERIC} rows"}.items():
+            try:
+                blobs.verify(digest)
+            except CorruptBlob as error:
+                yield f"{what}: {error}"
+        blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
+    except TaclError as error:
+        yield str(error)
+
+
+def _unwritable(folder: Path) -> Iterator[str]:
+    """Tried, not asked: a full or read-only disk shows only when something is written."""
+    probe = folder / f".probe.{uuid.uuid4().hex}"
+    try:
+        probe.write_bytes(b"this can be written")
+    except OSError as error:
+        why = "is full" if error.errno == errno.ENOSPC else f"cannot be written: {error.strerror}"
+        yield f"{folder} {why}"
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _sqlite(home: Home) -> Path | None:
+    """The registry's file; None where a server keeps it, or nobody yet."""
+    path = Path(home.registry_url.removeprefix(SQLITE))
+    return path if home.is_pinned and path.exists() else None
+
+
+def _damaged_registry(home: Home) -> Iterator[str]:
+    """SQLite checks itself; a server looks after its own."""
+    path = _sqlite(home)
+    if path is None:
+        return
+    try:
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+        found = [row[0] for row in database.execute("PRAGMA quick_check(5)")]
+        database.close()
+    except sqlite3.DatabaseError as error:
+        found = [str(error)]
+    if found != ["ok"]:
+        yield f"the registry {path} is damaged: {'; '.join(found)}"
+
+
+def _references(home: Home) -> References:
+    from cluster.registry import Registry
+
+    if home.is_pinned and _sqlite(home) is None:
+        return {}
+    with contextlib.closing(Registry(home.registry_url)) as registry:
+        return {digest: one.what for digest, one in registry.referenced().items()}

@@ -29,20 +29,10 @@ from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
 from cluster.errors import exit_code
 from cluster.registry import Registry
+from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
-from cluster.storage.home import (
-    FATAL,
-    Founding,
-    Home,
-    Running,
-    Settings,
-    on_loopback,
-    publish,
-    published,
-    require_founder,
-    write,
-)
+from cluster.storage.home import Founding, Home, Running, Settings
 from tacl.errors import TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
@@ -69,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             serve(home, founding, chosen.cpus, chosen.address, chosen.learner)
     except TaclError as error:
-        print(FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
+        print(homes.FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
         return exit_code(error)
     return 0
 
@@ -94,7 +84,7 @@ def serve(
         _say("starting the coordinator")
         place = str(home.path) if home.is_pinned else home.where
         start_coordinator(place, learner, pinned=home.is_pinned)
-        write(home.running_file, running)
+        homes.write(home.running_file, running)
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         _say("ready")
@@ -116,9 +106,9 @@ def _drain() -> None:
 
 def _require_usable(home: Home, chosen: Founding) -> None:
     """Everything that would keep a coordinator from starting is raised before anything starts."""
-    if home.settings() is None and chosen.storage and (found := published(chosen.storage)):
-        write(home.settings_file, found)  # the home of another machine, which goes on here
-    require_founder(home, chosen)
+    if home.settings() is None and chosen.storage and (found := homes.published(chosen.storage)):
+        homes.write(home.settings_file, found)  # the home of another machine, which goes on here
+    homes.require_founder(home, chosen)
     if home.settings() is not None:
         require_startable(home)
     elif chosen.registry is not None:
@@ -129,11 +119,8 @@ def _require_usable(home: Home, chosen: Founding) -> None:
 
 def _require_alone(home: Home) -> None:
     """HomeInUse while another cluster writes the registry: a coordinator would wait for it."""
-    registry = Registry(home.registry_url)
-    try:
+    with contextlib.closing(Registry(home.registry_url)) as registry:
         registry.hold()
-    finally:
-        registry.close()
 
 
 @contextlib.contextmanager
@@ -167,7 +154,7 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
 @contextlib.contextmanager
 def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
     """A cluster that was there before. What was started on it ends with the block."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if homes.on_loopback(address) else "1"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
     import ray
@@ -246,8 +233,8 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
         storage=chosen.storage,
         registry=chosen.registry,
     )
-    publish(settings)
-    write(home.settings_file, settings)
+    homes.publish(settings)
+    homes.write(home.settings_file, settings)
 
 
 def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:

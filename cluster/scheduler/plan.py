@@ -13,41 +13,16 @@ from cluster.domain.base import identity
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
+from cluster.scheduler import state as facts
 from cluster.scheduler.queue import needs_of, next_run, starts
-from cluster.scheduler.state import (
-    Cancelled,
-    Cell,
-    Championed,
-    Died,
-    Ended,
-    Event,
-    Fail,
-    Failed,
-    Inconsistent,
-    Instruction,
-    Measure,
-    Measured,
-    NodesChanged,
-    Published,
-    Refresh,
-    Removed,
-    Requested,
-    Requeue,
-    Row,
-    Run,
-    SamplesArrived,
-    State,
-    Stop,
-    Task,
-    Vector,
-)
+from cluster.scheduler.state import Cell, Fail, Measure, Refresh, Row, Run, State, Stop, Vector
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
 MEASURE_BATCH = 64  # pairs in one piece of work
 
 
-def handle(state: State, event: Event) -> list[Instruction]:
+def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     """Change the state by one event, and say what is to be done now, in this order."""
     instructions = list(_apply(state, event))
     instructions += _measures(state)
@@ -56,49 +31,51 @@ def handle(state: State, event: Event) -> list[Instruction]:
     return instructions
 
 
-def _apply(state: State, event: Event) -> Iterator[Instruction]:
+def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
     match event:
-        case NodesChanged(nodes, free):
+        case facts.NodesChanged(nodes, free):
             state.nodes, state.free = nodes, free
-        case SamplesArrived():
+        case facts.SamplesArrived():
             _arrive(state, event)
-        case Requested():
+        case facts.Requested():
             _queue(state, event)
-        case Published():
+        case facts.Published():
             _publish(state, event)
-        case Championed(task, vector, row):
+        case facts.Championed(task, vector, row):
             _crown(state, task, vector, row)
             state.ask.add(task)
-        case Measured(run_id, values):
+        case facts.Measured(run_id, values):
             _end(state, run_id, measured=values)
-        case Ended(run_id):
+        case facts.Ended(run_id):
             _end(state, run_id)
-        case Died(run_id, cause) if state.runs[run_id].deaths < DEATHS:
+        case facts.Died(run_id, cause) if state.runs[run_id].deaths < DEATHS:
             run = state.runs[run_id]
             run.state, run.deaths = RunState.QUEUED, run.deaths + 1
-            yield Requeue(run_id, cause)
-        case Died(run_id, cause):
+            yield facts.Requeue(run_id, cause)
+        case facts.Died(run_id, cause):
             yield _fail(state, run_id, f"{cause} (its process was lost {DEATHS + 1} times)")
-        case Failed(run_id, cause):
+        case facts.Failed(run_id, cause):
             yield _fail(state, run_id, cause)
-        case Cancelled(run_id):
+        case facts.Cancelled(run_id):
             yield Stop(run_id)
             _give_up(state, run_id)
-        case Removed():
+        case facts.Removed():
             yield from _remove(state, event)
 
 
-def _arrive(state: State, event: SamplesArrived) -> None:
+def _arrive(state: State, event: facts.SamplesArrived) -> None:
     known = state.tasks.get(event.task)
     head = known.head if known else ""
-    state.tasks[event.task] = Task(event.ordinal, event.options, event.shard, event.owner, head)
+    state.tasks[event.task] = facts.Task(
+        event.ordinal, event.options, event.shard, event.owner, head
+    )
     if event.private:
         state.owners[event.task] = event.owner
     if known is None or known.shard != event.shard:
         _measure_again(state, event.task)
 
 
-def _queue(state: State, event: Requested) -> None:
+def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
         _add(state, Run(event.run_id, event.kind, 0, event.task, event.needs))
@@ -107,7 +84,7 @@ def _queue(state: State, event: Requested) -> None:
         state.unmeasurable.difference_update(run.cells)
 
 
-def _publish(state: State, event: Published) -> None:
+def _publish(state: State, event: facts.Published) -> None:
     if state.tasks[event.task].head != event.head:  # its first vector: now there are answers
         state.tasks[event.task].head = event.head
         _measure_again(state, event.task)
@@ -151,7 +128,7 @@ def _give_up(state: State, run_id: str) -> None:
     _ask(state, run)
 
 
-def _remove(state: State, event: Removed) -> Iterator[Stop]:
+def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
     """As if it had never come: what is left is asked again, without it."""
     task = event.task
     touched = (run.run_id for run in state.runs.values() if _concerns(run, task))
@@ -321,7 +298,7 @@ def validate(state: State) -> None:
     """Raise Inconsistent unless all that must hold after every event does."""
     wrong = list(_violations(state))
     if wrong:
-        raise Inconsistent("; ".join(wrong))
+        raise facts.Inconsistent("; ".join(wrong))
 
 
 def _violations(state: State) -> Iterator[str]:

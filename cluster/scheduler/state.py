@@ -110,8 +110,12 @@ class State:
 # -- what happens
 
 
+class Event:
+    """A fact that is in the registry already, or the fate of a process."""
+
+
 @dataclass(frozen=True)
-class NodesChanged:
+class NodesChanged(Event):
     """`free` is what each node of several has left, as far as the cluster knows; it may lag."""
 
     nodes: tuple[Node, ...]
@@ -119,7 +123,7 @@ class NodesChanged:
 
 
 @dataclass(frozen=True)
-class SamplesArrived:
+class SamplesArrived(Event):
     """A new task's samples, or a new version of a task's samples."""
 
     task: str
@@ -131,32 +135,7 @@ class SamplesArrived:
 
 
 @dataclass(frozen=True)
-class Requested:
-    """A run was accepted, or a failed or cancelled one queued again."""
-
-    run_id: str
-    kind: str
-    task: str | None
-    needs: Needs
-
-
-@dataclass(frozen=True)
-class Published:
-    """A train or refresh ended with a vector; `row` is what was measured of it.
-
-    `champion` is False when the alias had been moved elsewhere meanwhile.
-    """
-
-    run_id: str
-    task: str
-    vector: Vector
-    row: Row
-    head: str
-    champion: bool = True
-
-
-@dataclass(frozen=True)
-class Championed:
+class Championed(Event):
     """The champion of a task was moved to another version by hand; `row` as in Published."""
 
     task: str
@@ -165,44 +144,7 @@ class Championed:
 
 
 @dataclass(frozen=True)
-class Measured:
-    run_id: str
-    values: Mapping[Cell, float]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A run ended and changed nothing that is decided here: evaluated, composed, or refused to
-    refresh."""
-
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Died:
-    """The process of a run is gone; the run may succeed in another one."""
-
-    run_id: str
-    cause: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A run ended with an error, which it would meet again."""
-
-    run_id: str
-    cause: str
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """Somebody wants this run no more; it may be queued again."""
-
-    run_id: str
-
-
-@dataclass(frozen=True)
-class Removed:
+class Removed(Event):
     """A task's samples and vectors are withdrawn, and with them the runs that use them."""
 
     task: str
@@ -210,43 +152,86 @@ class Removed:
     anew: tuple[str, ...] = ()  # runs that met its samples, and begin again without what they met
 
 
-Event = (
-    NodesChanged
-    | SamplesArrived
-    | Requested
-    | Published
-    | Championed
-    | Measured
-    | Ended
-    | Died
-    | Failed
-    | Cancelled
-    | Removed
-)
+@dataclass(frozen=True)
+class RunEvent(Event):
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Requested(RunEvent):
+    """A run was accepted, or a failed or cancelled one queued again."""
+
+    kind: str
+    task: str | None
+    needs: Needs
+
+
+@dataclass(frozen=True)
+class Published(RunEvent):
+    """A train or refresh ended with a vector; `row` is what was measured of it.
+
+    `champion` is False when the alias had been moved elsewhere meanwhile.
+    """
+
+    task: str
+    vector: Vector
+    row: Row
+    head: str
+    champion: bool = True
+
+
+@dataclass(frozen=True)
+class Measured(RunEvent):
+    values: Mapping[Cell, float]
+
+
+class Ended(RunEvent):
+    """A run ended and changed nothing that is decided here: evaluated, composed, or refused to
+    refresh."""
+
+
+class Cancelled(RunEvent):
+    """Somebody wants this run no more; it may be queued again."""
+
+
+@dataclass(frozen=True)
+class Died(RunEvent):
+    """The process of a run is gone; the run may succeed in another one."""
+
+    cause: str
+
+
+@dataclass(frozen=True)
+class Failed(RunEvent):
+    """A run ended with an error, which it would meet again."""
+
+    cause: str
 
 
 # -- what is to be done
 
 
 @dataclass(frozen=True)
-class Start:
+class Instruction:
     run_id: str
+
+
+@dataclass(frozen=True)
+class Start(Instruction):
     needs: Needs
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Instruction):
     """Accept a run that measures these pairs."""
 
-    run_id: str
     cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
-class Refresh:
+class Refresh(Instruction):
     """Accept a run that refreshes the task's champion against the other shards, named by task."""
 
-    run_id: str
     task: str
     vector: str
     own: str  # digest of its own shard
@@ -254,26 +239,20 @@ class Refresh:
 
 
 @dataclass(frozen=True)
-class Requeue:
-    run_id: str
+class Requeue(Instruction):
     cause: str
 
 
 @dataclass(frozen=True)
-class Fail:
-    run_id: str
+class Fail(Instruction):
     cause: str
 
 
 @dataclass(frozen=True)
-class Stop:
+class Stop(Instruction):
     """End the process of a run, if there is one; the registry knows already."""
 
-    run_id: str
     forget: bool = False  # its checkpoints too
-
-
-Instruction = Start | Measure | Refresh | Requeue | Fail | Stop
 
 
 class Inconsistent(Exception):

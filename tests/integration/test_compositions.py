@@ -14,7 +14,7 @@ import pytest
 from cluster.client.client import Client
 from cluster.domain.compositions import Method
 from cluster.domain.status import CompositionRun
-from cluster.runtime.inspection import damage
+from cluster.runtime.doctor import damage
 from tacl import embedded
 from tacl.embedded.parquet import png, write_parquet
 from tests.integration.test_head import pids, until

@@ -16,8 +16,7 @@ from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import Progress
 from cluster.runtime import doctor
-from cluster.runtime.doctor import Check
-from cluster.runtime.inspection import damage
+from cluster.runtime.doctor import Check, damage
 from cluster.storage import home as home_module
 from cluster.storage.checkpoints import Checkpoints
 from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
