@@ -13,14 +13,8 @@ from numpy.typing import NDArray
 
 from cluster.data.sources import Splits
 from cluster.domain.base import Modality
-from tacl.errors import (
-    BadColumns,
-    BadSample,
-    EmptySplit,
-    LabelOutOfRange,
-    ModalityMismatch,
-    TooFewClasses,
-)
+from tacl import errors
+from tacl.errors import BadColumns, BadSample, ModalityMismatch
 
 # Names decide only where types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
@@ -48,13 +42,8 @@ def kind(feature: object) -> str:
     if type(feature).__name__ == "Json":  # a JSON column whose rows are of different types
         return "text"
     if isinstance(feature, Value):
-        name = feature.dtype
-        if "binary" in name:
-            return "image"
-        if "string" in name:
-            return "text"
-        if "int" in name or name == "bool":
-            return "number"
+        marks = {"binary": "image", "string": "text", "int": "number", "bool": "number"}
+        return next((kind for mark, kind in marks.items() if mark in feature.dtype), "other")
     return "other"
 
 
@@ -83,7 +72,7 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
     if len(plain) == 1:
         return plain[0]
     if set(columns.values()) == {"image"}:
-        raise TooFewClasses(
+        raise errors.TooFewClasses(
             "found pictures and no classes; give every class a sub-folder of its own, two at least"
         )
     raise BadColumns(
@@ -207,7 +196,7 @@ def _names(dataset: Dataset, column: str, split: str, named: Sequence[str] | Non
             name = None if value in (None, "") else str(value)
         if name is None or (named is not None and name not in named):
             allowed = f"; the {len(known)} classes are {_listed(known)}" if known else ""
-            raise LabelOutOfRange(
+            raise errors.LabelOutOfRange(
                 f"row {row} of split {split}: {value!r} in column {column!r} is no class{allowed}"
             )
         names.append(name)
@@ -219,9 +208,9 @@ def _ordered(
 ) -> tuple[str, ...]:
     feature = next(iter(splits.values())).features[column]
     if named is not None:
-        order = list(named)
+        order = named
     elif isinstance(feature, ClassLabel):
-        order = list(feature.names)
+        order = feature.names
     elif kind(feature) == "number" and getattr(feature, "dtype", "") != "bool":
         order = sorted(present, key=int)
     else:
@@ -232,7 +221,7 @@ def _ordered(
 def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column: str) -> None:
     train = next(iter(names))
     if len(classes) < 2:
-        raise TooFewClasses(
+        raise errors.TooFewClasses(
             f"column {column!r} has one class only: {_listed(classes)}; a task needs two"
         )
     rows = sum(len(values) for values in names.values())
@@ -243,7 +232,7 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
         )
     untrained = [name for name in classes if name not in set(names[train])]
     if untrained:
-        raise EmptySplit(f"split {train} has no row of class {_listed(untrained)}")
+        raise errors.EmptySplit(f"split {train} has no row of class {_listed(untrained)}")
 
 
 def _listed(names: Sequence[str]) -> str:

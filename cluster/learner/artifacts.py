@@ -20,7 +20,7 @@ from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.backbone import Item, load_backbone
 from tacl.curvature import Statistics
-from tacl.data.batches import Labelled, evaluation_batches
+from tacl.data.batches import Labelled, in_order
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
@@ -69,10 +69,8 @@ class Materials:
     @torch.no_grad()
     def features(self, items: Sequence[Item]) -> Tensor:
         """f(x; theta0), [N, D] float32 on the CPU, in the items' order."""
-        batches = evaluation_batches(items, BATCH)
-        chunks = [self._encoded([items[row] for row in rows]) for rows in batches]
-        place = torch.tensor([row for rows in batches for row in rows]).argsort()
-        return torch.cat(chunks)[place]
+        encoder, collate = self.backbone.encoder, self.backbone.collate
+        return in_order(items, BATCH, lambda some: (encoder(collate(some)),))[0]
 
     def feature_norm(self, shard: BlobRef) -> float:
         """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
@@ -138,6 +136,3 @@ class Materials:
 
     def _prepared(self, raws: Sequence[bytes | str]) -> list[Item]:
         return [self.backbone.prepare(raw) for raw in raws]
-
-    def _encoded(self, items: Sequence[Item]) -> Tensor:
-        return self.backbone.encoder(self.backbone.collate(items)).float().cpu()

@@ -47,7 +47,7 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
     per_task: dict[str, dict[str, float]] = {}
     features, labels, heads = {}, {}, {}
     for task in work.tasks:
-        rows = kept.rows(task)
+        rows = TestRows(kept, task)
         head = heads[task.name] = materials.head(task.head_blob)
         individual_ND = rows.features_ND + rows.tangent(_alone(task.individual))
         features[task.name] = rows.features_ND + rows.tangent_of(work.composition)
@@ -86,17 +86,19 @@ class Kept:
     def module(self) -> LinearizedEncoder:
         return self.materials.linearized()
 
-    def rows(self, task: TaskData) -> TestRows:
-        return TestRows(self, task)
-
     def read(self, key: str) -> Tensor | None:
         path = self._folder / key
         return load_file(path)["value"] if path.is_file() else None
 
-    def write(self, key: str, value: Tensor) -> None:
-        beside = self._folder / f".{key}.{uuid.uuid4().hex}"
-        save_file({"value": value.contiguous()}, beside)
-        beside.rename(self._folder / key)
+    def once(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
+        """As it was kept, else computed and kept."""
+        value = self.read(key)
+        if value is None:
+            value = compute()
+            beside = self._folder / f".{key}.{uuid.uuid4().hex}"
+            save_file({"value": value.contiguous()}, beside)
+            beside.rename(self._folder / key)
+        return value
 
 
 class TestRows:
@@ -120,12 +122,9 @@ class TestRows:
     @cached_property
     def features_ND(self) -> Tensor:
         """f(x; theta0)."""
-        key = self._key("features")
-        value = self._kept.read(key)
-        if value is None:
-            value = self._materials.features(self._data.items)
-            self._kept.write(key, value)
-        return value
+        return self._kept.once(
+            self._key("features"), lambda: self._materials.features(self._data.items)
+        )
 
     def tangent_of(self, model: Composition) -> Tensor:
         """J(x) tau of the model, [N, D]."""
@@ -151,32 +150,28 @@ class TestRows:
     def materialized(self, model: Composition) -> Tensor:
         """f(x; theta0 + tau) of the model, [N, D]: one plain pass."""
         what = self._key(model.terms) if is_plain(model) else model.digest
-        key = self._key(f"materialized {what}")
-        value = self._kept.read(key)
-        if value is None:
+
+        def compute() -> Tensor:
             backbone = self._materials.backbone
             theta = materialized(backbone.encoder, self._materials.tau(model))
-            value = materialized_features(backbone, theta, self._data.items, BATCH)
-            self._kept.write(key, value)
-        return value
+            return materialized_features(backbone, theta, self._data.items, BATCH)
 
-    def _composed(self, terms: Terms) -> Params:
-        vectors = [self._materials.vector(term.vector) for term in terms]
-        return composed(vectors, [term.coefficient for term in terms])
+        return self._kept.once(self._key(f"materialized {what}"), compute)
 
     def _combination(self, terms: Terms) -> Tensor:
-        return self._one_pass(terms, lambda: self._composed(terms))
+        def tau() -> Params:
+            vectors = [self._materials.vector(term.vector) for term in terms]
+            return composed(vectors, [term.coefficient for term in terms])
+
+        return self._one_pass(terms, tau)
 
     def _one_pass(self, what: Terms | str, tau_of: Callable[[], Params]) -> Tensor:
-        key = self._key(what)
-        value = self._kept.read(key)
-        if value is None:
-            tau = tau_of()
+        def compute() -> Tensor:
             items, backbone = self._data.items, self._materials.backbone
-            cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau}, BATCH)
-            value = cached.tangents["sum"]
-            self._kept.write(key, value)
-        return value
+            cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau_of()}, BATCH)
+            return cached.tangents["sum"]
+
+        return self._kept.once(self._key(what), compute)
 
     def _key(self, what: Terms | str) -> str:
         if not isinstance(what, str):

@@ -24,7 +24,7 @@ from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.evaluation.metrics import accuracy
 from tacl.interchange import is_adapter, vector_of_adapter, vector_of_checkpoint
-from tacl.models.linearized import trainable_blocks
+from tacl.models.frozen import trainable_blocks
 from tacl.vectors import params
 from tacl.vectors.blocks import Block
 from tacl.vectors.vector import TaskVector

@@ -1,47 +1,20 @@
 """The learner: one piece of work in a process of its own; digests in, digests out.
 
 A plain class; the coordinator makes it a remote actor, one for each piece of work. A run on one
-worker trains in that process. A run on several starts a Ray Train group, whose workers each run
-`training.train_task`: Ray Train forms the group and nothing else, it never restarts anything.
+worker trains in that process, one on several in a group of processes (`cluster.learner.group`).
 """
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
-
 import torch
 
+from cluster.domain import work as works
 from cluster.domain.base import Base
-from cluster.domain.outcomes import Lost
-from cluster.domain.tasks import Options
-from cluster.domain.work import (
-    ComposeWork,
-    EvaluateWork,
-    MeasureWork,
-    Progress,
-    RefreshWork,
-    Result,
-    Trained,
-    TrainWork,
-    Work,
-)
+from cluster.domain.work import Progress, Result, TrainWork, Work
 from cluster.learner.progress import Tell, now_and_then
 from cluster.learner.training import Known, train_task
 from cluster.runtime.connection import Coordinators
-from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home
-from tacl.errors import RunFailed, TaclError
-
-GROUP_ENVIRONMENT = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process that nobody listens to
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
-}
-LOG = logging.getLogger(__name__)
 
 
 class Learner:
@@ -56,167 +29,51 @@ class Learner:
         from tacl.backbone import load_backbone
 
         backbone = load_backbone(spec)
-        return Base(
-            spec=spec,
-            digest=backbone.digest,
-            modality=backbone.modality,
-            head_kind=backbone.head_kind,
-        )
+        modality, head_kind = backbone.modality, backbone.head_kind
+        return Base(spec=spec, digest=backbone.digest, modality=modality, head_kind=head_kind)
 
     def work(self, work: Work) -> Result:
         """Does it; what went wrong is raised as it happened."""
         if isinstance(work, TrainWork):
             return self._train(work)
-        if isinstance(work, RefreshWork):
+        if isinstance(work, works.RefreshWork):
             from cluster.learner.refresh import refresh
 
-            _use_threads(work.options)
+            torch.set_num_threads(work.options.cpus_per_worker)
             return refresh(work, self._home, self._telling(work))
         torch.set_num_threads(1)
-        if isinstance(work, MeasureWork):
+        if isinstance(work, works.MeasureWork):
             from cluster.learner.interference import measure
 
             return measure(work, self._home)
-        if isinstance(work, EvaluateWork):
+        if isinstance(work, works.EvaluateWork):
             from cluster.learner.evaluation import evaluate
 
             return evaluate(work, self._home)
-        if isinstance(work, ComposeWork):
+        if isinstance(work, works.ComposeWork):
             from cluster.learner.composition.run import compose
 
             return compose(work, self._home, self._telling(work))
         raise TypeError(f"no kind of work: {work!r}")
 
-    def _telling(self, work: RefreshWork | ComposeWork) -> Tell:
+    def _telling(self, work: works.RefreshWork | works.ComposeWork) -> Tell:
         def tell(step: int, steps: int, loss: float) -> None:
             progress = Progress(step=step, steps=steps, loss=loss)
             self._known.progressed(work.run_id, progress, work.attempt)
 
         return now_and_then(tell)
 
-    def _train(self, work: TrainWork) -> Trained:
+    def _train(self, work: TrainWork) -> works.Trained:
         options = work.submission.options
         if work.submission.vector_blob is not None:
             from cluster.learner.importing import import_task
 
             return import_task(work, self._home)
         if options.workers > 1:
+            from cluster.learner.group import train_together
+
             return train_together(work, self._home, self._known)
-        _use_threads(options)
+        torch.set_num_threads(options.cpus_per_worker)
         trained = train_task(work, self._home, self._known)
         assert trained is not None  # rank 0 of one
         return trained
-
-
-def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
-    """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
-    config = {"home": home.where, "work": work, "known": known}
-    name = f"{work.run_id[:16]}-{work.attempt}"
-    return Trained.model_validate(on_group(_rank, config, work.submission.options, home, name))
-
-
-def on_group(
-    function: Callable[[dict[str, Any]], Any],
-    config: dict[str, Any],
-    options: Options,
-    home: Home,
-    name: str,
-) -> Any:
-    """Runs `function` on every rank of a Ray Train group, spread over the nodes; rank 0's value.
-
-    Needs a Ray cluster, and the home on storage that all its nodes see. Nothing is restarted here.
-    """
-    for variable, value in GROUP_ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
-    from ray.train.torch import TorchConfig, TorchTrainer
-    from ray.train.v2._internal.callbacks.placement_group_callback import (
-        PlacementGroupCleanerCallback,
-    )
-    from ray.train.v2.api.exceptions import WorkerGroupError
-
-    class Group(TorchTrainer):
-        """Without a process that would outlive it and needs Ray's dashboard: the coordinator gives
-        back what a lost group held."""
-
-        def _create_default_callbacks(self) -> list[Any]:
-            callbacks = super()._create_default_callbacks()
-            return [c for c in callbacks if not isinstance(c, PlacementGroupCleanerCallback)]
-
-    shared = home.shared()
-    trainer = Group(
-        function,
-        train_loop_config=config,
-        scaling_config=ScalingConfig(
-            num_workers=options.workers,
-            use_gpu=options.gpus_per_worker > 0,
-            resources_per_worker=_resources(options),
-            placement_strategy="SPREAD",
-        ),
-        torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
-        run_config=RunConfig(
-            name=name,
-            storage_path=f"{shared.root}/groups",
-            storage_filesystem=shared.filesystem,
-            failure_config=FailureConfig(
-                max_failures=0, controller_failure_limit=0, max_preemption_failures=0
-            ),
-        ),
-    )
-    try:
-        return trainer.fit().return_value
-    except WorkerGroupError as error:
-        raise cause(error.worker_failures) from error
-    except TrainingFailedError as error:  # the group's controller, or a node that was taken away
-        raise Lost(f"the group of {options.workers} workers was lost: {error}") from error
-    finally:
-        _delete(shared, f"{shared.root}/groups/{name}")
-
-
-def _delete(storage: Storage, folder: str) -> None:
-    """Ray Train's own notes on a group: nobody reads them."""
-    try:
-        storage.filesystem.delete_dir(folder)
-    except OSError:  # not there, or the store is away: what is left does no harm
-        LOG.warning("%s was not deleted", folder, exc_info=True)
-
-
-def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
-    """What each worker of a group runs."""
-    work: TrainWork = config["work"]
-    _use_threads(work.submission.options)
-    trained = train_task(work, Home.at(config["home"]), config["known"])
-    return trained.model_dump() if trained else None
-
-
-def _use_threads(options: Options) -> None:
-    torch.set_num_threads(options.cpus_per_worker)
-
-
-def _resources(options: Options) -> dict[str, float]:
-    cpus = {"CPU": float(options.cpus_per_worker)}
-    return {**cpus, "GPU": float(options.gpus_per_worker)} if options.gpus_per_worker else cpus
-
-
-def cause(failures: Mapping[int, BaseException]) -> Exception:
-    """Of all that the ranks met: an answer, else a loss, else the first error in one line."""
-    met = [link for rank in sorted(failures) for link in _links(failures[rank])]
-    for error in met:
-        if isinstance(error, (TaclError, Lost)):
-            return error
-    if any(_is_loss(error) for error in met):
-        names = ", ".join(dict.fromkeys(type(error).__name__ for error in met))
-        return Lost(f"a worker of the group was lost ({names})")
-    rank = min(failures)
-    return RunFailed(f"worker {rank}: {type(failures[rank]).__name__}: {failures[rank]}")
-
-
-def _links(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = getattr(error, "health_check_failure", None) or error.__cause__
-
-
-def _is_loss(error: BaseException) -> bool:
-    """Ray's own errors are of processes, and a rank whose partner is gone hears it from gloo."""
-    return type(error).__module__.startswith("ray.") or "gloo/transport" in str(error)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
@@ -32,6 +33,7 @@ from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
+CHOSEN = {"penalty", "norm", "strength", "grow_strength", "steps", "learning_rate", "batch"}
 T = TypeVar("T")
 
 
@@ -111,19 +113,8 @@ def build_head(materials: Materials, submission: Submission, data: Labelled) -> 
 
 
 def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:
-    return default_config(
-        rows,
-        options.seed,
-        trainable,
-        penalty=options.penalty,
-        norm=options.norm,
-        strength=options.strength,
-        grow_strength=options.grow_strength,
-        steps=options.steps,
-        learning_rate=options.learning_rate,
-        batch=options.batch,
-        precision=options.precision,
-    )
+    given = options.model_dump(include=CHOSEN | {"precision"})
+    return default_config(rows, options.seed, trainable, **given)
 
 
 def build_engine(
@@ -140,30 +131,24 @@ def build_engine(
     return DeepSpeedEngine(module, config, stage)
 
 
+@dataclass
 class Run:
     """What one rank remembers of a run: the shards it has seen, its curves, its checkpoints."""
 
-    def __init__(
-        self,
-        work: TrainWork,
-        materials: Materials,
-        engine: Engine,
-        ranks: Ranks,
-        config: TrainConfig,
-        checkpoints: Checkpoints,
-    ) -> None:
-        self.work = work
-        self.materials = materials
-        self.engine = engine
-        self.ranks = ranks
-        self.config = config
-        self.checkpoints = checkpoints
-        self.curves: dict[str, list[float]] = {"step": [], "loss": [], "penalty": []}
-        self.shards: Sequence[Shard] = ()
-        self._progress: Progress | None = None
-        self._stores: dict[str, Store] = {}
-        self._start = 0
-        self._saved_at = time.monotonic()
+    work: TrainWork
+    materials: Materials
+    engine: Engine
+    ranks: Ranks
+    config: TrainConfig
+    checkpoints: Checkpoints
+    curves: dict[str, list[float]] = field(
+        default_factory=lambda: {"step": [], "loss": [], "penalty": []}
+    )
+    shards: Sequence[Shard] = ()
+    _progress: Progress | None = None
+    _stores: dict[str, Store] = field(default_factory=dict)
+    _start: int = 0
+    _saved_at: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
         """Takes up the newest checkpoint; the step to go on with."""
@@ -193,12 +178,8 @@ class Run:
         self.curves["step"].append(record.step)
         self.curves["loss"].append(record.loss)
         self.curves["penalty"].append(record.penalty or 0.0)
-        self._progress = Progress(
-            step=record.step + 1,
-            steps=record.steps,
-            loss=record.loss,
-            penalty=record.penalty,
-        )
+        done = {"step": record.step + 1, "steps": record.steps}
+        self._progress = Progress(**done, loss=record.loss, penalty=record.penalty)
 
     def _store(self, shard: Shard) -> Store:
         """Prepared once; a later version of a task's shard is another blob."""

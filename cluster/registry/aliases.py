@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database
+from cluster.registry.database import Database, one, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
@@ -18,9 +16,8 @@ class Aliases(Database):
     """Which version a name means now, and what it meant before."""
 
     def aliases(self, task: str) -> dict[str, int]:
-        with self._read() as db:
-            rows = db.execute(sa.select(ALIAS).where(ALIAS.c.task == task))
-            return {row.name: row.version for row in rows}
+        rows = self._rows(sa.select(ALIAS).where(ALIAS.c.task == task))
+        return {row.name: row.version for row in rows}
 
     def move_alias(
         self, task: str, name: str, version: int, expected: int | None, request: Request
@@ -43,8 +40,7 @@ class Aliases(Database):
         """Every change of every alias of a task, oldest first."""
         query = sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
         query = query.where(MOVE.c.task == task).order_by(MOVE.c.number)
-        with self._read() as db:
-            return [AliasChange(**row._mapping) for row in db.execute(query)]
+        return [AliasChange(**row._mapping) for row in self._rows(query)]
 
 
 def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
@@ -61,17 +57,15 @@ def move(
 ) -> None:
     """From the version that was found in this transaction."""
     if found is None:
-        db.execute(ALIAS.insert().values(task=task, name=name, version=version))
+        put(db, ALIAS, task=task, name=name, version=version)
     else:
-        same = sa.and_(ALIAS.c.task == task, ALIAS.c.name == name)
-        db.execute(ALIAS.update().where(same).values(version=version))
-    row = {"at": time.time(), "task": task, "name": name, "came_from": found}
-    db.execute(MOVE.insert().values(**row, version=version, cause=cause))
+        change = ALIAS.update().where(*one(ALIAS, task=task, name=name))
+        db.execute(change.values(version=version))
+    put(db, MOVE, task=task, name=name, came_from=found, version=version, cause=cause)
 
 
 def _version(db: sa.Connection, task: str, name: str) -> int | None:
-    same = sa.and_(ALIAS.c.task == task, ALIAS.c.name == name)
-    return db.scalar(sa.select(ALIAS.c.version).where(same))
+    return db.scalar(sa.select(ALIAS.c.version).where(*one(ALIAS, task=task, name=name)))
 
 
 def _said(version: int | None) -> str:

@@ -16,7 +16,7 @@ from cluster.domain.compositions import Composition, Merged, RecipeTerm, Target
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
-from cluster.registry.database import Database, exists
+from cluster.registry.database import Database, exists, one, put, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
 from cluster.registry.schema import AWAITED, COMPOSITION, MADE, RUN, USER
@@ -43,10 +43,10 @@ class Models(Database):
             if anew:
                 queue_again(db, work.run_id)
             _forget(db, work.user)
-            db.execute(AWAITED.insert().values(user=work.user, run_id=work.run_id))
-            made = sa.select(RUN.c.result).where(RUN.c.run_id == work.run_id)
-            if is_done(db, work.run_id):
-                _take(db, model_of(work, Composed.model_validate_json(db.scalar(made) or "")))
+            put(db, AWAITED, user=work.user, run_id=work.run_id)
+            made = sa.select(RUN.c.result).where(*one(RUN, run_id=work.run_id, state="done"))
+            if result := db.scalar(made):
+                _take(db, model_of(work, Composed.model_validate_json(result)))
             remember(db, request)
 
     def composed(self, run_id: str, result: Composed) -> None:
@@ -58,18 +58,15 @@ class Models(Database):
             assert isinstance(work, ComposeWork)
             model = model_of(work, result)
             _keep(db, model)
-            if not exists(db, MADE.c.digest == model.digest):
-                merged = model.merged and model.merged.model_dump_json()
-                target = model.target and model.target.model_dump_json()
-                row = MADE.insert().values(digest=model.digest, run_id=run_id)
-                db.execute(row.values(merged=merged, target=target))
-            if exists(db, sa.and_(AWAITED.c.user == work.user, AWAITED.c.run_id == run_id)):
+            merged = model.merged and model.merged.model_dump_json()
+            target = model.target and model.target.model_dump_json()
+            put_once(db, MADE, digest=model.digest, run_id=run_id, merged=merged, target=target)
+            if exists(db, *one(AWAITED, user=work.user, run_id=run_id)):
                 _take(db, model)
 
     def awaited(self) -> set[str]:
         """Runs whose model becomes their user's, when it is made."""
-        with self._read() as db:
-            return set(db.scalars(sa.select(AWAITED.c.run_id)))
+        return set(self._values(sa.select(AWAITED.c.run_id)))
 
     def compositions(self, *users: str) -> list[Composition]:
         """The current model of every user (of these), by name."""
@@ -77,9 +74,8 @@ class Models(Database):
         query = query.join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
         query = query.join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
         query = query.order_by(USER.c.name)
-        with self._read() as db:
-            rows = db.execute(query.where(USER.c.name.in_(users)) if users else query)
-            return [_composition(row) for row in rows]
+        rows = self._rows(query.where(USER.c.name.in_(users)) if users else query)
+        return [_composition(row) for row in rows]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
         """What users asked for that made these models of theirs, the latest of several. None for a
@@ -87,13 +83,13 @@ class Models(Database):
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
         if not wanted:
             return {}
-        done = sa.and_(RUN.c.kind == "compose", RUN.c.state == RunState.DONE)
+        done = sa.select(RUN).where(*one(RUN, kind="compose", state=RunState.DONE))
         found: dict[str, ComposeWork] = {}
-        with self._read() as db:
-            for row in db.execute(sa.select(RUN).where(done).order_by(RUN.c.number)):
-                work = ComposeWork.model_validate_json(row.work)
-                result = row.result if work.user in wanted else None
-                if result and _digest(work, result) == wanted[work.user]:
+        for row in self._rows(done.order_by(RUN.c.number)):
+            work = ComposeWork.model_validate_json(row.work)
+            if work.user in wanted and row.result:
+                made = model_of(work, Composed.model_validate_json(row.result))
+                if made.digest == wanted[work.user]:
                     found[work.user] = work
         return found
 
@@ -107,17 +103,15 @@ class Models(Database):
 
 
 def _keep(db: sa.Connection, model: Composition) -> None:
-    if not exists(db, COMPOSITION.c.digest == model.digest):
-        terms = _TERMS.dump_json(model.terms).decode()
-        row = {"digest": model.digest, "method": model.method, "terms": terms}
-        db.execute(COMPOSITION.insert().values(row))
+    terms = _TERMS.dump_json(model.terms).decode()
+    put_once(db, COMPOSITION, digest=model.digest, method=model.method, terms=terms)
 
 
 def _take(db: sa.Connection, model: Composition) -> None:
     """It is its user's model now."""
-    known = exists(db, USER.c.name == model.user)
-    change = USER.update().where(USER.c.name == model.user) if known else USER.insert()
-    db.execute(change.values(name=model.user, composition=model.digest))
+    if not put_once(db, USER, name=model.user, composition=model.digest):
+        this = USER.c.name == model.user
+        db.execute(USER.update().where(this).values(composition=model.digest))
     _forget(db, model.user)
     log(db, "composed", f"{model.user}: {model.digest}")
 
@@ -125,10 +119,6 @@ def _take(db: sa.Connection, model: Composition) -> None:
 def _forget(db: sa.Connection, user: str) -> None:
     """What this user awaited."""
     db.execute(AWAITED.delete().where(AWAITED.c.user == user))
-
-
-def _digest(work: ComposeWork, result: str) -> str:
-    return model_of(work, Composed.model_validate_json(result)).digest
 
 
 def _composition(row: sa.Row) -> Composition:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, OperationalError
@@ -35,7 +37,7 @@ class Database:
             METADATA.create_all(db)
             found = db.scalar(sa.select(META.c.value).where(META.c.name == "schema"))
             if found is None:
-                db.execute(META.insert().values(name="schema", value=SCHEMA))
+                put(db, META, name="schema", value=SCHEMA)
             elif found != SCHEMA:
                 raise BadConfig(
                     f"the registry {name} has schema {found}; this version of TACL reads schema "
@@ -74,6 +76,15 @@ class Database:
         with self._reaching(), self._engine.connect() as db:
             yield db
 
+    def _rows(self, query: sa.Select) -> Sequence[sa.Row]:
+        with self._read() as db:
+            return db.execute(query).all()
+
+    def _values(self, query: sa.Select) -> Sequence[Any]:
+        """Of a query of one column."""
+        with self._read() as db:
+            return db.scalars(query).all()
+
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         """What the database cannot do now is StorageUnavailable: a full or read-only disk, a server
@@ -90,5 +101,24 @@ class Database:
             ) from error.orig
 
 
-def exists(db: sa.Connection, condition: sa.ColumnElement[bool]) -> bool:
-    return bool(db.scalar(sa.select(sa.exists().where(condition))))
+def exists(db: sa.Connection, *conditions: sa.ColumnElement[bool]) -> bool:
+    return bool(db.scalar(sa.select(sa.exists().where(*conditions))))
+
+
+def one(table: sa.Table, **key: Any) -> tuple[sa.ColumnElement[bool], ...]:
+    """The conditions under which a row of the table has these values."""
+    return tuple(table.c[name] == value for name, value in key.items())
+
+
+def put(db: sa.Connection, table: sa.Table, **row: Any) -> None:
+    """A new row, made now where its table says when."""
+    times = {name: time.time() for name in ("created", "at") if name in table.c}
+    db.execute(table.insert().values(times | row))
+
+
+def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
+    """A new row unless there is one of this primary key; whether it is new."""
+    new = not exists(db, *one(table, **{key.name: row[key.name] for key in table.primary_key}))
+    if new:
+        put(db, table, **row)
+    return new

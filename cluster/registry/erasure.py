@@ -13,7 +13,7 @@ from cluster.domain.compositions import Merged, Target
 from cluster.domain.status import OWED, STOPPED
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import ComposeWork
-from cluster.registry.database import Database, exists
+from cluster.registry.database import Database, put_once
 from cluster.registry.schema import (
     AWAITED,
     COMPOSITION,
@@ -66,8 +66,7 @@ class Erasure(Database):
 
     def erasures(self) -> list[str]:
         """Digests of files that are to be deleted."""
-        with self._read() as db:
-            return list(db.scalars(sa.select(ERASURE.c.digest)))
+        return list(self._values(sa.select(ERASURE.c.digest)))
 
     def erased(self, digests: Iterable[str]) -> None:
         with self._write() as db:
@@ -76,8 +75,7 @@ class Erasure(Database):
 
 def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
     for digest in digests:
-        if not exists(db, ERASURE.c.digest == digest):
-            db.execute(ERASURE.insert().values(digest=digest))
+        put_once(db, ERASURE, digest=digest)
 
 
 def parts_of(submission: Submission) -> References:

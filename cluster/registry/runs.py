@@ -14,7 +14,7 @@ from cluster.domain.base import Message
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.work import Progress, Result, Work
-from cluster.registry.database import Database, exists
+from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, RUN, SHARD
@@ -113,29 +113,27 @@ class Runs(Database):
                 values["progress"] = progress.model_dump_json()
             db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
             for shard in newcomers:
-                row = {"run_id": run_id, "task": shard.task, "version": shard.version}
-                db.execute(ARRIVAL.insert().values(row | {"step": step}))
+                put(db, ARRIVAL, run_id=run_id, task=shard.task, version=shard.version, step=step)
             if left:
-                gone = sa.and_(ARRIVAL.c.run_id == run_id, ARRIVAL.c.task.in_(left))
-                gone = sa.and_(gone, ARRIVAL.c.left.is_(None))
-                db.execute(ARRIVAL.update().where(gone).values(left=step))
+                gone = (
+                    ARRIVAL.c.run_id == run_id,
+                    ARRIVAL.c.task.in_(left),
+                    ARRIVAL.c.left.is_(None),
+                )
+                db.execute(ARRIVAL.update().where(*gone).values(left=step))
 
     def progressed(self, run_id: str, attempt: int, progress: Progress) -> bool:
         """Whether that attempt is the one that runs; if so, how far it is."""
-        this = sa.and_(
-            RUN.c.run_id == run_id, RUN.c.attempt == attempt, RUN.c.state == RunState.RUNNING
-        )
+        this = one(RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
         with self._write("relaxed") as db:
-            values = {"progress": progress.model_dump_json()}
-            return db.execute(RUN.update().where(this).values(values)).rowcount == 1
+            change = RUN.update().where(*this).values(progress=progress.model_dump_json())
+            return db.execute(change).rowcount == 1
 
     def run(self, run_id: str) -> Run:
         """RunFailed when there is none."""
-        with self._read() as db:
-            row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).first()
-        if row is None:
-            raise RunFailed(f"there is no run {run_id}")
-        return run_of(row)
+        for row in self._rows(sa.select(RUN).where(RUN.c.run_id == run_id)):
+            return run_of(row)
+        raise RunFailed(f"there is no run {run_id}")
 
     def runs(
         self,
@@ -145,31 +143,24 @@ class Runs(Database):
         run_id: str | None = None,
     ) -> list[Run]:
         """In order of acceptance."""
-        query = sa.select(RUN).order_by(RUN.c.number)
-        if states is not None:
-            query = query.where(RUN.c.state.in_(states))
-        if task is not None:
-            query = query.where(RUN.c.task == task)
-        if kinds is not None:
-            query = query.where(RUN.c.kind.in_(kinds))
-        if run_id is not None:
-            query = query.where(RUN.c.run_id == run_id)
-        with self._read() as db:
-            return [run_of(row) for row in db.execute(query)]
+        wanted = {RUN.c.state: states, RUN.c.kind: kinds}
+        wanted |= {RUN.c.task: task and [task], RUN.c.run_id: run_id and [run_id]}
+        these = (column.in_(values) for column, values in wanted.items() if values is not None)
+        return [
+            run_of(row) for row in self._rows(sa.select(RUN).where(*these).order_by(RUN.c.number))
+        ]
 
     def run_ids(self, state: RunState, kind: str) -> list[str]:
         """In order of acceptance."""
-        query = sa.select(RUN.c.run_id).where(RUN.c.state == state, RUN.c.kind == kind)
-        with self._read() as db:
-            return list(db.scalars(query.order_by(RUN.c.number)))
+        query = sa.select(RUN.c.run_id).where(*one(RUN, state=state, kind=kind))
+        return list(self._values(query.order_by(RUN.c.number)))
 
     def that_met(self, task: str) -> list[str]:
         """Runs without a result, yet, that were told of a task's samples."""
         unfinished = RUN.c.state.in_((*OWED, *STOPPED))
         query = sa.select(RUN.c.run_id).where(unfinished).order_by(RUN.c.number)
         told = sa.select(ARRIVAL.c.run_id).where(ARRIVAL.c.task == task)
-        with self._read() as db:
-            return list(db.scalars(query.where(RUN.c.run_id.in_(told))))
+        return list(self._values(query.where(RUN.c.run_id.in_(told))))
 
     def result(self, run_id: str, kind: type[R]) -> R | None:
         """None while there is none."""
@@ -182,11 +173,8 @@ class Runs(Database):
         same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
         query = with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, same))
         query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
-        with self._read() as db:
-            return [
-                Arrival(step=row.step, shard=shard_of(row), left=row.left)
-                for row in db.execute(query)
-            ]
+        rows = self._rows(query)
+        return [Arrival(step=row.step, shard=shard_of(row), left=row.left) for row in rows]
 
 
 def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
@@ -194,8 +182,7 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
     if exists(db, RUN.c.run_id == work.run_id):
         return
     row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
-    row |= {"attempt": 0, "deaths": 0, "reached": -1, "created": time.time()}
-    db.execute(RUN.insert().values(work=work.model_dump_json(), **row))
+    put(db, RUN, **row, work=work.model_dump_json(), attempt=0, deaths=0, reached=-1)
     log(db, "queued", work.kind, task, work.run_id)
 
 
@@ -212,7 +199,7 @@ def stop(db: sa.Connection, run_id: str, state: RunState, cause: str) -> None:
 
 def retry(db: sa.Connection, run_id: str) -> None:
     """Queue it again, with a fresh budget, if it failed or was cancelled."""
-    if exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state.in_(STOPPED))):
+    if exists(db, RUN.c.run_id == run_id, RUN.c.state.in_(STOPPED)):
         row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None)
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
@@ -226,13 +213,13 @@ def queue_again(db: sa.Connection, run_id: str) -> None:
 def begin_anew(db: sa.Connection, run_id: str) -> None:
     """As if it had never asked for its shards; one that runs is queued again."""
     _update(db, run_id, reached=-1, progress=None)
-    running = sa.and_(RUN.c.run_id == run_id, RUN.c.state == RunState.RUNNING)
-    db.execute(RUN.update().where(running).values(state=RunState.QUEUED))
+    running = one(RUN, run_id=run_id, state=RunState.RUNNING)
+    db.execute(RUN.update().where(*running).values(state=RunState.QUEUED))
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 
 def is_done(db: sa.Connection, run_id: str) -> bool:
-    return exists(db, sa.and_(RUN.c.run_id == run_id, RUN.c.state == RunState.DONE))
+    return exists(db, *one(RUN, run_id=run_id, state=RunState.DONE))
 
 
 def end(db: sa.Connection, run_id: str, result: Result) -> sa.Row:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from typing import Any
 
@@ -10,7 +9,7 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import Shard
-from cluster.registry.database import Database, exists
+from cluster.registry.database import Database, one, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import SHARD, TASK
 
@@ -21,9 +20,7 @@ class Samples(Database):
     def grow(self, shard: Shard, request: Request) -> None:
         """A further version of a task's shard; one that is there already stays as it is."""
         with self._write() as db:
-            same = sa.and_(SHARD.c.task == shard.task, SHARD.c.version == shard.version)
-            if not exists(db, same):
-                add_shard(db, shard)
+            if add_shard(db, shard):
                 text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
                 log(db, "samples", text, shard.task)
             remember(db, request)
@@ -31,8 +28,8 @@ class Samples(Database):
     def state(self, shard: Shard) -> None:
         """The statistics that this version of a task's samples is seen by."""
         with self._write() as db:
-            same = sa.and_(SHARD.c.task == shard.task, SHARD.c.version == shard.version)
-            db.execute(SHARD.update().where(same).values(statistics=shard.statistics))
+            same = one(SHARD, task=shard.task, version=shard.version)
+            db.execute(SHARD.update().where(*same).values(statistics=shard.statistics))
             log(db, "samples", "statistics are seen instead of samples", shard.task)
 
     def shards(self, task: str | None = None) -> list[Shard]:
@@ -41,23 +38,20 @@ class Samples(Database):
         gone = sa.select(TASK.c.name).where(TASK.c.removed.is_not(None))
         query = with_head(sa.select(SHARD)).where(SHARD.c.task.not_in(gone))
         query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
-        with self._read() as db:
-            rows = db.execute(query if task is None else query.where(SHARD.c.task == task))
-            return [shard_of(row) for row in rows]
+        rows = self._rows(query if task is None else query.where(SHARD.c.task == task))
+        return [shard_of(row) for row in rows]
 
     def shards_with(self, digests: Collection[str]) -> dict[tuple[str, str], Shard]:
         """(task, digest) -> shard, of all that have one of these digests: in one query, because a
         refresh in a large home sees a thousand."""
-        with self._read() as db:
-            rows = db.execute(with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests)))
-            return {(row.task, row.digest): shard_of(row) for row in rows}
+        rows = self._rows(with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests)))
+        return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
-def add_shard(db: sa.Connection, shard: Shard) -> None:
-    row = {"task": shard.task, "version": shard.version, "ordinal": shard.ordinal}
-    row |= {"digest": shard.blob.digest, "rows": shard.blob.rows}
-    row |= {"statistics": shard.statistics, "created": time.time()}
-    db.execute(SHARD.insert().values(row))
+def add_shard(db: sa.Connection, shard: Shard) -> bool:
+    """Whether it is new."""
+    facts = shard.model_dump(include={"task", "version", "ordinal", "statistics"})
+    return put_once(db, SHARD, **facts, **shard.blob.model_dump())
 
 
 def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
-from cluster.registry.database import Database
+from cluster.registry.database import Database, put
 from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
@@ -42,7 +41,7 @@ class Tasks(Database):
         with self._write() as db:
             text = db.scalar(sa.select(META.c.value).where(META.c.name == "base"))
             if text is None:
-                db.execute(META.insert().values(name="base", value=base.model_dump_json()))
+                put(db, META, name="base", value=base.model_dump_json())
                 add_shard(db, Shard(task=GENERIC, ordinal=0, blob=generic))
                 log(db, "founded", f"base {base.spec}; {generic.rows} generic samples")
             elif (known := Base.model_validate_json(text)).digest != base.digest:
@@ -61,10 +60,8 @@ class Tasks(Database):
                 was = f" (it was {found.removed})" if found.removed else ""
                 raise NameTaken(f"there is a task {name} already{was}; submit under another name")
             ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
-            row = {"name": name, "ordinal": ordinal, "run_id": work.run_id}
-            row |= {"submission": submission.model_dump_json(), "created": time.time()}
-            row |= {"head": ""}
-            db.execute(TASK.insert().values(row))
+            row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
+            put(db, TASK, **row, submission=submission.model_dump_json())
             add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard))
             log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)
             add_run(db, work, name)
@@ -94,11 +91,10 @@ class Tasks(Database):
 
     def task(self, name: str, visibility: Visibility = ALL) -> Task:
         """UnknownTask says which there are, of those that are seen."""
-        with self._read() as db:
-            row = db.execute(sa.select(TASK).where(TASK.c.name == name)).first()
-        if row is not None and row.removed is None and visibility.sees(name):
-            return _task(row)
-        if row is not None and visibility.sees(name):
+        seen = visibility.sees(name)
+        for row in self._rows(sa.select(TASK).where(TASK.c.name == name)) if seen else ():
+            if row.removed is None:
+                return _task(row)
             raise UnknownTask(
                 f"the task {name} was {row.removed}; go on without it, or submit it again under "
                 "another name"
@@ -109,20 +105,17 @@ class Tasks(Database):
     def tasks(self, with_removed: bool = False) -> list[Task]:
         """By arrival."""
         query = sa.select(TASK).order_by(TASK.c.ordinal)
-        with self._read() as db:
-            rows = db.execute(query if with_removed else query.where(TASK.c.removed.is_(None)))
-            return [_task(row) for row in rows]
+        rows = self._rows(query if with_removed else query.where(TASK.c.removed.is_(None)))
+        return [_task(row) for row in rows]
 
     def purged(self) -> set[str]:
         """Names of the tasks whose bytes are gone."""
-        query = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
-        with self._read() as db:
-            return set(db.scalars(query))
+        return set(self._values(sa.select(TASK.c.name).where(TASK.c.removed == "purged")))
 
     def any_task(self, name: str) -> Task:
         """Also one that was removed: models that use it work on."""
-        with self._read() as db:
-            return _task(db.execute(sa.select(TASK).where(TASK.c.name == name)).one())
+        (row,) = self._rows(sa.select(TASK).where(TASK.c.name == name))
+        return _task(row)
 
 
 def _task(row: sa.Row) -> Task:

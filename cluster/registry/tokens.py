@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from cluster.domain.users import Role
-from cluster.registry.database import Database
+from cluster.registry.database import Database, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import TOKEN
 
@@ -27,8 +26,7 @@ class Tokens(Database):
     def issue(self, token_hash: str, user: str, role: Role, request: Request) -> None:
         """A further token of a user; their other ones stay."""
         with self._write() as db:
-            row = {"hash": token_hash, "user": user, "role": role, "created": time.time()}
-            db.execute(TOKEN.insert().values(row))
+            put(db, TOKEN, hash=token_hash, user=user, role=role)
             log(db, "token", f"issued to {user} as {role}")
             remember(db, request)
 
@@ -42,6 +40,5 @@ class Tokens(Database):
     def tokens(self, *hashes: str) -> list[Token]:
         """All (those with these hashes), by user, then by time."""
         query = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
-        with self._read() as db:
-            rows = db.execute(query.where(TOKEN.c.hash.in_(hashes)) if hashes else query)
-            return [Token(**row._mapping) for row in rows]
+        rows = self._rows(query.where(TOKEN.c.hash.in_(hashes)) if hashes else query)
+        return [Token(**row._mapping) for row in rows]

@@ -7,7 +7,6 @@ transaction. Versions of a task count 1, 2, ... without gaps.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from pydantic import JsonValue
 from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
 from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
-from cluster.registry.database import exists
+from cluster.registry.database import one, put, put_once
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.schema import ALIAS, ARRIVAL, PAIR, RUN, SHARD, TASK, VECTOR
@@ -60,9 +59,11 @@ class Vectors(Runs):
             if is_done(db, run_id):
                 text = sa.select(VECTOR.c.reference).where(VECTOR.c.run_id == run_id)
                 return VectorRef.model_validate_json(db.scalar(text) or "")
-            row = end(db, run_id, result)
-            reference = _reference(db, run_of(row), result)
-            _add_vector(db, reference, result)
+            reference = _reference(db, run_of(end(db, run_id, result)), result)
+            row = reference.model_dump(include={"task", "version", "run_id"})
+            row |= {"reference": reference.model_dump_json(), "norm": result.norm}
+            row |= {"config": json.dumps(result.config), "curves": json.dumps(result.curves)}
+            put(db, VECTOR, **row)
             this = TASK.c.name == reference.task
             db.execute(TASK.update().where(this).values(head=reference.head_blob))
             _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
@@ -77,10 +78,8 @@ class Vectors(Runs):
 
     def vector(self, task: str, version: int) -> VectorRef:
         """UnknownVector says which versions there are."""
-        this = sa.and_(VECTOR.c.task == task, VECTOR.c.version == version)
-        with self._read() as db:
-            text = db.scalar(sa.select(VECTOR.c.reference).where(this))
-        if text is not None:
+        this = one(VECTOR, task=task, version=version)
+        for text in self._values(sa.select(VECTOR.c.reference).where(*this)):
             return VectorRef.model_validate_json(text)
         versions = len(self.references(task))
         there_is = f"v1 to v{versions}" if versions else "none yet"
@@ -89,9 +88,8 @@ class Vectors(Runs):
     def references(self, task: str) -> list[VectorRef]:
         """Every version, the oldest first."""
         query = sa.select(VECTOR.c.reference).where(VECTOR.c.task == task)
-        with self._read() as db:
-            texts = db.scalars(query.order_by(VECTOR.c.version))
-            return [VectorRef.model_validate_json(text) for text in texts]
+        texts = self._values(query.order_by(VECTOR.c.version))
+        return [VectorRef.model_validate_json(text) for text in texts]
 
     def vectors(self, task: str | None = None, version: int | None = None) -> list[Vector]:
         """Of one task or all, of one version or all; by task's name, then by version."""
@@ -100,15 +98,13 @@ class Vectors(Runs):
             query = query.where(VECTOR.c.task == task)
         if version is not None:
             query = query.where(VECTOR.c.version == version)
-        with self._read() as db:
-            return [_vector(row) for row in db.execute(query)]
+        return [_vector(row) for row in self._rows(query)]
 
     def champions(self) -> list[Vector]:
         """The vector of every task that has one and was not removed, by task's name."""
         query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
         query = query.where(VECTOR.c.task.in_(_present()))
-        with self._read() as db:
-            return [_vector(row) for row in db.execute(query)]
+        return [_vector(row) for row in self._rows(query)]
 
     def champion_pairs(self) -> list[Pair]:
         """Every measured pair of the champions, with any version of any shard."""
@@ -121,25 +117,22 @@ class Vectors(Runs):
     def _pairs(self, query: sa.Select[Any]) -> list[Pair]:
         """Of tasks that are there, on samples of such."""
         there = PAIR.c.task.in_(_present()), sa.or_(PAIR.c.on == GENERIC, PAIR.c.on.in_(_present()))
-        with self._read() as db:
-            return [Pair(**row._mapping) for row in db.execute(query.where(*there))]
+        return [Pair(**row._mapping) for row in self._rows(query.where(*there))]
 
     def champion_tau_jp(self) -> list[tuple[str, str, str, str, float]]:
         """(task, on, digests of shard and head, tau_jp) of the champions' pairs, of removed tasks
         too. As it is read at every start, a million rows of a thousand tasks, it is no more than
         that."""
         columns = (PAIR.c.task, PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
+        query = sa.select(*columns).join(ALIAS, is_champion(PAIR))
         with self._read() as db:
-            query = sa.select(*columns).join(ALIAS, is_champion(PAIR))
             return [tuple(row) for row in db.execute(query)]
 
     def tau_jp(self, task: str, version: int) -> dict[tuple[str, str, str], float]:
         """What was measured of one version: (on, digests of shard and head) -> tau_jp."""
         query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
-        this = sa.and_(PAIR.c.task == task, PAIR.c.version == version)
-        with self._read() as db:
-            rows = db.execute(query.where(this)).all()  # at once: a thousand in a large home
-            return {(on, shard, head): value for on, shard, head, value in rows}
+        rows = self._rows(query.where(*one(PAIR, task=task, version=version)))
+        return {(on, shard, head): value for on, shard, head, value in rows}
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against."""
@@ -179,13 +172,6 @@ def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> Vect
     )
 
 
-def _add_vector(db: sa.Connection, ref: VectorRef, result: Trained | Refreshed) -> None:
-    row = {"task": ref.task, "version": ref.version, "run_id": ref.run_id, "norm": result.norm}
-    row |= {"reference": ref.model_dump_json(), "created": time.time()}
-    row |= {"config": json.dumps(result.config), "curves": json.dumps(result.curves)}
-    db.execute(VECTOR.insert().values(row))
-
-
 def _filled(pair: Pair, ref: VectorRef) -> Pair:
     """A learner does not know which version its vector will be."""
     names = {"task": ref.task, "version": ref.version, "vector_digest": ref.digest}
@@ -196,12 +182,9 @@ def _add_pairs(db: sa.Connection, pairs: Sequence[Pair]) -> None:
     """A pair that is there already is replaced where only now there was a head."""
     for pair in pairs:
         row = pair.model_dump()
-        names = ("task", "version", "on", "shard_digest")
-        same = sa.and_(*(PAIR.c[name] == row[name] for name in names))
-        if not exists(db, same):
-            db.execute(PAIR.insert().values(row))
-        elif pair.head:
-            db.execute(PAIR.update().where(same).values(row))
+        if not put_once(db, PAIR, **row) and pair.head:
+            key = {column.name: row[column.name] for column in PAIR.primary_key}
+            db.execute(PAIR.update().where(*one(PAIR, **key)).values(row))
 
 
 def _vector(row: sa.Row) -> Vector:

@@ -107,11 +107,7 @@ class Blobs:
 
     def verify(self, digest: str) -> None:
         """Read it all: CorruptBlob when missing, truncated or altered."""
-        found, size = hashlib.sha256(), 0
-        for chunk in self._stream(digest):
-            found.update(chunk)
-            size += len(chunk)
-        self._require(digest, found.hexdigest(), size)
+        self._require(digest, *_measure(self._stream(digest)))
 
     def stored(self) -> Iterator[Stored]:
         """Every blob there is, in no order."""
@@ -171,19 +167,14 @@ class Blobs:
             with self._storage.reaching():
                 self._upload(digest, data)
         except StorageUnavailable:
-            if not self._landed(digest, size):  # the answer alone may have been lost
+            if not self._has(digest, size):
                 raise
+            self.verify(digest)  # the answer alone may have been lost
 
     def _upload(self, digest: str, data: Path | bytes) -> None:
         buffer = pa.py_buffer(data) if isinstance(data, bytes) else pa.memory_map(str(data))
         with self._filesystem.open_output_stream(self._place(digest)) as stream:
             stream.write(buffer if isinstance(data, bytes) else buffer.read_buffer())
-
-    def _landed(self, digest: str, size: int) -> bool:
-        if not self._has(digest, size):
-            return False
-        self.verify(digest)
-        return True
 
     def _download(self, digest: str) -> None:
         try:
@@ -222,7 +213,7 @@ class Blobs:
             )
 
 
-def _measure(data: Path | bytes) -> tuple[str, int]:
+def _measure(data: Path | bytes | Iterator[bytes]) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(data):
         digest.update(chunk)

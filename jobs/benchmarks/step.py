@@ -27,8 +27,8 @@ from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.memory import Made
 from jobs.benchmarks.timing import Say, in_turns, setting
 from tacl.heads.head import Head
-from tacl.models.frozen import Batch
-from tacl.models.linearized import LinearizedEncoder, trainable_blocks
+from tacl.models.frozen import Batch, trainable_blocks
+from tacl.models.linearized import LinearizedEncoder
 from tacl.training.penalties import relative_tau_jp
 from tacl.vectors.params import Params
 

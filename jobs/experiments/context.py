@@ -20,7 +20,8 @@ from jobs.experiments.rows import Rows, stored_rows
 from jobs.experiments.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
-from tacl.data.batches import Labelled, sample_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import sample_rows
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.ordinary import OrdinaryEncoder, ordinary_features

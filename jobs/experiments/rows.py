@@ -17,7 +17,8 @@ from cluster.storage.blobs import Blobs
 from jobs.experiments.cache import Cell, Cells
 from jobs.experiments.suites import Source
 from tacl.backbone import Backbone, Item
-from tacl.data.batches import Labelled, sample_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import sample_rows
 from tacl.errors import DataNotFound
 
 

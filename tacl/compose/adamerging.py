@@ -1,9 +1,9 @@
 """AdaMerging: coefficients that make the merged model sure of itself on unlabelled inputs.
 
 arXiv 2310.02575: all coefficients start at 0.3; minimised is the entropy of each task's
-predictions by its own head, over unlabelled inputs of all tasks. Task-wise: one coefficient for
-each vector (ScaledEncoder(whole=True)); layer-wise: one for each (vector, block). It has no notion
-of a task to be forgotten, so that signs and coefficients of a recipe are refused.
+predictions by its own head, over unlabelled inputs of all tasks; layer-wise, one coefficient for
+each (vector, block). It has no notion of a task to be forgotten, so that signs and coefficients of
+a recipe are refused.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone, Item
-from tacl.compose.arithmetic import require_additions
 from tacl.compose.learning import Learned, learn
 from tacl.compose.scaled import ScaledEncoder
+from tacl.compose.terms import require_additions
 from tacl.data.batches import Labelled
 from tacl.heads.head import Head, union
 from tacl.training.config import TrainConfig
@@ -57,7 +57,6 @@ def adamerging(
     inputs: Sequence[Sequence[Item]],
     heads: Sequence[Head],
     *,
-    task_wise: bool = False,
     steps: int = 500,
     batch: int = 16,
     seed: int = 0,
@@ -68,7 +67,7 @@ def adamerging(
     The model is `module.tau_dict()`. Raises BadRecipe for coefficients other than 1.
     """
     require_additions(coefficients, "adamerging")
-    module = ScaledEncoder(backbone, vectors, [START] * len(vectors), whole=task_wise)
+    module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)
     config = TrainConfig(

@@ -7,22 +7,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tacl.compose.terms import Term, parse_recipe, parse_term, require_additions
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.vectors.blocks import Block, as_rows
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
-
-__all__ = [
-    "Term",
-    "block_terms",
-    "composed",
-    "parse_recipe",
-    "parse_term",
-    "require_additions",
-    "require_one_model",
-    "sum_blocks",
-]
 
 PIECE = 2**20  # entries of a piece of a sum: 4 MB
 

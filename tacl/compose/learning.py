@@ -18,7 +18,8 @@ from torch import Tensor
 from tacl.backbone import Backbone
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.terms import parse_selection
-from tacl.data.batches import Labelled, evaluation_batches, sample_rows
+from tacl.data.batches import Labelled, evaluation_batches
+from tacl.data.splits import sample_rows
 from tacl.heads.head import RowLoss
 from tacl.training.config import TrainConfig
 from tacl.training.loop import PlainEngine, StepRecord, train
@@ -51,7 +52,7 @@ def learning_config(
 
 @dataclass(frozen=True)
 class Learned:
-    """coefficients: lambda [T, B, K], or [T, 1, K] for whole vectors, B in the order of `blocks`.
+    """coefficients: lambda [T, B, K], B in the order of `blocks`.
 
     `score` is that of the step the coefficients are of; None where nothing chose a step.
     """
@@ -70,7 +71,6 @@ def learn(
     data: Labelled,
     config: TrainConfig,
     *,
-    l1: float = 0.0,
     score: Callable[[ScaledEncoder], float] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> Learned:
@@ -78,7 +78,7 @@ def learn(
 
     `score` judges the module on validation rows (see `features`), at the start and about 20 times;
     the best wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the
-    last step stands. `l1` draws deviations to exactly zero.
+    last step stands.
     """
     best = _Best(module, score, every=max(1, config.steps // CHECKS), last=config.steps - 1)
     best.look(step=-1)
@@ -90,32 +90,9 @@ def learn(
             on_step(record)
         return best.look(record.step)
 
-    engine = Shrinking(module, config, l1)
+    engine = PlainEngine(module, config)
     train(engine, backbone, loss, data, lambda step: (), config, on_step=after)
     return best.settle(losses)
-
-
-class Shrinking(PlainEngine[ScaledEncoder]):
-    """AdamW, then the proximal step of l1 |deviation|_1: what is of little use becomes zero.
-
-    The step is taken in Adam's own metric, so that where it comes to rest a coefficient is zero
-    exactly where |dL/dlambda| is below l1.
-    """
-
-    def __init__(self, module: ScaledEncoder, config: TrainConfig, l1: float) -> None:
-        super().__init__(module, config)
-        self.l1 = l1
-
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> float:
-        norm = super().step(learning_rate)
-        if self.l1:
-            deviation, group = self.module.deviation, self.optimizer.param_groups[0]
-            state = self.optimizer.state[deviation]
-            second = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
-            reach = learning_rate * self.l1 / (second.sqrt() + group["eps"])
-            deviation.copy_(deviation.sign() * (deviation.abs() - reach).clamp_min(0))
-        return norm
 
 
 class _Best:
@@ -201,9 +178,8 @@ def blockwise(gradient_TBK: Tensor, most: int) -> Tensor:
 
 def vectorwise(gradient_TBK: Tensor, most: int) -> Tensor:
     """kept_TB: the `most` vectors with the largest sum of |dL/dlambda| over blocks, whole."""
-    return blockwise(gradient_TBK.abs().sum((1, 2), keepdim=True), most).expand(
-        -1, gradient_TBK.shape[1]
-    )
+    kept_T1 = blockwise(gradient_TBK.abs().sum((1, 2), keepdim=True), most)
+    return kept_T1.expand(-1, gradient_TBK.shape[1])
 
 
 def at_random(vectors: int, blocks: int, most: int, seed: int) -> Tensor:

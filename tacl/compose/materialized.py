@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.data.batches import evaluation_batches
+from tacl.data.batches import in_order
 from tacl.vectors.params import Params
 
 
@@ -35,10 +35,8 @@ def materialized_features(
     backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
 ) -> Tensor:
     """f(x; theta), [N, D] float32 on the CPU, in the items' order."""
-    batches = evaluation_batches(items, batch)
-    chunks = [
-        functional_call(backbone.encoder, theta, (backbone.collate([items[i] for i in rows]),))
-        for rows in batches
-    ]
-    place = torch.tensor([row for rows in batches for row in rows]).argsort()
-    return torch.cat([chunk.float().cpu() for chunk in chunks])[place]
+
+    def encoded(some: list[Item]) -> tuple[Tensor]:
+        return (functional_call(backbone.encoder, theta, (backbone.collate(some),)),)
+
+    return in_order(items, batch, encoded)[0]

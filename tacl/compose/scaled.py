@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tacl.backbone import Backbone, Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.compose.scaling import composed_block, random_parts
-from tacl.data.batches import evaluation_batches
+from tacl.data.batches import in_order
 from tacl.errors import BadConfig, BaseMismatch
 from tacl.evaluation.tangents import Collates
 from tacl.models.frozen import Batch, FrozenEncoder
@@ -29,7 +29,6 @@ class ScaledEncoder(FrozenEncoder):
     Args:
         start: one number for each vector: 0 to learn which vectors are of use at all, the recipe's
             coefficient to learn how to deviate from a sum that works already (tauJp vectors).
-        whole: one coefficient for each vector instead of one for each (vector, block).
         parts: K coefficients for each (vector, block), over entries dealt at random by `seed`.
         dtype: arithmetic of the pass, of linearized vectors only; blocks are composed in float32.
 
@@ -42,7 +41,6 @@ class ScaledEncoder(FrozenEncoder):
         vectors: Sequence[TaskVector],
         start: Sequence[float] | None = None,
         *,
-        whole: bool = False,
         parts: int = 1,
         seed: int = 0,
         dtype: torch.dtype | None = None,
@@ -61,7 +59,7 @@ class ScaledEncoder(FrozenEncoder):
         self.regime = vectors[0].regime
         self.vectors = tuple(vectors)
         start = [0.0] * len(vectors) if start is None else start
-        size = (len(vectors), 1 if whole else len(self.blocks), parts)
+        size = (len(vectors), len(self.blocks), parts)
         device = self.theta0(self.blocks[0]).device
         self.deviation = nn.Parameter(torch.zeros(size, device=device))
         self.register_buffer("start_T", torch.tensor(start, device=device), persistent=False)
@@ -71,10 +69,10 @@ class ScaledEncoder(FrozenEncoder):
 
     def _part(self, name: str, parts: int, seed: int) -> Tensor | None:
         theta0 = self.theta0(name)
+        if parts == 1:
+            return None
         name_seed = zlib.crc32(f"{seed} {name}".encode())
-        return (
-            None if parts == 1 else random_parts(theta0.shape, parts, name_seed).to(theta0.device)
-        )
+        return random_parts(theta0.shape, parts, name_seed).to(theta0.device)
 
     def keep(self, kept_TB: Tensor) -> None:
         """Only coefficients with a 1 are learned; the others stay at the vector's start.
@@ -83,18 +81,15 @@ class ScaledEncoder(FrozenEncoder):
         """
         self.kept_TB = kept_TB.to(self.deviation.device, torch.float32)
         start = self.get_buffer("start_T").tolist()
-        kept = kept_TB.expand(-1, len(self.blocks)).tolist()
-        self._present = [
-            {
-                n: v.blocks[n]
-                for n, k in zip(self.blocks, row, strict=True)
-                if n in v.blocks and (k or c)
-            }
-            for v, row, c in zip(self.vectors, kept, start, strict=True)
-        ]
+        kept = kept_TB.tolist()
+        self._present = [dict(vector.blocks) for vector in self.vectors]
+        for present, row, c in zip(self._present, kept, start, strict=True):
+            for name, k in zip(self.blocks, row, strict=True):
+                if not (k or c):
+                    present.pop(name, None)
 
     def coefficients(self) -> Tensor:
-        """lambda, [T, B, K], or [T, 1, K] for whole vectors."""
+        """lambda, [T, B, K]."""
         kept_TB1 = self.get_buffer("kept_TB").unsqueeze(2)
         return self.get_buffer("start_T").view(-1, 1, 1) + kept_TB1 * self.deviation
 
@@ -110,17 +105,17 @@ class ScaledEncoder(FrozenEncoder):
     @torch.no_grad()
     def zero_shot(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
         """Of theta0, whatever the coefficients are; [N, D] on the CPU, in the items' order."""
-        return self._passes(
-            {n: self._origin(self.theta0(n)) for n in self.blocks}, backbone, items, batch
-        )
+        origin = {n: self._origin(self.theta0(n)) for n in self.blocks}
+        return self._passes(origin, backbone, items, batch)
 
     def _passes(
         self, blocks: Params, backbone: Collates, items: Sequence[Item], batch: int
     ) -> Tensor:
-        batches = evaluation_batches(items, batch)
-        pairs = [self._at(blocks, backbone.collate([items[r] for r in rows])) for rows in batches]
-        place = torch.tensor([row for rows in batches for row in rows]).argsort()
-        return torch.cat([(f + tangent).float().cpu() for f, tangent in pairs])[place]
+        def summed(some: list[Item]) -> tuple[Tensor]:
+            features_BD, tangent_BD = self._at(blocks, backbone.collate(some))
+            return (features_BD + tangent_BD,)
+
+        return in_order(items, batch, summed)[0]
 
     def _at(self, blocks: Params, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.regime == "linearized":
@@ -140,8 +135,6 @@ class ScaledEncoder(FrozenEncoder):
 
     def _composed(self, origin: Callable[[Tensor], Tensor]) -> Params:
         lambda_TBK = self.coefficients()
-        if lambda_TBK.shape[1] == 1:
-            lambda_TBK = lambda_TBK.expand(-1, len(self.blocks), -1)
         return {
             name: composed_block(
                 origin(self.theta0(name)),

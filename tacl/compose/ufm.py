@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone, Item
-from tacl.compose.learning import Learned, Shrinking
+from tacl.compose.learning import Learned
 from tacl.compose.scaled import ScaledEncoder
 from tacl.data.augment import Strength, augmented
-from tacl.data.batches import batch_rows, evaluation_batches
+from tacl.data.batches import in_order
+from tacl.data.splits import batch_rows
 from tacl.heads.head import Head
 from tacl.training.config import TrainConfig, schedule
-from tacl.training.loop import StepRecord
+from tacl.training.loop import PlainEngine, StepRecord
 
 MOST_TRUSTED = 100
 THRESHOLD = 0.9
@@ -37,10 +38,10 @@ def ufm(
     """Learns the module's coefficients in place from unlabelled inputs of the new task."""
     rows_K, labels_K = trusted(head.to("cpu").logits(module.zero_shot(backbone, items)).softmax(-1))
     head, losses = head.to(module.deviation.device), []
-    engine = Shrinking(module, config, l1=0.0)
+    engine = PlainEngine(module, config)
     for step in range(config.steps):
-        sure = [rows_K[i] for i in _batch(len(rows_K), _quarter(config), config, step)]
-        labels = [labels_K[i] for i in _batch(len(rows_K), _quarter(config), config, step)]
+        some = _batch(len(rows_K), _quarter(config), config, step)
+        sure, labels = [rows_K[i] for i in some], [labels_K[i] for i in some]
         rest = _batch(len(items), config.batch - _quarter(config), config, step)
         pseudo, kept = _pseudo_labels(module, backbone, head, items, rest, config, step)
         batch = _changed(items, sure, "weak", config.seed, step)
@@ -89,10 +90,12 @@ def _pseudo_labels(
 @torch.no_grad()
 def _logits(module: ScaledEncoder, backbone: Backbone, head: Head, items: Sequence[Item]) -> Tensor:
     """[N, C] on the CPU, in the items' order."""
-    batches = evaluation_batches(items, 64)
-    passes = [module(backbone.collate([items[row] for row in rows])) for rows in batches]
-    place = torch.tensor([row for rows in batches for row in rows]).argsort()
-    return torch.cat([head.logits(f + tangent).cpu() for f, tangent in passes])[place]
+
+    def logits(some: list[Item]) -> tuple[Tensor]:
+        features_BD, tangent_BD = module(backbone.collate(some))
+        return (head.logits(features_BD + tangent_BD),)
+
+    return in_order(items, 64, logits)[0]
 
 
 def _changed(

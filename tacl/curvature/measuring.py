@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from tacl.backbone import Backbone, Item
 from tacl.curvature.statistics import Layer, Statistics
-from tacl.data.batches import sample_rows
+from tacl.data.splits import sample_rows
 from tacl.dual.attention import multi_head_attention
 from tacl.errors import EmptySplit
 from tacl.models.frozen import require_eval, trainable_blocks

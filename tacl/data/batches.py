@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tacl.backbone import Item
-from tacl.data.splits import Splits, batch_rows, sample_rows, split_rows
 from tacl.errors import LabelOutOfRange
-
-__all__ = [
-    "Labelled",
-    "Splits",
-    "batch_rows",
-    "evaluation_batches",
-    "lengths",
-    "sample_rows",
-    "split_rows",
-]
 
 
 @dataclass(frozen=True)
@@ -37,13 +27,20 @@ class Labelled:
         return len(self.items)
 
 
-def lengths(items: Sequence[Item]) -> list[int]:
-    """What padding depends on: tokens of a text; 1 for every image."""
-    return [len(item) if item.ndim == 1 else 1 for item in items]
-
-
 def evaluation_batches(items: Sequence[Item], batch: int) -> list[list[int]]:
     """All rows once, in batches of similar length, so that little is padded."""
-    sizes = lengths(items)
-    order = sorted(range(len(items)), key=lambda row: (sizes[row], row))
+    lengths = [len(item) if item.ndim == 1 else 1 for item in items]  # images are not padded
+    order = sorted(range(len(items)), key=lambda row: (lengths[row], row))
     return [order[i : i + batch] for i in range(0, len(order), batch)]
+
+
+def in_order(
+    items: Sequence[Item], batch: int, of: Callable[[list[Item]], tuple[Tensor, ...]]
+) -> tuple[Tensor, ...]:
+    """What `of` gives of some items, for all of them: [N, ...] each, float32 on the CPU, in the
+    items' order, whatever the batches were."""
+    batches = evaluation_batches(items, batch)
+    found = [of([items[row] for row in rows]) for rows in batches]
+    place = torch.tensor([row for rows in batches for row in rows]).argsort()
+    parts = zip(*found, strict=True)
+    return tuple(torch.cat([chunk.float().cpu() for chunk in part])[place] for part in parts)

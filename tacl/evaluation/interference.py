@@ -83,14 +83,6 @@ class Matrix:
 
     pairs: Mapping[tuple[str, str], MeanSize]
 
-    @property
-    def vectors(self) -> list[str]:
-        return list(dict.fromkeys(vector for vector, _ in self.pairs))
-
-    @property
-    def tasks(self) -> list[str]:
-        return list(dict.fromkeys(task for _, task in self.pairs))
-
     def raw(self, vector: str, task: str) -> float | None:
         pair = self.pairs.get((vector, task))
         return pair.mean if pair else None

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Batch, Item
-from tacl.data.batches import evaluation_batches
+from tacl.data.batches import in_order
 from tacl.vectors.params import Params
 
 
@@ -64,21 +64,9 @@ def cached_tangents(
     try:
         for name, tau in taus.items():
             module.load_tau(tau)
-            features_ND, tangents[name] = _passes(module, backbone, items, batch)
+            features_ND, tangents[name] = in_order(
+                items, batch, lambda some: module(backbone.collate(some))
+            )
     finally:
         module.load_tau(own)
     return Cached(features_ND, tangents)
-
-
-def _passes(
-    module: DualForward, backbone: Collates, items: Sequence[Item], batch: int
-) -> tuple[Tensor, Tensor]:
-    batches = evaluation_batches(items, batch)
-    pairs = [module(backbone.collate([items[row] for row in rows])) for rows in batches]
-    place = torch.tensor([row for rows in batches for row in rows]).argsort()
-    features, tangents = zip(*pairs, strict=True)
-    return _joined(features)[place], _joined(tangents)[place]
-
-
-def _joined(chunks: Sequence[Tensor]) -> Tensor:
-    return torch.cat([chunk.float().cpu() for chunk in chunks])

@@ -9,10 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.models.frozen import Batch, MovedEncoder, require_eval, trainable_blocks
+from tacl.models.frozen import Batch, MovedEncoder
 from tacl.vectors.vector import Regime
-
-__all__ = ["LinearizedEncoder", "linearize", "require_eval", "trainable_blocks"]
 
 
 class LinearizedEncoder(MovedEncoder):

@@ -17,7 +17,8 @@ from torch.func import functional_call
 from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
 from tacl.dual.mixed import MixedWeight
-from tacl.models.linearized import LinearizedEncoder, require_eval, trainable_blocks
+from tacl.models.frozen import require_eval, trainable_blocks
+from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
 Coefficient = float | Mapping[str, float]  # one number, or one per block (a missing block: 0)

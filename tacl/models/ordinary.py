@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tacl.backbone import Item
-from tacl.data.batches import evaluation_batches
+from tacl.data.batches import in_order
 from tacl.evaluation.tangents import Collates
 from tacl.models.frozen import Batch, MovedEncoder
 from tacl.vectors.params import Params
@@ -49,9 +49,6 @@ def ordinary_features(
     own = module.tau_dict()
     try:
         module.load_tau(tau)
-        batches = evaluation_batches(items, batch)
-        passes = [module(backbone.collate([items[row] for row in rows]))[0] for rows in batches]
+        return in_order(items, batch, lambda some: module(backbone.collate(some)))[0]
     finally:
         module.load_tau(own)
-    place = torch.tensor([row for rows in batches for row in rows]).argsort()
-    return torch.cat([features.float().cpu() for features in passes])[place]

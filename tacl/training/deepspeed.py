@@ -88,11 +88,6 @@ class DeepSpeedEngine:
         self._engine.step()
         return float(norm)
 
-    def optimizer_bytes(self) -> int:
-        """Bytes of the moments of AdamW that this rank keeps."""
-        states = self.optimizer.state.values()
-        return sum(state[m].numel() * state[m].element_size() for state in states for m in MOMENTS)
-
     def save(self, folder: Path) -> None:
         """Writes tau and the optimizer's state, from rank 0; every rank must call it."""
         steps = self._steps()

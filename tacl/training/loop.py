@@ -20,7 +20,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Batch, Item
 from tacl.curvature import Statistics, merged
-from tacl.data.batches import Labelled, batch_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
 from tacl.heads.head import RowLoss
 from tacl.models.frozen import FrozenEncoder

@@ -24,8 +24,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Item
-from tacl.data.batches import sample_rows
-from tacl.data.splits import batch_rows
+from tacl.data.splits import batch_rows, sample_rows
 from tacl.errors import EmptySplit
 from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder

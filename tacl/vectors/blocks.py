@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -21,10 +21,26 @@ Storage = Literal["float32", "bfloat16", "int8", "int4"]
 GROUP = 64  # entries of a row that share a scale in four bits
 
 
+class _Kept:
+    """What all kinds share: their tensors by the names that they have in a file."""
+
+    kind: ClassVar[str]
+    names: ClassVar[dict[str, str]]  # name in a file -> field, in the order of the fields
+
+    def parts(self) -> Params:
+        return {name: getattr(self, field) for name, field in self.names.items()}
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> Any:
+        make: Any = cls
+        return make(*(parts[name] for name in cls.names), shape)
+
+
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(_Kept):
     value: Tensor
-    kind: ClassVar[str] = "dense"
+    kind = "dense"
+    names = {"value": "value"}
 
     def dense(self) -> Tensor:
         return self.value.float()
@@ -33,26 +49,24 @@ class Dense:
         whole = as_rows(self.value).split(rows)
         return whole if self.value.dtype == torch.float32 else map(Tensor.float, whole)
 
-    def parts(self) -> Params:
-        return {"value": self.value}
-
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.value.shape)
 
-    @staticmethod
-    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> Dense:
-        return Dense(parts["value"])
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> Dense:
+        return cls(parts["value"])
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank:
+class LowRank(_Kept):
     """left_OR @ right_RI, seen in `shape`."""
 
     left_OR: Tensor
     right_RI: Tensor
     shape: tuple[int, ...]
-    kind: ClassVar[str] = "low_rank"
+    kind = "low_rank"
+    names = {"left": "left_OR", "right": "right_RI"}
 
     @staticmethod
     def of(value: Tensor, rank: int) -> LowRank:
@@ -67,22 +81,16 @@ class LowRank:
         right_RI = self.right_RI.float()
         return (left_OR.float() @ right_RI for left_OR in self.left_OR.split(rows))
 
-    def parts(self) -> Params:
-        return {"left": self.left_OR, "right": self.right_RI}
-
-    @staticmethod
-    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> LowRank:
-        return LowRank(parts["left"], parts["right"], shape)
-
 
 @dataclass(frozen=True, eq=False)
-class EightBit:
+class EightBit(_Kept):
     """int8 codes_OI times one float32 scale per row O, seen in `shape`."""
 
     codes_OI: Tensor
     scales_O: Tensor
     shape: tuple[int, ...]
-    kind: ClassVar[str] = "eight_bit"
+    kind = "eight_bit"
+    names = {"codes": "codes_OI", "scales": "scales_O"}
 
     @staticmethod
     def of(value: Tensor) -> EightBit:
@@ -99,20 +107,13 @@ class EightBit:
     def pieces(self, rows: int) -> Iterable[Tensor]:
         return map(_scaled, self.codes_OI.split(rows), self.scales_O.split(rows))
 
-    def parts(self) -> Params:
-        return {"codes": self.codes_OI, "scales": self.scales_O}
-
-    @staticmethod
-    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> EightBit:
-        return EightBit(parts["codes"], parts["scales"], shape)
-
 
 def _scaled(codes_OI: Tensor, scales_O: Tensor) -> Tensor:
     return codes_OI * scales_O.unsqueeze(1)
 
 
 @dataclass(frozen=True, eq=False)
-class FourBit:
+class FourBit(_Kept):
     """Codes from -7 to 7, two to a byte, times one float32 scale per group G of a row O.
 
     pairs_OP: a code plus 8 in each half, the first one in the lower; seen in `shape`.
@@ -121,7 +122,8 @@ class FourBit:
     pairs_OP: Tensor
     scales_OG: Tensor
     shape: tuple[int, ...]
-    kind: ClassVar[str] = "four_bit"
+    kind = "four_bit"
+    names = {"pairs": "pairs_OP", "scales": "scales_OG"}
 
     @staticmethod
     def of(value: Tensor) -> FourBit:
@@ -146,13 +148,6 @@ class FourBit:
         groups_OGE = (codes_OE.to(torch.int8) - 8).unflatten(1, (-1, GROUP))
         width = math.prod(self.shape[1:] if len(self.shape) > 1 else self.shape)
         return (groups_OGE * scales_OG.unsqueeze(-1)).flatten(1)[:, :width]
-
-    def parts(self) -> Params:
-        return {"pairs": self.pairs_OP, "scales": self.scales_OG}
-
-    @staticmethod
-    def of_parts(parts: Mapping[str, Tensor], shape: tuple[int, ...]) -> FourBit:
-        return FourBit(parts["pairs"], parts["scales"], shape)
 
 
 Block = Dense | LowRank | EightBit | FourBit

@@ -17,7 +17,8 @@ from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Options, Submission
 from cluster.domain.work import Evaluated, EvaluateWork, TaskData, Trained, TrainWork
 from cluster.learner.artifacts import Materials
-from cluster.learner.learner import Learner, on_group
+from cluster.learner.group import on_group
+from cluster.learner.learner import Learner
 from cluster.learner.training import build_head, configuration
 from cluster.storage.home import Home
 from tacl import embedded
@@ -110,7 +111,7 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     import torch.distributed as dist
     from deepspeed.utils import safe_get_full_grad
 
-    from tacl.training.deepspeed import DeepSpeedEngine
+    from tacl.training.deepspeed import MOMENTS, DeepSpeedEngine
 
     work: TrainWork = config["work"]
     materials = Materials(Home.at(config["home"]), work.base)
@@ -120,9 +121,10 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {n: safe_get_full_grad(p) for n, p in engine.module.named_parameters()}
     gradients = {name: value.numpy().copy() for name, value in found.items()}
     engine.step(1e-3)
+    moments = [s[m] for s in engine.optimizer.state.values() for m in MOMENTS]
     mine = {
         "node": ray.get_runtime_context().get_node_id(),
-        "bytes": engine.optimizer_bytes(),
+        "bytes": sum(moment.nbytes for moment in moments),
         "learned": sum(v.double().abs().sum().item() for v in engine.module.tau_dict().values()),
     }
     ranks: list[Any] = [None] * engine.world_size

@@ -16,7 +16,7 @@ class Grouped(Quick):
     def work(self, work: Work) -> Result:
         if not isinstance(work, TrainWork) or work.submission.options.workers == 1:
             return super().work(work)
-        from cluster.learner.learner import on_group  # torch, for those who need it
+        from cluster.learner.group import on_group  # torch, for those who need it
 
         config = {"home": self._home.where, "work": work}
         name = f"{work.run_id[:16]}-{work.attempt}"

@@ -11,7 +11,8 @@ from cluster.domain.work import ComposeWork
 from cluster.learner.artifacts import Materials
 from cluster.storage.home import Home
 from tacl.backbone import Item
-from tacl.data.batches import Labelled, sample_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import sample_rows
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed

@@ -27,7 +27,8 @@ from cluster.learner import progress as reports
 from cluster.learner import refresh, training
 from cluster.learner.artifacts import Materials
 from cluster.learner.evaluation import Kept
-from cluster.learner.learner import Learner, cause
+from cluster.learner.group import cause
+from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed

@@ -36,7 +36,7 @@ from jobs.experiments.table import Column, Entry, Table, grown, spread
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
 from jobs.experiments.training import joint, refreshed
 from tacl.compose import grid
-from tacl.data.batches import batch_rows
+from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, DataNotFound
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, text_head

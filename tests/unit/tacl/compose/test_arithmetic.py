@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacl.compose import arithmetic
-from tacl.compose.arithmetic import Term, composed, parse_recipe, parse_term
+from tacl.compose.arithmetic import composed
+from tacl.compose.terms import Term, parse_recipe, parse_term
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.vectors.blocks import Block, Dense, EightBit, FourBit, LowRank
 from tacl.vectors.vector import TaskVector

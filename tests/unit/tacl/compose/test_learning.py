@@ -29,7 +29,8 @@ from tacl.compose.learning import (
 )
 from tacl.compose.negation import unlearning
 from tacl.compose.scaled import ScaledEncoder
-from tacl.data.batches import Labelled, batch_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import batch_rows
 from tacl.errors import BadRecipe
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.head import Head
@@ -141,8 +142,7 @@ def test_atlas_against_a_loop(regime: Regime, start: float) -> None:
     assert (expected - start).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("task_wise", [True, False])
-def test_adamerging_against_a_loop(task_wise: bool) -> None:
+def test_adamerging_against_a_loop() -> None:
     """Rows of two tasks; the entropy of each among the classes of its own."""
     world = World("ordinary")
     heads = [world.head, Head(world.head.weight_CD[:2].flip(1), 16.0, ("x", "y"))]
@@ -157,10 +157,10 @@ def test_adamerging_against_a_loop(task_wise: bool) -> None:
 
     inputs, two = [world.items[:12], world.items[12:24], [], []], [*heads, *heads]
     module, found = adamerging(
-        world.base, world.vectors, [1.0] * POOL, inputs, two, task_wise=task_wise, steps=8, batch=6
+        world.base, world.vectors, [1.0] * POOL, inputs, two, steps=8, batch=6
     )
     config = TrainConfig(8, 1 / 8, 0.0, 0, (), batch=6, weight_decay=0.0, penalty="none")
-    size = (POOL, 1 if task_wise else len(module.blocks))
+    size = (POOL, len(module.blocks))
     expected = learned_by_hand(world, data, entropies, config, torch.full(size, 0.3))
     torch.testing.assert_close(found.coefficients[..., 0], expected, rtol=1e-3, atol=1e-4)
     assert (expected - 0.3).abs().max() > 0.1
@@ -242,20 +242,6 @@ def test_learning_ends_where_it_is_not_allowed_to_go(world: World) -> None:
     scores = iter([0.1, 0.2, 0.3, INADMISSIBLE])
     found = learned(world, world.module(), score=lambda module: next(scores))
     assert (found.score, found.step, len(found.losses)) == (0.3, 1, 3)
-
-
-def test_l1_leaves_zero_what_the_loss_asks_too_little_of(world: World) -> None:
-    """The optimality conditions of loss + l1 |lambda|_1."""
-    module, data, l1 = world.module(), world.shots(16), 0.03
-    config = learning_config("few-shot", len(data), seed=0, steps=250)
-    config = replace(config, weight_decay=0.0, batch=len(data), learning_rate=0.05)
-    learn(module, world.base, world.head, data, config, l1=l1)
-    slope = loss_gradient(module, world.base, world.head, data)
-    zero = module.deviation == 0
-    assert 0.2 < zero.float().mean() < 0.9
-    assert slope[zero].abs().max() < 1.1 * l1
-    moved = -slope[~zero] * module.deviation.detach()[~zero].sign()
-    torch.testing.assert_close(moved, torch.full_like(moved, l1), atol=0.5 * l1, rtol=0)
 
 
 def test_the_gradient_of_selection_is_that_of_the_mean_loss(world: World) -> None:
@@ -378,8 +364,7 @@ def test_entropy_by_hand(world: World) -> None:
     assert features.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("task_wise", [True, False])
-def test_adamerging_becomes_sure_of_itself(world: World, task_wise: bool) -> None:
+def test_adamerging_becomes_sure_of_itself(world: World) -> None:
     inputs = [world.items[100 * t : 100 * t + 50] for t in range(POOL)]
     module, found = adamerging(
         world.base,
@@ -387,10 +372,9 @@ def test_adamerging_becomes_sure_of_itself(world: World, task_wise: bool) -> Non
         [1.0] * POOL,
         inputs,
         [world.head] * POOL,
-        task_wise=task_wise,
         steps=60,
     )
-    assert found.coefficients.shape == (POOL, 1 if task_wise else len(module.blocks), 1)
+    assert found.coefficients.shape == (POOL, len(module.blocks), 1)
     moved = (found.coefficients - 0.3).abs()
     assert 0.05 < moved.max() < 1  # from 0.3, where all of them start
     assert sum(found.losses[-10:]) < 0.9 * sum(found.losses[:10])

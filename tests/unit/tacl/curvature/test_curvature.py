@@ -17,7 +17,7 @@ from torch.nn.functional import unfold
 
 from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
-from tacl.data.batches import batch_rows
+from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
 from tacl.training.loop import Share, Store, losses
 from tacl.training.penalties import Norm, other_tasks

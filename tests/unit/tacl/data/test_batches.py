@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacl.data.batches import Labelled, evaluation_batches, lengths
+from tacl.data.batches import Labelled, evaluation_batches
 from tacl.errors import LabelOutOfRange
 
 token_counts = st.lists(st.integers(1, 128), min_size=1, max_size=30)
@@ -29,7 +29,8 @@ def test_evaluation_batches_hold_every_row_once_sorted_by_length(
 
 
 def test_images_have_no_length() -> None:
-    assert lengths([torch.zeros(3, 8, 8, dtype=torch.uint8)] * 5) == [1] * 5
+    images = [torch.zeros(3, side, side, dtype=torch.uint8) for side in (9, 8, 7)]
+    assert evaluation_batches(images, 2) == [[0, 1], [2]]
 
 
 def test_labels_belong_to_items() -> None:

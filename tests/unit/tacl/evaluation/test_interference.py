@@ -91,8 +91,6 @@ MATRIX = Matrix(
 
 
 def test_the_matrix_raw_and_relative() -> None:
-    assert MATRIX.vectors == ["faces", "digits", "signs"]
-    assert MATRIX.tasks == ["faces", "digits", "signs", "generic"]
     assert MATRIX.raw("faces", "digits") == 2.4
     assert MATRIX.raw("signs", "faces") is None
     found = MATRIX.relative("faces", "digits")

@@ -21,7 +21,7 @@ from tacl.heads.head import Head
 from tacl.interchange import Imported, vector_of_checkpoint, write_model
 from tacl.interchange.names import library_name
 from tacl.interchange.writing import HEADS, OF_SCHEME, write_heads
-from tacl.models.linearized import trainable_blocks
+from tacl.models.frozen import trainable_blocks
 from tacl.vectors.params import Params
 from tests.support import bases, tiny
 

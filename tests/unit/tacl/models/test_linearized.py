@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
-from tacl.models.linearized import LinearizedEncoder, trainable_blocks
+from tacl.models.frozen import trainable_blocks
+from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params, combine
 
 

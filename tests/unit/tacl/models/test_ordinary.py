@@ -13,7 +13,8 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
-from tacl.data.batches import Labelled, batch_rows
+from tacl.data.batches import Labelled
+from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
 from tacl.heads.head import Head, prototype_head
 from tacl.heads.joint import JointHead, joint_data

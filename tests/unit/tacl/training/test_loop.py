@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Item
-from tacl.data.batches import batch_rows
+from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, EmptySplit
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 from tacl.backbone import Item
-from tacl.data.batches import batch_rows
+from tacl.data.splits import batch_rows
 from tacl.models.linearized import linearize
 from tacl.training.loop import Share, losses, other_rows
 from tacl.training.penalties import Norm, other_tasks, penalty, relative_tau_jp

@@ -1,0 +1,135 @@
+"""A training on several workers: a Ray Train group, whose workers each run `training.train_task`.
+
+Ray Train forms the group and nothing else, it never restarts anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from cluster.domain.outcomes import Lost
+from cluster.domain.tasks import Options
+from cluster.domain.work import Trained, TrainWork
+from cluster.learner.training import Known, train_task
+from cluster.storage.filesystem import Storage
+from cluster.storage.home import Home
+from tacl.errors import RunFailed, TaclError
+
+GROUP_ENVIRONMENT = {
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process that nobody listens to
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
+}
+LOG = logging.getLogger(__name__)
+
+
+def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
+    """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
+    config = {"home": home.where, "work": work, "known": known}
+    name = f"{work.run_id[:16]}-{work.attempt}"
+    return Trained.model_validate(on_group(_rank, config, work.submission.options, home, name))
+
+
+def on_group(
+    function: Callable[[dict[str, Any]], Any],
+    config: dict[str, Any],
+    options: Options,
+    home: Home,
+    name: str,
+) -> Any:
+    """Runs `function` on every rank of a Ray Train group, spread over the nodes; rank 0's value.
+
+    Needs a Ray cluster, and the home on storage that all its nodes see. Nothing is restarted here.
+    """
+    for variable, value in GROUP_ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.v2._internal.callbacks.placement_group_callback import (
+        PlacementGroupCleanerCallback,
+    )
+    from ray.train.v2.api.exceptions import WorkerGroupError
+
+    class Group(TorchTrainer):
+        """Without a process that would outlive it and needs Ray's dashboard: the coordinator gives
+        back what a lost group held."""
+
+        def _create_default_callbacks(self) -> list[Any]:
+            callbacks = super()._create_default_callbacks()
+            return [c for c in callbacks if not isinstance(c, PlacementGroupCleanerCallback)]
+
+    shared = home.shared()
+    gpus = {"GPU": options.gpus_per_worker} if options.gpus_per_worker else {}
+    trainer = Group(
+        function,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(
+            num_workers=options.workers,
+            use_gpu=options.gpus_per_worker > 0,
+            resources_per_worker={"CPU": options.cpus_per_worker, **gpus},
+            placement_strategy="SPREAD",
+        ),
+        torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
+        run_config=RunConfig(
+            name=name,
+            storage_path=f"{shared.root}/groups",
+            storage_filesystem=shared.filesystem,
+            failure_config=FailureConfig(
+                max_failures=0, controller_failure_limit=0, max_preemption_failures=0
+            ),
+        ),
+    )
+    try:
+        return trainer.fit().return_value
+    except WorkerGroupError as error:
+        raise cause(error.worker_failures) from error
+    except TrainingFailedError as error:  # the group's controller, or a node that was taken away
+        raise Lost(f"the group of {options.workers} workers was lost: {error}") from error
+    finally:
+        _delete(shared, f"{shared.root}/groups/{name}")
+
+
+def _delete(storage: Storage, folder: str) -> None:
+    """Ray Train's own notes on a group: nobody reads them."""
+    try:
+        storage.filesystem.delete_dir(folder)
+    except OSError:  # not there, or the store is away: what is left does no harm
+        LOG.warning("%s was not deleted", folder, exc_info=True)
+
+
+def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
+    """What each worker of a group runs."""
+    work: TrainWork = config["work"]
+    torch.set_num_threads(work.submission.options.cpus_per_worker)
+    trained = train_task(work, Home.at(config["home"]), config["known"])
+    return trained.model_dump() if trained else None
+
+
+def cause(failures: Mapping[int, BaseException]) -> Exception:
+    """Of all that the ranks met: an answer, else a loss, else the first error in one line."""
+    met = [link for rank in sorted(failures) for link in _links(failures[rank])]
+    for error in met:
+        if isinstance(error, (TaclError, Lost)):
+            return error
+    if any(_is_loss(error) for error in met):
+        names = ", ".join(dict.fromkeys(type(error).__name__ for error in met))
+        return Lost(f"a worker of the group was lost ({names})")
+    rank = min(failures)
+    return RunFailed(f"worker {rank}: {type(failures[rank]).__name__}: {failures[rank]}")
+
+
+def _links(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = getattr(error, "health_check_failure", None) or error.__cause__
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Ray's own errors are of processes, and a rank whose partner is gone hears it from gloo."""
+    return type(error).__module__.startswith("ray.") or "gloo/transport" in str(error)
