@@ -33,7 +33,6 @@ from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
-CHOSEN = {"penalty", "norm", "strength", "grow_strength", "steps", "learning_rate", "batch"}
 T = TypeVar("T")
 
 
@@ -113,7 +112,8 @@ def build_head(materials: Materials, submission: Submission, data: Labelled) -> 
 
 
 def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:
-    given = options.model_dump(include=CHOSEN | {"precision"})
+    chosen = TrainConfig.__dataclass_fields__.keys() & Options.model_fields.keys()
+    given = options.model_dump(include=chosen - {"seed"})
     return default_config(rows, options.seed, trainable, **given)
 
 

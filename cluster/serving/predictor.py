@@ -24,7 +24,7 @@ from cluster.serving.cache import BYTES, Hot
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.compose.arithmetic import require_one_model
-from tacl.errors import ClusterNotRunning, MixedRegimes, RunFailed, TaclError, UnknownTask
+from tacl.errors import MixedRegimes, RunFailed, TaclError, UnknownTask
 from tacl.heads.head import Head, union
 from tacl.models.mixed import MixedEncoder, Recipe, alone, mixes, summed
 from tacl.vectors.params import Params
@@ -39,9 +39,7 @@ class Predictor:
 
     def __init__(self, home: str, hot_bytes: int = BYTES) -> None:
         place = Home.at(home)
-        settings = place.settings()
-        if settings is None:
-            raise ClusterNotRunning(f"{home} is no home of TACL yet; run `tacl up` first")
+        settings = place.founded()
         self._materials = Materials(place, settings.base)
         self._backbone = self._materials.backbone
         self._taus: dict[str, Params] = {}  # by digest of the vector

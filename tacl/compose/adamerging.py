@@ -20,6 +20,7 @@ from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.terms import require_additions
 from tacl.data.batches import Labelled
 from tacl.heads.head import Head, union
+from tacl.heads.joint import tasks_of_classes
 from tacl.training.config import TrainConfig
 from tacl.training.loop import StepRecord
 from tacl.vectors.vector import TaskVector
@@ -37,8 +38,7 @@ class Entropy:
 
     @staticmethod
     def of(heads: Sequence[Head]) -> Entropy:
-        sizes = torch.tensor([len(head.classes) for head in heads])
-        return Entropy(union(heads), torch.arange(len(heads)).repeat_interleave(sizes))
+        return Entropy(union(heads), tasks_of_classes(heads))
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
         foreign_BC = self.task_C != labels_B.unsqueeze(1)

@@ -18,17 +18,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Item
-from tacl.data.splits import batch_rows, sample_rows
+from tacl.data.splits import batch_rows
 from tacl.errors import EmptySplit
 from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder
-from tacl.training.config import RefreshConfig, schedule
+from tacl.training.config import RefreshConfig
 from tacl.training.loop import Store
-from tacl.training.optimizer import Adam
-from tacl.training.refresh import best_length, tangents_by_part
+from tacl.training.refresh import Descent, best_length, cut, tangents_by_part
 from tacl.vectors import params
 from tacl.vectors.params import Params
 
@@ -79,24 +77,15 @@ def refresh_composition(
     learn, held_out = {}, {}
     for store in stores:
         own = params.scale(coefficients[store.name], taus[store.name]) if store.name in taus else {}
-        chosen = sample_rows(range(len(store.items)), config.samples, config.seed)
-        if len(chosen) < 2:
-            raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
-        aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
-        for part, rows in (
-            (learn, [row for row in chosen if row not in aside]),
-            (held_out, [row for row in chosen if row in aside]),
-        ):
-            items = [store.items[row] for row in rows]
-            part[store.name] = _rows(module, backbone, items, total, own)
+        parts = cut(store, config.samples, config)
+        for rows, items in zip((learn, held_out), parts, strict=True):
+            rows[store.name] = _rows(module, backbone, items, total, own)
     # Never zero, for it divides.
     size = max(1e-12, sum(_size(held_out[name].own_ND) for name in taus) / len(taus))
-    rate = (
-        config.learning_rate
-        * params.norm(total)
-        / math.sqrt(sum(v.numel() for v in total.values()))
-    )
-    return _fitted(_Delta(module, backbone, size, rate, config), total, learn, held_out, on_step)
+    entries = sum(value.numel() for value in total.values())
+    rate = config.learning_rate * params.norm(total) / math.sqrt(entries)
+    delta = _Delta(Descent(module, rate, config), backbone, size)
+    return _fitted(delta, total, learn, held_out, on_step)
 
 
 def _fitted(
@@ -106,7 +95,7 @@ def _fitted(
     held_out: Mapping[str, _Rows],
     on_step: Callable[[int, float], None] | None,
 ) -> RefreshedComposition:
-    config, module = delta.config, delta.module
+    config, module = delta.descent.config, delta.descent.module
     module.load_tau({})
     curve = []
     for step in range(config.steps):
@@ -155,24 +144,17 @@ def _size(rows_ND: Tensor) -> float:
     return float(rows_ND.square().sum(-1).mean())
 
 
+@dataclass(frozen=True)
 class _Delta:
-    """The optimizer of delta, which lives in the module's tau."""
+    """delta, which lives in the module's tau."""
 
-    def __init__(
-        self,
-        module: LinearizedEncoder,
-        backbone: Backbone,
-        size: float,
-        rate: float,
-        config: RefreshConfig,
-    ) -> None:
-        self.module, self.backbone, self.size = module, backbone, size
-        self.rate, self.config = rate, config
-        self.optimizer = Adam(module.parameters(), lr=rate)
+    descent: Descent
+    backbone: Backbone
+    size: float
 
     def step(self, step: int, tasks: Sequence[_Rows]) -> float:
-        """One step of Adam on a batch in which every task has, over time, the same share."""
-        config = self.config
+        """One step on a batch in which every task has, over time, the same share."""
+        config = self.descent.config
         batch = config.batch + config.other_batch
         first = step * batch
         chosen = []
@@ -180,13 +162,7 @@ class _Delta:
             task = tasks[place % len(tasks)]
             (row,) = batch_rows(len(task.items), 1, config.seed, place // len(tasks))
             chosen.append((task, row))
-        _, delta_BD = self.module(self.backbone.collate([t.items[row] for t, row in chosen]))
+        items = [task.items[row] for task, row in chosen]
+        _, delta_BD = self.descent.module(self.backbone.collate(items))
         wrong_BD = torch.stack([t.wrong_ND[row] for t, row in chosen]).to(delta_BD)
-        loss = (wrong_BD + delta_BD).square().sum(-1).mean() / self.size
-        loss.backward()
-        clip_grad_norm_(self.module.parameters(), config.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedule(self.rate, step, config.steps, warmup_fraction=0.1)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return float(loss.detach())
+        return self.descent.step(step, (wrong_BD + delta_BD).square().sum(-1).mean() / self.size)

@@ -18,6 +18,12 @@ from tacl.data.batches import Labelled
 from tacl.heads.head import Head, union
 
 
+def tasks_of_classes(heads: Sequence[Head]) -> Tensor:
+    """The number of its task for every class of all heads in a row, int64 [C]."""
+    sizes = torch.tensor([len(head.classes) for head in heads])
+    return torch.arange(len(heads)).repeat_interleave(sizes)
+
+
 @dataclass(frozen=True)
 class JointHead:
     """All heads in a row; task_C says to which task a class belongs, sign_T what its loss counts.
@@ -32,9 +38,8 @@ class JointHead:
     @staticmethod
     def of(heads: Sequence[Head], signs: Sequence[float] | None = None) -> JointHead:
         """Raises BadRecipe when the heads have different scales."""
-        sizes = torch.tensor([len(head.classes) for head in heads])
-        task_C = torch.arange(len(heads)).repeat_interleave(sizes)
-        return JointHead(union(heads), task_C, torch.tensor(signs or [1.0] * len(heads)))
+        signs_T = torch.tensor(signs or [1.0] * len(heads))
+        return JointHead(union(heads), tasks_of_classes(heads), signs_T)
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Signed cross-entropy of each row among the classes of its task, [B]."""

@@ -14,7 +14,7 @@ from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
-from tacl.vectors.blocks import Block, Dense
+from tacl.vectors.blocks import Dense
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
@@ -45,11 +45,7 @@ def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
     blocks = {name: Dense(delta) for name, delta in _changes(theta, theta0).items()}
     if not blocks:
         raise BadCheckpoint(f"{path} holds the weights of the base {backbone.spec}, unchanged")
-    return Imported(_vector(task, backbone, blocks), found.aside)
-
-
-def _vector(task: str, backbone: Backbone, blocks: Mapping[str, Block]) -> TaskVector:
-    return TaskVector(task, backbone.digest, "ordinary", blocks)
+    return Imported(TaskVector(task, backbone.digest, "ordinary", blocks), found.aside)
 
 
 def change(value: Tensor, theta0: Tensor) -> Tensor:

@@ -85,7 +85,8 @@ def refresh(
     size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
 
     module.load_tau(tau)
-    fit = _Fit(module, backbone, size, config.learning_rate * _root_mean_square(tau), config)
+    descent = Descent(module, config.learning_rate * _root_mean_square(tau), config)
+    fit = _Fit(descent, backbone, size)
     curve = []
     for step in range(config.steps):
         curve.append(
@@ -161,19 +162,22 @@ def _cut(
 ) -> tuple[list[list[Item]], list[list[Item]]]:
     """Rows to learn from and rows held out, own ones first: `samples` rows of all other tasks
     together, and own ones in the proportion of the batches."""
-    learn: list[list[Item]] = []
-    held_out: list[list[Item]] = []
     own = config.samples * config.batch // config.other_batch
-    for store in stores:
-        count = own if store is stores[0] else config.samples // (len(stores) - 1)
-        chosen = sample_rows(range(len(store.items)), max(2, count), config.seed)
-        if len(chosen) < 2:
-            raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
-        # By seed and not the last ones: a store may be in the order of its classes.
-        aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
-        learn.append([store.items[row] for row in chosen if row not in aside])
-        held_out.append([store.items[row] for row in chosen if row in aside])
-    return learn, held_out
+    other = config.samples // max(1, len(stores) - 1)
+    counts = [own, *[other] * (len(stores) - 1)]
+    pairs = [cut(store, max(2, n), config) for store, n in zip(stores, counts, strict=True)]
+    return [learn for learn, _ in pairs], [held_out for _, held_out in pairs]
+
+
+def cut(store: Store, count: int, config: RefreshConfig) -> tuple[list[Item], list[Item]]:
+    """Rows to learn from and rows held out, of `count` by seed. EmptySplit."""
+    chosen = sample_rows(range(len(store.items)), count, config.seed)
+    if len(chosen) < 2:
+        raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+    # By seed and not the last ones: a store may be in the order of its classes.
+    aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
+    learn = [store.items[row] for row in chosen if row not in aside]
+    return learn, [store.items[row] for row in chosen if row in aside]
 
 
 def tangents_by_part(
@@ -190,38 +194,43 @@ def _root_mean_square(tau: Params) -> float:
     return params.norm(tau) / math.sqrt(max(1, sum(block.numel() for block in tau.values())))
 
 
-class _Fit:
-    """The optimizer of tau + delta, which lives in the module."""
+class Descent:
+    """Adam on a module's tau, by the schedule of a refresh."""
 
-    def __init__(
-        self,
-        module: LinearizedEncoder,
-        backbone: Backbone,
-        size: Tensor,
-        peak: float,
-        config: RefreshConfig,
-    ) -> None:
-        self.module, self.backbone, self.size, self.config = module, backbone, size, config
-        self.peak = peak
+    def __init__(self, module: LinearizedEncoder, peak: float, config: RefreshConfig) -> None:
+        self.module, self.peak, self.config = module, peak, config
         self.optimizer = Adam(module.parameters(), lr=peak)
+
+    def step(self, step: int, loss: Tensor) -> float:
+        loss.backward()
+        clip_grad_norm_(self.module.parameters(), self.config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = schedule(self.peak, step, self.config.steps, warmup_fraction=0.1)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return float(loss.detach())
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """tau + delta, which lives in the module."""
+
+    descent: Descent
+    backbone: Backbone
+    size: Tensor
 
     def step(
         self, step: int, own: Sequence[Item], first_own_ND: Tensor, others: Sequence[Item]
     ) -> float:
-        """One step of Adam on a batch of own rows and a batch mixed over the other tasks."""
-        config = self.config
+        """One step on a batch of own rows and a batch mixed over the other tasks."""
+        config = self.descent.config
         own_rows = batch_rows(len(own), config.batch, config.seed, step)
         other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
         items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
-        _, tangent = self.module(self.backbone.collate(items))
+        _, tangent = self.descent.module(self.backbone.collate(items))
         new_own, new_other = tangent.tensor_split([len(own_rows)])
         kept = (new_own - first_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
         removed = new_other.square().sum(-1).mean()
-        loss = (kept + config.strength * removed) / self.size.to(kept.device)
-        loss.backward()
-        clip_grad_norm_(self.module.parameters(), config.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedule(self.peak, step, config.steps, warmup_fraction=0.1)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return float(loss.detach())
+        return self.descent.step(
+            step, (kept + config.strength * removed) / self.size.to(kept.device)
+        )
