@@ -110,12 +110,8 @@ class State:
 # -- what happens
 
 
-class Event:
-    """A fact that is in the registry already, or the fate of a process."""
-
-
 @dataclass(frozen=True)
-class NodesChanged(Event):
+class NodesChanged:
     """`free` is what each node of several has left, as far as the cluster knows; it may lag."""
 
     nodes: tuple[Node, ...]
@@ -123,7 +119,7 @@ class NodesChanged(Event):
 
 
 @dataclass(frozen=True)
-class SamplesArrived(Event):
+class SamplesArrived:
     """A new task's samples, or a new version of a task's samples."""
 
     task: str
@@ -135,7 +131,7 @@ class SamplesArrived(Event):
 
 
 @dataclass(frozen=True)
-class Championed(Event):
+class Championed:
     """The champion of a task was moved to another version by hand; `row` as in Published."""
 
     task: str
@@ -144,7 +140,7 @@ class Championed(Event):
 
 
 @dataclass(frozen=True)
-class Removed(Event):
+class Removed:
     """A task's samples and vectors are withdrawn, and with them the runs that use them."""
 
     task: str
@@ -153,7 +149,7 @@ class Removed(Event):
 
 
 @dataclass(frozen=True)
-class RunEvent(Event):
+class RunEvent:
     run_id: str
 
 
@@ -206,6 +202,21 @@ class Failed(RunEvent):
     """A run ended with an error, which it would meet again."""
 
     cause: str
+
+
+Event = (
+    NodesChanged
+    | SamplesArrived
+    | Championed
+    | Removed
+    | Requested
+    | Published
+    | Measured
+    | Ended
+    | Cancelled
+    | Died
+    | Failed
+)
 
 
 # -- what is to be done
