@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _leave)
     try:
         home = Home(chosen.home.expanduser().resolve())
-        home.path.mkdir(parents=True, exist_ok=True)
+        os.umask(0o077)  # also of every process of the cluster that is started here
+        home.close_to_others()
         with home.lock():
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             serve(home, founding, chosen.cpus, chosen.address, chosen.learner)

@@ -44,7 +44,8 @@ def start(
         require_founder(home, chosen)  # else what lies at the storage is asked by the head
     if home.running() is not None:
         return described(home, started=False)
-    home.logs.mkdir(parents=True, exist_ok=True)
+    home.close_to_others()
+    home.logs.mkdir(exist_ok=True)
     log = home.logs / "head.log"
     options = {**asdict(chosen), "cpus": cpus, "address": address}
     command = [*HEAD, "--home", str(home.path)]

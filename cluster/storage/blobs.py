@@ -139,8 +139,8 @@ class Blobs:
         place = Path(self._place(digest))
         beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
         try:
-            place.parent.mkdir(exist_ok=True)
-            with beside.open("xb") as stream:
+            place.parent.mkdir(exist_ok=True, mode=0o700)
+            with open(beside, "xb", opener=_for_its_owner) as stream:
                 self._copy(digest, data, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -241,6 +241,11 @@ def _is_sound(path: Path, digest: str) -> bool:
 
 def _is_digest(name: str) -> bool:
     return len(name) == 64 and set(name) <= set("0123456789abcdef")
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """A blob may hold private samples, whatever the process leaves open by default."""
+    return os.open(path, flags, 0o600)
 
 
 def _flush_directory(folder: Path) -> None:

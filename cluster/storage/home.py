@@ -127,6 +127,12 @@ class Home:
                 write(self.settings_file, found)
         return found
 
+    def close_to_others(self) -> None:
+        """Make the directory, which no other user of the machine can enter: samples, vectors and
+        tokens of its users lie there."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+
     def founded(self) -> Settings:
         """The settings; ClusterNotRunning before the first `tacl up`."""
         settings = self.settings()

@@ -106,6 +106,13 @@ def home(tmp_path: Path) -> Iterator[Home]:
     assert home.running() is None
     assert not home.running_file.exists()
     until(lambda: not processes(home), f"nothing is left running: {processes(home)}", 60)
+    assert not readable_by_others(home.path)
+
+
+def readable_by_others(folder: Path) -> list[Path]:
+    """What another user of the machine could read, by its own mode, not only by the folder's."""
+    found = [folder, *folder.rglob("*")]
+    return [path for path in found if path.lstat().st_mode & 0o077 and not path.is_symlink()]
 
 
 @pytest.mark.ray
