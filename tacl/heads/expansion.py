@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, relu
 
+WIDTH = 2000  # of a projection (results/heads-choice.md)
+
 
 @dataclass(frozen=True)
 class Expansion:

@@ -29,7 +29,7 @@ class RowLoss(Protocol):
 
 @dataclass(frozen=True)
 class Head:
-    """weight_CD has unit rows; row c belongs to classes[c]."""
+    """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them."""
 
     weight_CD: Tensor
     scale: float

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from tacl.heads.head import Head
 
-WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of |W|^2, on unit features
+WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200
 NEIGHBOURS = (1, 5, 10, 20, 50)
 
@@ -27,7 +27,7 @@ def probe_head(
     """The minimum of mean cross-entropy + weight / 2 |s W|^2 over the logits s W z / |z|.
 
     Convex, so any start gives the same head; a near one is sooner there. `scale` is that of the
-    head's kind, and takes no part in the minimum.
+    head's kind, and takes no part in the minimum. The rows of W are not unit: lengths are learned.
     """
     unit_ND = normalize(features_ND.float(), dim=-1)
     weight_CD = torch.zeros(len(classes), unit_ND.shape[1])

@@ -18,6 +18,8 @@ from tacl.heads.expansion import Expansion
 from tacl.heads.linear import LinearHead
 from tacl.heads.statistics import HeadStatistics, symmetric
 
+RIDGE = 0.1  # of LDA's covariance, chosen on validation rows (results/heads-choice.md)
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -56,12 +58,12 @@ class Moments:
             symmetric(scatter_P, first.dimension),
         )
 
-    def covariance(self, ridge: float) -> Tensor:
+    def covariance(self, ridge: float = RIDGE) -> Tensor:
         """The one covariance that all classes share, with `ridge` of its mean variance added."""
         return _ridged(self.within_DD / len(self.tasks), ridge)
 
 
-def lda(moments: Moments, ridge: float) -> LinearHead:
+def lda(moments: Moments, ridge: float = RIDGE) -> LinearHead:
     """log P(class | x) of Gaussians with one covariance, up to a constant.
 
     Priors are uniform over tasks, and over the classes of a task (SLDA, arXiv 1909.01520).
