@@ -96,7 +96,12 @@ def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Seque
 class Coordinators:
     """How a run asks the coordinator, before every step, whose samples it sees, and tells it what
     others see of its own. One that is being restarted is waited for.
+
+    Picklable, because it travels to the workers of a run; the handle stays behind.
     """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
 
     def __call__(
         self, run_id: str, step: int, progress: Progress | None, attempt: int
@@ -110,7 +115,16 @@ class Coordinators:
         self._ask("progressed", run_id, progress, attempt)
 
     def _ask(self, method: str, *arguments: object) -> Any:
-        return asked(coordinator, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
+        kept = iter([self._handle] if self._handle else [])
+
+        def find() -> Any:  # looked up again only when the one that was kept does not answer
+            self._handle = next(kept, None) or coordinator()
+            return self._handle
+
+        return asked(find, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
+
+    def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
+        return Coordinators, ()
 
 
 def _lost(why: str) -> Lost:

@@ -26,6 +26,7 @@ from cluster.domain.tasks import GENERIC
 from cluster.storage.home import Home
 from tacl.errors import CorruptBlob, TaclError
 
+DISTRIBUTION = "tacl-compose"  # what pip calls this
 GIB = 1 << 30
 MEMORY = 3 * GIB  # the cluster without dashboard takes about one, a training process about one
 DISK = 2 * GIB
@@ -50,7 +51,7 @@ def checks(
     """Yields each check as it is done; `ask` gives the cluster's resources, where one runs, and
     `references` what its registry needs of the blob store."""
     yield from (_python(), _packages(), _libraries(), _processors(), _memory(), _disk(home))
-    yield _home(home)
+    yield from (_home(home), _privacy(home))
     yield from _storage(home, references)
     yield _cluster(home, ask)
 
@@ -62,7 +63,7 @@ def _python() -> Check:
 
 def _packages() -> Check:
     """Every dependency is there in a version of the range that pyproject.toml names."""
-    needed = [Requirement(text) for text in metadata.requires("tacl") or ()]
+    needed = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     wrong = []
     for one in needed:
         if one.marker is not None and not one.marker.evaluate({"extra": ""}):
@@ -121,6 +122,14 @@ def _home(home: Home) -> Check:
     lost = "" if ok else f"; the generic samples are not in {settings.blobs}"
     found, advice = f"{home.path}: base {settings.base.spec}", "restore the blobs from a backup"
     return Check(check="home", ok=ok, found=found + lost, advice=advice)
+
+
+def _privacy(home: Home) -> Check:
+    """Whether other users of the machine are kept out of samples, vectors and tokens."""
+    mode = home.path.stat().st_mode & 0o777 if home.path.is_dir() else 0o700
+    advice = f"close it: chmod 700 {home.path}, or `tacl up`, which does that"
+    found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
+    return Check(check="privacy", ok=not mode & 0o077, found=found, advice=advice)
 
 
 def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:

@@ -63,7 +63,7 @@ def calm(task: str, on: str) -> float:
 def new_home(path: Path, base: Base = BASE, registry: str | None = None) -> Home:
     """A home as the first `tacl up` leaves it; `registry` is a URL, None for its own SQLite."""
     home = Home(path)
-    path.mkdir(parents=True, exist_ok=True)
+    home.close_to_others()
     generic = store_shard(Blobs(path / "blobs"), ["a", "b"], [False, True])
     blobs = str(path / "blobs")
     write(home.settings_file, Settings(base=base, generic=generic, blobs=blobs, registry=registry))

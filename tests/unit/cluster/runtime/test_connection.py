@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
 
 from cluster.domain.outcomes import Lost
+from cluster.runtime import connection
 from cluster.runtime.connection import PAUSE, Patience
 from tacl.errors import StorageUnavailable, UnknownTask
 
@@ -40,3 +43,33 @@ def test_a_run_waits_for_the_disk_and_meets_defects_as_they_were() -> None:
         run.after(of_task(KeyError("a defect")))
     with pytest.raises(Lost):
         Patience(-1, Lost, of_run=True).after(of_task(StorageUnavailable("full")))
+
+
+class Handle:
+    """An actor's handle whose first answers are these errors."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors: list[Exception] = list(errors)
+        self.known = self
+
+    def remote(self, *arguments: object) -> str:
+        if self.errors:
+            raise self.errors.pop(0)
+        return "shards"
+
+
+def test_a_run_looks_its_coordinator_up_once_and_again_when_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handles = [Handle(), Handle(), Handle()]
+    found = iter(handles)
+    monkeypatch.setattr(connection, "coordinator", lambda: next(found))
+    monkeypatch.setattr(connection.ray, "get", lambda answer: answer)
+    monkeypatch.setattr(connection, "PAUSE", 0.0)
+    run = connection.Coordinators()
+    for step in range(3):
+        assert run("run", step, None, 1) == "shards"
+    assert vars(pickle.loads(pickle.dumps(run))) == {"_handle": None}  # which stays behind
+    handles[0].errors = [ActorUnavailableError("away", b"a" * 16)]
+    assert run("run", 3, None, 1) == "shards"
+    assert next(found) is handles[2]  # two were looked up in all
