@@ -1,9 +1,9 @@
 """What is kept of a task's labelled rows: enough to solve heads of any sum of tasks.
 
 Features of a row of task t in a model with coefficient a are f + a J tau_t: what the vectors of
-other tasks add there is small by their penalty, and left out. Counts, class sums and the scatter
-around class means add up over rows and over tasks. A scatter tells a lot about few rows: whoever
-may not see the rows may not see the statistics.
+other tasks add there is left out (results/heads-choice.md has what that costs). Counts, class sums
+and the scatter around class means add up over rows and over tasks. A scatter tells a lot about few
+rows: whoever may not see the rows may not see the statistics.
 """
 
 from __future__ import annotations

@@ -39,9 +39,13 @@ def nodes() -> Iterator[list[str]]:
     root = str(ROOT)
     os.environ.update(RAY_AUTH_MODE="disabled", PYTHONPATH=root, OMP_NUM_THREADS="1")
     os.environ.update({"RAY_worker_niceness": "0"})  # as fast as the test, beside other work too
+    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     import ray
+    from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
     from ray.cluster_utils import Cluster
 
+    Config.initialize("")  # a test before this one may have joined a cluster that asks for a token
+    AuthenticationTokenLoader.instance().reset_cache()
     room = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args={**room, "num_cpus": 0})
     try:
