@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cluster.storage.blobs import Blobs
-from jobs.experiments.cache import Cells, Made
+from jobs.experiments.cache import Cell, Cells, Made
 from jobs.experiments.rows import Rows, stored_rows
 from jobs.experiments.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
@@ -160,14 +160,19 @@ class Bench:
         self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
     ) -> Tensor:
         """f(x; theta0 + tau) of a part of a task's rows, [N, D]; `key` stands for tau."""
+        return self.encoding(task, part, tau, key).tensors()["features"]
+
+    def encoding(
+        self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
+    ) -> Cell:
+        """The cell of `features`."""
         rows = self.rows(task)
 
         def make() -> Made:
             return {}, {"features": self.base.encoded(rows.items(part), tau())}
 
         decides = self.decided_by(data=self.content(task, part), tau=key)
-        cell = self.cells.get("features", decides, make, f"{self._of(task)} {part}, {key[:8]}")
-        return cell.tensors()["features"]
+        return self.cells.get("features", decides, make, f"{self._of(task)} {part}, {key[:8]}")
 
     def content(self, task: str, part: str) -> list[str | int]:
         """What decides the rows of a part, among them the seed of those that are a choice."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jobs.experiments import plots, saw
 from jobs.experiments.context import Bench
+from jobs.experiments.frozen import FROZEN, Frozen
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
 from jobs.experiments.spec import Method, Spec
@@ -19,13 +20,16 @@ ABOUT = (
     "linear fine-tuning. *Class-incremental*: one head over the classes of all tasks. "
     "*Coefficients*: what the vectors are multiplied by."
 )
+ROWS = {**METHODS, **FROZEN}
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
 )
 
 
-def entry(bench: Bench, method: Merging) -> Entry:
+def entry(bench: Bench, method: Merging | Frozen) -> Entry:
+    if isinstance(method, Frozen):
+        return of_frozen(bench, method)
     if method.train is None and bench.backbone.head_kind != "text":
         method = replace(method, saw_training=saw.HEADS)
     return of_model(bench, method, method.model(bench))
@@ -34,6 +38,12 @@ def entry(bench: Bench, method: Merging) -> Entry:
 def of_model(bench: Bench, method: Method, model: Model) -> Entry:
     found, costs = accuracies(model), {"training": [model.training], "merging": [model.merging]}
     return method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
+
+
+def of_frozen(bench: Bench, method: Frozen) -> Entry:
+    found, whole = method.accuracies(bench)
+    training = [method.cost(bench, whole)]
+    return method.entry(bench, numbers(found), by_task(found), whole.facts, training=training)
 
 
 def numbers(found: Accuracies) -> Numbers:
@@ -62,7 +72,7 @@ def by_task(found: Accuracies) -> dict[str, Numbers]:
 def finish(table: Table) -> None:
     """merged / individual of plain linear fine-tuning, where the seed has both; and the policy."""
     for one in table.entries:
-        one.coefficients = METHODS[one.variant].coefficients
+        one.coefficients = ROWS[one.variant].coefficients
     plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
     for one in table.entries:
         if one.seed in plain:
@@ -76,5 +86,5 @@ def _accuracy(one: Entry, key: str) -> dict[str, float]:
 
 
 SPECS = (
-    Spec("addition", ABOUT, COLUMNS, lambda suite: [*METHODS.values()], entry, plots.bars, finish),
+    Spec("addition", ABOUT, COLUMNS, lambda suite: [*ROWS.values()], entry, plots.bars, finish),
 )

@@ -1,0 +1,186 @@
+"""Classifiers on f(x; theta0): what the labelled rows are worth where no vector is trained.
+
+Each has one number that is chosen on validation rows, all columns open and tasks weighing the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from jobs.experiments import saw
+from jobs.experiments.cache import Cell, Made
+from jobs.experiments.context import Bench
+from jobs.experiments.cost import Cost, together
+from jobs.experiments.models import Accuracies, right
+from jobs.experiments.spec import Method
+from tacl.evaluation import metrics
+from tacl.heads.expansion import IDENTITY, Expansion
+from tacl.heads.linear import LinearHead, side_by_side
+from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
+from tacl.heads.solve import Moments, lda, ridge
+from tacl.heads.statistics import HeadStatistics, measured
+
+PARTS = ("train", "validation", "test")
+FLATTER = (*WEIGHTS, 1e-6)  # all tasks together have more rows than one
+RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
+WIDTH = 2000  # of the random projection
+
+Labelled = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the rows' own task
+Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all tasks given
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a classifier is fitted on: rows of some tasks at theta0."""
+
+    base: str
+    seed: int
+    classes: Mapping[str, tuple[str, ...]]
+    train: Mapping[str, Labelled]
+    validation: Mapping[str, Labelled]
+
+    @staticmethod
+    def of(bench: Bench, tasks: Sequence[str]) -> Given:
+        classes = {task: bench.rows(task).classes for task in tasks}
+        train, validation = (
+            {task: (bench.features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
+            for part in ("train", "validation")
+        )
+        return Given(bench.backbone.digest, bench.seed, classes, train, validation)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns."""
+        return [name for classes in self.classes.values() for name in classes]
+
+    @property
+    def columns(self) -> dict[str, slice]:
+        ends = accumulate(len(classes) for classes in self.classes.values())
+        pairs = zip(self.classes.items(), ends, strict=True)
+        return {task: slice(end - len(classes), end) for (task, classes), end in pairs}
+
+    def pooled(self, rows: Mapping[str, Labelled]) -> Labelled:
+        """Of all tasks together; labels are numbers of columns."""
+        shifted = [labels_N + self.columns[task].start for task, (_, labels_N) in rows.items()]
+        return torch.cat([features_ND for features_ND, _ in rows.values()]), torch.cat(shifted)
+
+    def score(self, logits: Logits) -> float:
+        """Mean over tasks of the accuracy on validation rows, among all columns."""
+        found = {
+            task: metrics.accuracy(logits(features_ND), labels_N + self.columns[task].start)
+            for task, (features_ND, labels_N) in self.validation.items()
+        }
+        return metrics.absolute(found)
+
+
+Fit = Callable[[Given, Sequence[float]], tuple[Logits, float]]
+
+
+def logistic(given: Given, weights: Sequence[float]) -> tuple[Logits, float]:
+    """One softmax over all columns; its weight by the validation rows' cross-entropy."""
+    train, validation = given.pooled(given.train), given.pooled(given.validation)
+    head, weight = chosen_probe(train, validation, given.names, weights=weights)
+    return head.logits, weight
+
+
+def solved(
+    given: Given,
+    ridges: Sequence[float],
+    solve: Callable[[Moments, float], LinearHead],
+    expansion: Expansion = IDENTITY,
+) -> tuple[Logits, float]:
+    """In closed form from statistics that are added up."""
+    moments = Moments.of([(1.0, _statistics(given, task, expansion)) for task in given.train])
+    heads = {number: solve(moments, number) for number in ridges}
+    return _best(given, {number: _as_given(given, head) for number, head in heads.items()})
+
+
+def projected(given: Given, ridges: Sequence[float]) -> tuple[Logits, float]:
+    """RanPAC (arXiv 2307.02251) without its first session's training."""
+    return solved(given, ridges, ridge, Expansion(WIDTH, given.seed))
+
+
+def nearest(given: Given, counts: Sequence[float]) -> tuple[Logits, float]:
+    rows = given.pooled(given.train)
+    return _best(given, {k: Neighbours.of(*rows, given.names, int(k)).logits for k in counts})
+
+
+def _statistics(given: Given, task: str, expansion: Expansion) -> HeadStatistics:
+    """Of a vector that is zero."""
+    features_ND, labels_N = given.train[task]
+    names = (task, given.base, "", given.classes[task])
+    return measured(*names, features_ND, torch.zeros_like(features_ND), labels_N, expansion)
+
+
+def _as_given(given: Given, head: LinearHead) -> Logits:
+    """Solved columns come in an order of their own."""
+    return side_by_side([head.of(task) for task in given.classes]).logits
+
+
+def _best(given: Given, found: Mapping[float, Logits]) -> tuple[Logits, float]:
+    """The first of the best."""
+    best = max(found, key=lambda number: given.score(found[number]))
+    return found[best], best
+
+
+@dataclass(frozen=True)
+class Frozen(Method):
+    """`fit` chooses a `number` from the `grid`."""
+
+    fit: Fit
+    number: str
+    grid: tuple[float, ...]
+    coefficients: str = "none"
+
+    def judged(self, bench: Bench, tasks: Sequence[str]) -> Cell:
+        """Logits of the tasks' test rows by one classifier fitted on all of their rows."""
+        given = Given.of(bench, tasks)
+        test = {task: bench.features(task, "test") for task in tasks}
+
+        def make() -> Made:
+            logits, number = self.fit(given, self.grid)
+            return {self.number: number}, {task: logits(test[task]) for task in tasks}
+
+        rows = [[bench.content(task, part) for part in PARTS] for task in tasks]
+        own = {"seed": bench.seed, "grid": self.grid, "width": WIDTH}
+        decides = bench.decided_by(frozen=self.name, rows=rows, **own)
+        what = f"{' and '.join(tasks)}, {self.name}, seed {bench.seed}"
+        return bench.cells.get("frozen", decides, make, f"of {what}")
+
+    def accuracies(self, bench: Bench) -> tuple[Accuracies, Cell]:
+        """Individual: fitted on the task's rows alone. Merged: its columns of the one classifier of
+        all tasks, whose cell comes along."""
+        pool, whole = bench.pool, self.judged(bench, bench.pool)
+        columns, logits = Given.of(bench, pool).columns, whole.tensors()
+        alone = {task: self.judged(bench, [task]).tensors()[task] for task in pool}
+        labels = {task: bench.rows(task).labels_N("test") for task in pool}
+        at_theta0 = {task: bench.features(task, "test") for task in pool}
+        accuracy = metrics.accuracy
+        return Accuracies(
+            right(bench, at_theta0, "test"),
+            {task: accuracy(alone[task], labels[task]) for task in pool},
+            {task: accuracy(logits[task][:, columns[task]], labels[task]) for task in pool},
+            {task: accuracy(logits[task], labels[task] + columns[task].start) for task in pool},
+        ), whole
+
+    def cost(self, bench: Bench, whole: Cell) -> Cost:
+        """Of encoding the labelled rows once, and of the fit."""
+        seen = [bench.encoding(task, part) for task in bench.pool for part in PARTS[:2]]
+        return together([*(cell.cost for cell in seen), whole.cost])
+
+
+FROZEN: dict[str, Frozen] = {
+    name: Frozen(name, None, saw.ALL_LABELS, saw.VALIDATION, fit, number, grid)
+    for name, fit, number, grid in (
+        ("frozen-logistic", logistic, "weight", FLATTER),
+        ("frozen-lda", partial(solved, solve=lda), "ridge", RIDGES),
+        ("frozen-ranpac", projected, "ridge", RIDGES),
+        ("frozen-knn", nearest, "neighbours", NEIGHBOURS),
+    )
+}

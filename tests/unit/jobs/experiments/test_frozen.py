@@ -1,0 +1,129 @@
+"""Classifiers on the frozen base as rows of the addition table, against loops of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from jobs.experiments.cache import Cells
+from jobs.experiments.context import Base, Bench
+from jobs.experiments.frozen import FROZEN, RIDGES
+from jobs.experiments.runner import reproduce
+from tacl.heads.probe import NEIGHBOURS
+from tests.support import small_suite
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("frozen")
+
+
+@pytest.fixture(scope="module")
+def bench(place: Path) -> Bench:
+    request = small_suite.request(place, "out", "addition", [])
+    base = Base.of(request.suite)
+    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
+
+
+def known(bench: Bench, part: str) -> dict[str, tuple[Tensor, Tensor]]:
+    return {t: (bench.features(t, part), bench.rows(t).labels_N(part)) for t in bench.pool}
+
+
+def test_rows_of_the_table_are_made_once_and_name_what_they_saw(place: Path) -> None:
+    request = small_suite.request(place, "out", "addition", ["zero-shot", *FROZEN], seeds=(0, 1))
+    done = reproduce(request)
+    before = [path.read_bytes() for path in done.files]
+    again = reproduce(request)
+    assert again.made == []
+    assert [path.read_bytes() for path in again.files] == before
+    assert done.table.variants() == ["zero-shot", *FROZEN]
+    for one in done.table.entries[2:]:
+        assert (one.saw_training, one.saw_merging) == ("labels of all tasks", "validation labels")
+        assert one.coefficients == "none"
+        assert one.tasks.keys() == {"one", "two", "three"}
+        assert all((numbers["individual"] or 0) > 0.25 for numbers in one.tasks.values())
+        assert one.training.cpu_seconds > 0
+
+
+def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:
+    """One vote at a time, over the rows of all tasks, for the count that validation rows like."""
+    train = known(bench, "train")
+    keys = [
+        (normalize(feature_D, dim=0), (task, int(label)))
+        for task, (features_ND, labels_N) in train.items()
+        for feature_D, label in zip(features_ND, labels_N, strict=True)
+    ]
+
+    def votes(feature_D: Tensor, count: int) -> dict[tuple[str, int], float]:
+        unit_D = normalize(feature_D, dim=0)
+        near = sorted(((float(key_D @ unit_D), of) for key_D, of in keys), reverse=True)[:count]
+        found: dict[tuple[str, int], float] = {}
+        for cosine, of in near:
+            found[of] = found.get(of, 0.0) + float(torch.tensor(cosine / 0.1).exp())
+        return found
+
+    def right(part: str, count: int) -> dict[str, float]:
+        shares = {}
+        for task, (features_ND, labels_N) in known(bench, part).items():
+            polls = [votes(feature_D, count) for feature_D in features_ND]
+            hits = [
+                max(poll, key=lambda of: poll[of]) == (task, int(label))
+                for poll, label in zip(polls, labels_N, strict=True)
+            ]
+            shares[task] = sum(hits) / len(hits)
+        return shares
+
+    scores = {count: sum(right("validation", count).values()) for count in NEIGHBOURS}
+    best = max(scores, key=lambda count: scores[count])
+    found, whole = FROZEN["frozen-knn"].accuracies(bench)
+    assert whole.facts == {"neighbours": best}
+    assert found.class_incremental == pytest.approx(right("test", best))
+
+
+def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench: Bench) -> None:
+    """Discriminants from an explicit covariance, task known by its own columns."""
+    train, within_DD, means = known(bench, "train"), torch.zeros(()), []
+    for features_ND, labels_N in train.values():
+        mean_CD = torch.stack([features_ND[labels_N == c].mean(0) for c in range(4)]).double()
+        apart_ND = features_ND.double() - mean_CD[labels_N]
+        within_DD = within_DD + apart_ND.T @ apart_ND / len(labels_N) / len(train)
+        means.append(mean_CD)
+    mean_CD = torch.cat(means)
+
+    def logits(features_ND: Tensor, ridge: float) -> Tensor:
+        added_D = torch.full((len(within_DD),), ridge * float(within_DD.diagonal().mean()))
+        inverse_DD = torch.linalg.inv(within_DD + torch.diag(added_D.double()))
+        weight_CD = mean_CD @ inverse_DD
+        return features_ND.double() @ weight_CD.T - 0.5 * (weight_CD * mean_CD).sum(-1)
+
+    def right(part: str, ridge: float, is_known: bool) -> dict[str, float]:
+        shares = {}
+        for place, (task, (features_ND, labels_N)) in enumerate(known(bench, part).items()):
+            scores_NC = logits(features_ND, ridge)
+            own_NC = scores_NC[:, 4 * place : 4 * place + 4]
+            predicted_N = own_NC.argmax(-1) + 4 * place if is_known else scores_NC.argmax(-1)
+            shares[task] = (predicted_N == labels_N + 4 * place).double().mean().item()
+        return shares
+
+    scores = {ridge: sum(right("validation", ridge, False).values()) for ridge in RIDGES}
+    best = max(scores, key=lambda ridge: scores[ridge])
+    found, whole = FROZEN["frozen-lda"].accuracies(bench)
+    assert whole.facts == {"ridge": best}
+    assert found.class_incremental == pytest.approx(right("test", best, False))
+    assert found.merged == pytest.approx(right("test", best, True))
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_classifier_alone_sees_the_rows_of_its_task_only(bench: Bench, name: str) -> None:
+    cell = FROZEN[name].judged(bench, ["one"])
+    decides = json.loads((bench.cells.folder / "frozen" / f"{cell.key}.json").read_text())[
+        "decides"
+    ]
+    parts = ("train", "validation", "test")
+    assert decides["rows"] == [[bench.content("one", part) for part in parts]]
+    assert cell.tensors()["one"].shape == (20, 4)
