@@ -36,6 +36,7 @@ FIXTURES = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what its folder or a fixture tells, and says which tests share a process of xdist.
 
