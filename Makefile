@@ -24,7 +24,7 @@ demo: $(READY) ## the whole story on embedded data: no network, no GPU, at most 
 	@$(BIN)/tacl demo
 
 # Whole files go to one process each, all of Ray to one (tests/conftest.py).
-TOGETHER := -n $(JOBS) --dist loadgroup --no-loadscope-reorder
+TOGETHER := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 
 test: $(READY) ## run all tests, at most 12 minutes on 2 cores
 	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)
