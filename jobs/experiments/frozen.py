@@ -27,7 +27,6 @@ from tacl.heads.solve import Moments, lda, ridge
 from tacl.heads.statistics import HeadStatistics, measured
 
 PARTS = ("train", "validation", "test")
-FLATTER = (*WEIGHTS, 1e-6)  # all tasks together have more rows than one
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
 WIDTH = 2000  # of the random projection
 
@@ -178,7 +177,7 @@ class Frozen(Method):
 FROZEN: dict[str, Frozen] = {
     name: Frozen(name, None, saw.ALL_LABELS, saw.VALIDATION, fit, number, grid)
     for name, fit, number, grid in (
-        ("frozen-logistic", logistic, "weight", FLATTER),
+        ("frozen-logistic", logistic, "weight", WEIGHTS),
         ("frozen-lda", partial(solved, solve=lda), "ridge", RIDGES),
         ("frozen-ranpac", projected, "ridge", RIDGES),
         ("frozen-knn", nearest, "neighbours", NEIGHBOURS),
