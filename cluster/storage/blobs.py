@@ -140,7 +140,8 @@ class Blobs:
         beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
         try:
             place.parent.mkdir(exist_ok=True, mode=0o700)
-            with open(beside, "xb", opener=_for_its_owner) as stream:
+            with beside.open("xb") as stream:
+                os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
                 self._copy(digest, data, stream)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -241,11 +242,6 @@ def _is_sound(path: Path, digest: str) -> bool:
 
 def _is_digest(name: str) -> bool:
     return len(name) == 64 and set(name) <= set("0123456789abcdef")
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    """A blob may hold private samples, whatever the process leaves open by default."""
-    return os.open(path, flags, 0o600)
 
 
 def _flush_directory(folder: Path) -> None:
