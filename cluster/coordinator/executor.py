@@ -138,6 +138,8 @@ class Execution:
         others = {*self._handles, *runs(self._home.checkpoints)} - running
         for run_id in running:
             state.runs[run_id].state = RunState.RUNNING
+            if run_id in self._told:
+                self._told[run_id].arrivals = self._arrivals(run_id)
         self._due = deque(Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others)
         self.state = state
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
@@ -233,11 +235,13 @@ class Execution:
             checkpoints(self._home.checkpoints, run_id).clear()
 
     def _prepare(self, work: Work) -> None:
-        """What the run was told before, it is told again."""
         if isinstance(work, TrainWork):
-            reached = self._registry.run(work.run_id).reached
-            arrivals = Arrivals(reached, self._registry.arrivals(work.run_id))
-            self._told[work.run_id] = Told(work, arrivals)
+            self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
+
+    def _arrivals(self, run_id: str) -> Arrivals:
+        """What the run was told before, it is told again."""
+        reached = self._registry.run(run_id).reached
+        return Arrivals(reached, self._registry.arrivals(run_id))
 
     def say(self, error: Exception) -> None:
         self.trouble = f"{type(error).__name__}: {error}"

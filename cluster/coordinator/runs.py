@@ -34,7 +34,8 @@ class Runs(Shell):
             current = known(shards, told.own, visibility, withheld)
             newcomers = told.arrivals.newcomers(step, current)
             left = told.arrivals.leavers(step, current)
-            self._registry.told(run_id, step, newcomers, progress, left)
+            with self._writing():
+                self._registry.told(run_id, step, newcomers, progress, left)
             told.arrivals.record(step, newcomers, left)
             return told.arrivals.at(step)
 

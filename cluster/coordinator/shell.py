@@ -7,7 +7,8 @@ the plan. The constructor is the recovery: it reads the registry and issues the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,15 +122,24 @@ class Shell:
         """A commit that failed may have landed all the same: then its request has an answer. When
         not even that can be asked now, the registry is read again before anything else is done."""
         try:
-            decision.write(request)
-        except Exception as error:
-            if isinstance(error, TaclError) and not isinstance(error, StorageUnavailable):
+            with self._writing():
+                decision.write(request)
+        except Exception:
+            if not self._unsure:
                 raise
-            self._unsure = True
             landed = self._registry.answer(request.request_id, request.asked) is not None
             self._unsure = False
             if not landed:
                 raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction; when it fails other than by an answer, its outcome is not known."""
+        try:
+            yield
+        except Exception as error:
+            self._unsure = not isinstance(error, TaclError) or isinstance(error, StorageUnavailable)
+            raise
 
     def _make_sure(self) -> None:
         """After a commit whose outcome is not known, what the registry says is what holds: what

@@ -70,8 +70,9 @@ class Tasks(Shell):
                 if task in work_orders.tasks_of(run.work)
                 and plan.is_current(self._state, self._state.runs[run.run_id])
             ]
-            for run_id in chosen:
-                self._execution.request(run_id)
+            with self._writing():
+                for run_id in chosen:
+                    self._execution.request(run_id)
         return RetriedTask(task=task, retried=tuple(chosen))
 
     def cancel(self, context: RequestContext, task: str) -> CancelledTask:

@@ -269,6 +269,38 @@ def test_what_runs_rightly_runs_on_after_a_commit_of_unknown_outcome(scene: Scen
     assert [work.attempt for work in scene.running()] == [1, 1]
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_what_a_run_was_told_by_a_commit_of_unknown_outcome_it_is_told_again(
+    scene: Scene, landed: bool
+) -> None:
+    """The run asks again, because nobody answered; a newcomer joins at that step, once."""
+    scene.submit("digits")
+    run_id = scene.process("train").work.run_id
+    scene.coordinator.known(run_id, 0, attempt=1)
+    scene.submit("shapes")
+    with lost_answer(scene, "told", landed), pytest.raises(StorageUnavailable):
+        scene.coordinator.known(run_id, 1, attempt=1)
+    assert "shapes" in {shard.task for shard in scene.coordinator.known(run_id, 1, attempt=1)}
+    registry = scene.coordinator._registry
+    assert [(a.step, a.shard.task) for a in registry.arrivals(run_id)] == [
+        (0, "generic"),
+        (1, "shapes"),
+    ]
+    scene.settle()
+    assert scene.ready() == ["digits", "shapes"]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_retry_of_unknown_outcome_is_carried_out_once(scene: Scene, landed: bool) -> None:
+    scene.submit("digits")
+    scene.fail("train")
+    with lost_answer(scene, "retry", landed), pytest.raises(StorageUnavailable):
+        scene.coordinator.retry(ADMIN, "digits")
+    scene.coordinator.retry(ADMIN, "digits")
+    scene.settle()
+    assert scene.ready() == ["digits"]
+
+
 # -- checkpoints
 
 
