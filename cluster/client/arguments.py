@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cluster.domain.base import Modality
@@ -12,14 +15,24 @@ if TYPE_CHECKING:
     from cluster.data.sources import Data
 
 
-def uploadable(data: Data, how: dict[str, Any]) -> Path:
-    """What can be uploaded. BadConfig for what a server decides by itself."""
+@contextmanager
+def uploadable(data: Data, how: dict[str, Any]) -> Iterator[Path]:
+    """The file to upload; rows that a program holds are written to one of Parquet. BadConfig for
+    what a server decides by itself."""
     if given := [name for name, value in how.items() if value]:
         raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
-    path = Path(data).expanduser() if isinstance(data, str | Path) else None
-    if path is None or not path.is_file():
-        raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
-    return path
+    if isinstance(data, str | Path):
+        path = Path(data).expanduser()
+        if not path.is_file():
+            raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
+        yield path
+        return
+    from cluster.data.frames import one_split
+
+    with TemporaryDirectory(prefix="tacl-data-") as folder:
+        path = Path(folder) / "data.parquet"
+        one_split(data).to_parquet(path)
+        yield path
 
 
 def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:

@@ -118,10 +118,11 @@ class Server:
         if not rows:
             body = fields | given
             return _composition_run(self.call("POST", "making/recipe", context, json=body))
-        file = uploadable(given.pop(rows[0]), {k: v for k, v in given.items() if "column" in k})
+        decided = {k: v for k, v in given.items() if "column" in k}
+        data_here = given.pop(rows[0])
         if "classes" in given:
             given["classes"] = ",".join(given["classes"])
-        with file.open("rb") as stream:
+        with uploadable(data_here, decided) as file, file.open("rb") as stream:
             sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
             return _composition_run(self.call("POST", f"making/{rows[0]}", context, **sent))
 

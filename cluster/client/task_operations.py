@@ -47,7 +47,9 @@ class TaskOperations(Session):
         """Check and store a labelled data set, and queue its training; returns at once then.
 
         Args:
-            data: path, hub id, or a `datasets` data set (`cluster.data.sources`).
+            data: path, hub id, `datasets` data set (`cluster.data.sources`), or rows in memory: a
+                frame of pandas, polars or pyarrow, a dict of columns, a list of dicts or of
+                (input, class) pairs.
             classes: names of the classes 0, 1, ..., or the strings that may occur.
             templates: prompts with {} for the class name.
             request_id: the same id gives the same answer; nothing is done twice.
@@ -66,8 +68,8 @@ class TaskOperations(Session):
         if self._server is not None:
             how = {"owner": owner, "input_column": input_column, "label_column": label_column}
             how |= {"classes": classes, "templates": templates, "vector": vector}
-            path = uploadable(data, how)
-            return self._server.upload(self.context(request_id), name, path, private, chosen)
+            with uploadable(data, how) as path:
+                return self._server.upload(self.context(request_id), name, path, private, chosen)
         if request_id is None:
             self._require_free(name)
         context = self.context(request_id)

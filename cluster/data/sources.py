@@ -1,5 +1,5 @@
 """Open whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, and hub ids,
-`ID` or `ID:CONFIGURATION`.
+`ID` or `ID:CONFIGURATION`; and what a program holds (`cluster.data.frames`).
 
 Nothing of it stays: a local data set is converted in a temporary folder, so that an edited file is
 never answered from a cache. No code that comes with a data set is run.
@@ -19,9 +19,10 @@ import datasets
 from datasets import Dataset, DatasetDict, config, load_dataset
 from huggingface_hub import HfApi, constants
 
+from cluster.data.frames import Rows, one_split
 from tacl.errors import BadSample, DataNotFound, EmptySplit, TaclError
 
-Data = str | Path | Dataset | DatasetDict
+Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
 
 
@@ -51,10 +52,10 @@ def opened(data: Data) -> Iterator[Opened]:
     with TemporaryDirectory(prefix="tacl-data-") as cache, _quiet():
         if isinstance(data, DatasetDict):
             found = _splits(data)
-        elif isinstance(data, Dataset):
-            found = {"train": data}
-        else:
+        elif isinstance(data, str | Path):
             found = _load(str(data), cache)
+        else:
+            found = {"train": one_split(data)}
         empty = [name for name, split in found.items() if not split.num_rows]
         if empty or not found:
             raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
@@ -64,7 +65,7 @@ def opened(data: Data) -> Iterator[Opened]:
 def _folders(data: Data, cache: Path) -> tuple[Path, ...]:
     """Where pictures may lie as files: in the folder that was given, or what was unpacked of it; a
     program's own data set may name any. One file is whole in itself."""
-    if isinstance(data, Dataset | DatasetDict):
+    if not isinstance(data, str | Path):
         return (Path("/"),)
     path = located(str(data))
     if path is None:
@@ -73,7 +74,7 @@ def _folders(data: Data, cache: Path) -> tuple[Path, ...]:
 
 
 def _named(data: Data) -> str:
-    return "the data set" if isinstance(data, Dataset | DatasetDict) else str(data)
+    return str(data) if isinstance(data, str | Path) else "the data set"
 
 
 def _splits(found: DatasetDict) -> Splits:

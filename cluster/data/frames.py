@@ -1,0 +1,72 @@
+"""Rows that a program holds in memory: as a data set of one split.
+
+Frames of pandas, polars and pyarrow are read through Arrow's own interface, so that none of these
+libraries is imported for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast, runtime_checkable
+
+import pyarrow as pa
+from datasets import Dataset, DatasetDict
+
+from tacl.errors import BadColumns, BadConfig, BadSample
+
+PAIR = ("input", "label")  # the columns of rows without names
+GIVEN = (
+    "a path, a hub id, a datasets.Dataset, a frame of pandas, polars or pyarrow, a dict of "
+    "columns, or a list of dicts, of (input, class) pairs or of inputs"
+)
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """Whatever gives its columns through Arrow: pandas.DataFrame, pyarrow.Table ..."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+Rows = Frame | Mapping[str, Sequence[Any]] | Sequence[Any]
+
+
+def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
+    """Raises BadColumns and BadSample for rows that make no table, BadConfig for what holds none
+    or has several splits."""
+    if isinstance(data, DatasetDict):
+        if len(data) > 1:
+            raise BadConfig(f"one split is uploaded; found {', '.join(map(str, data))}; give one")
+        return next(iter(data.values()))
+    if isinstance(data, Dataset):
+        return data
+    try:
+        if isinstance(data, Frame):
+            return _framed(pa.table(data))
+        if isinstance(data, Mapping):
+            return Dataset.from_dict(dict(data))
+        if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+            return Dataset.from_dict(_columns(data))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise BadSample(f"the rows make no table of one type a column: {text}") from error
+    raise BadConfig(f"the data are of type {type(data).__name__}; give {GIVEN}")
+
+
+def _framed(table: pa.Table) -> Dataset:
+    """Without the index that pandas adds to rows that were selected or sorted."""
+    indexes = [name for name in table.column_names if name.startswith("__index_level_")]
+    return Dataset(cast(Any, table.drop_columns(indexes).replace_schema_metadata(None)))
+
+
+def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
+    """Of rows with names, pairs, or inputs alone; a name that a row lacks is nothing there."""
+    if all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name) for row in rows] for name in names}
+    if not any(isinstance(row, tuple | list | Mapping) for row in rows):
+        return {PAIR[0]: list(rows)}
+    for number, row in enumerate(rows):
+        if not isinstance(row, tuple | list) or len(row) != len(PAIR):
+            raise BadColumns(f"row {number} is no pair of an input and a class: {str(row)[:80]}")
+    return {name: [row[i] for row in rows] for i, name in enumerate(PAIR)}
