@@ -52,6 +52,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.TooLarge: (63, 413),
     e.Overloaded: (64, 503),
     e.TooLate: (65, 504),
+    e.TooMany: (66, 429),
 }
 
 

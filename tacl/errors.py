@@ -147,5 +147,16 @@ class Overloaded(TaclError):
     """Too much waits already; the same is worth trying again soon."""
 
 
+class TooMany(TaclError):
+    """One user has, or asks for, more than one user may have; worth trying again in `seconds`."""
+
+    def __init__(self, message: str, seconds: int = 60) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[TooMany], tuple[str, int]]:
+        return TooMany, (str(self), self.seconds)
+
+
 class TooLate(TaclError):
     """There was no answer within the time that was given."""

@@ -6,13 +6,20 @@ A token is kept as its sha256. What somebody must not know of is answered as if 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.api.service import Service
+from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext, new_id
 from cluster.domain.status import RunStatus
@@ -51,7 +58,6 @@ class Caller:
 
     def require_owner(self, owner: str) -> None:
         """Of a task that the caller sees."""
-        self.require("submitter")
         if self.role != "admin" and owner != self.name:
             raise NotAllowed("only the owner of a task, or an admin, may do that")
 
@@ -71,19 +77,75 @@ def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-async def _caller(
-    request: Request,
-    bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
-) -> Caller:
+async def _known(request: Request) -> Caller:
     if request.app.state.open:
         return ANYBODY
+    bearer = await BEARER(request)
     if bearer is None:
         raise NotAuthenticated("send a token: `Authorization: Bearer TOKEN`")
     service: Service = request.app.state.service
     found = await service.ask(CoordinatorAPI.holder, hashed(bearer.credentials))
-    caller = Caller(found.user, found.role)
-    request.state.user = caller.name
-    return caller
+    return Caller(found.user, found.role)
+
+
+class Guarded(APIRoute):
+    """A route for callers who are known, have its role and not too much under way: all of it before
+    any of the body is read. Its role is `x-role` in the OpenAPI, by default `user`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        role: Role = (self.openapi_extra or {}).get("x-role", "user")
+
+        async def guarded(request: Request) -> Response:
+            request.state.caller = caller = await _known(request)
+            caller.require(role)
+            with shares_of(request).requests.held(caller.name):
+                return await answer(request)
+
+        return guarded
+
+
+SUBMITTERS = {"x-role": "submitter"}  # `openapi_extra` of a route
+
+
+async def _caller(request: Request, _: Annotated[object, Depends(BEARER)]) -> Caller:
+    return request.state.caller  # of a guarded route
 
 
 Asking = Annotated[Caller, Depends(_caller)]
+
+
+class OnlyHere:
+    """ASGI, where no token is asked for: a page of elsewhere asks nothing, neither from its own
+    address (Origin) nor under a name of its own that leads to this machine (Host)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            require_here(headers.get("host", ""), headers.getlist("origin"))
+        await self._app(scope, receive, send)
+
+
+def require_here(host: str, origins: Sequence[str]) -> None:
+    """Raises NotAllowed."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # half a bracket
+        name = ""
+    if not is_loopback(name):
+        raise NotAllowed(
+            f"without tokens this server answers to localhost alone, not as {host!r}; ask "
+            "http://localhost, or leave access on"
+        )
+    if any(origin not in (f"http://{host}", f"https://{host}") for origin in origins):
+        raise NotAllowed("without tokens only the page of this server may ask; leave access on")
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

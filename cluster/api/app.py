@@ -16,16 +16,18 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api import compositions, events, page, predict, tasks
+from cluster.api.access import OnlyHere
 from cluster.api.limits import Bounded, without_paths
 from cluster.api.schemas import Problem
 from cluster.api.service import Service
+from cluster.api.shares import Shares
 from cluster.domain.api import CoordinatorAPI
 from cluster.errors import http_status
-from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError
+from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError, TooMany
 
 LOG = logging.getLogger("tacl.http")
 STATUSES = {
@@ -36,6 +38,7 @@ STATUSES = {
     409: "Contradicts what is there now.",
     410: "Was erased.",
     413: "Too large.",
+    429: "One user has or asks too much; Retry-After says when to try again.",
     422: "Cannot be used as given; the message says why.",
     500: "A defect, or work that failed.",
     503: "Overloaded or not running; Retry-After says when to try again.",
@@ -44,7 +47,7 @@ STATUSES = {
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
-RETRY = (ClusterNotRunning, Overloaded)
+RETRY = (ClusterNotRunning, Overloaded, TooMany)
 
 Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
 
@@ -64,7 +67,10 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
     app.state.service, app.state.open = service, open_to_all
     for group in (tasks, compositions, predict, events):
         app.include_router(group.ROUTER, prefix="/v1")
-    app.add_middleware(Bounded)
+    app.state.shares = shares = Shares()
+    app.add_middleware(Bounded, hourly=shares.bytes)
+    if open_to_all:
+        app.add_middleware(OnlyHere)
     app.add_middleware(Told, observe=observe or (lambda *facts: None))
     app.exception_handler(TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
@@ -80,6 +86,10 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         """The cluster answers too."""
         await service.ask(CoordinatorAPI.cluster)
         return {"status": "ready"}
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> RedirectResponse:
+        return RedirectResponse("/v1/openapi.json")
 
     page.serve(app)
     return app
@@ -101,14 +111,16 @@ class Told:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        request, answered = Request(scope), False
-        request.state.request_id, started = uuid.uuid4().hex, time.perf_counter()
+        request, answered, started = Request(scope), False, time.perf_counter()
+        given = request.headers.get("x-request-id")  # by Ray's proxy, which answers with it
+        request.state.request_id = (given or uuid.uuid4().hex)[:64]
 
         async def told(message: Message) -> None:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
-                MutableHeaders(scope=message)["x-request-id"] = request.state.request_id
+                if given is None:
+                    MutableHeaders(scope=message)["x-request-id"] = request.state.request_id
                 self._tell(request, message["status"], time.perf_counter() - started)
             await send(message)
 
@@ -124,7 +136,8 @@ class Told:
         self._observe(route, request.method, status, seconds)
         facts = {"request_id": request.state.request_id, "method": request.method, "route": route}
         facts |= {"status": status, "seconds": round(seconds, 4)}
-        facts |= {"user": getattr(request.state, "user", None)}
+        caller = getattr(request.state, "caller", None)
+        facts |= {"user": caller and caller.name}
         LOG.info(json.dumps(facts))
 
 
@@ -143,7 +156,7 @@ def _problem(request: Request, status: int, error: str, message: str) -> JSONRes
 async def _refused(request: Request, error: TaclError) -> JSONResponse:
     answer = _problem(request, http_status(error), type(error).__name__, str(error))
     if isinstance(error, RETRY):
-        answer.headers["retry-after"] = "1"
+        answer.headers["retry-after"] = str(getattr(error, "seconds", 1))
     if isinstance(error, NotAuthenticated):
         answer.headers["www-authenticate"] = "Bearer"
     return answer
@@ -155,7 +168,7 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    kind = {400: "BadConfig", 413: "TooLarge"}.get(error.status_code, "NoRoute")
+    kind = {400: "BadConfig", 413: "TooLarge", 429: "TooMany"}.get(error.status_code, "NoRoute")
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     if error.status_code == 405:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
-from cluster.api.access import Asking, Caller
+from cluster.api.access import Asking, Caller, Guarded
 from cluster.api.dependencies import Cluster, Key, tell
 from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
 from cluster.api.service import Service
@@ -23,7 +23,7 @@ from cluster.domain.compositions import CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 
-ROUTER = APIRouter(tags=["compositions"])
+ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
 UserName = Annotated[Name, Path(examples=["alice"])]
 Whose = Annotated[Name | None, Query(description="Default: whoever asks.")]
 User = Annotated[Name | None, Form(description="Default: whoever asks.")]

@@ -5,46 +5,45 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from cluster.api.access import Asking, Caller
+from cluster.api.access import Asking, Caller, Guarded
 from cluster.api.dependencies import Cluster, tell
 from cluster.api.service import Service
+from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
-from tacl.errors import Overloaded, TaclError
+from tacl.errors import TaclError
 
-ROUTER = APIRouter(tags=["events"])
+ROUTER = APIRouter(route_class=Guarded, tags=["events"])
 PERIOD = 1.0  # seconds between two looks
 ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it for a lost line
-LISTENERS = 64  # of one server process
 
 KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
 Seen = dict[str, dict[str, object]]  # by task
 
 
 class EventStream(StreamingResponse):
+    """Holds a listener's place for as long as it is sent, begun or not."""
+
     media_type = "text/event-stream"
+    place: AbstractContextManager[None] = nullcontext()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self.place:
+            await super().__call__(scope, receive, send)
 
 
 @ROUTER.get("/events", response_class=EventStream)
 async def events(request: Request, caller: Asking, service: Cluster) -> EventStream:
     """An event `task` for every task now, and then whenever one changes; never ends."""
-    listeners = request.app.state.__dict__.setdefault("listeners", set())
-    if len(listeners) >= LISTENERS:
-        raise Overloaded(f"{LISTENERS} listeners already; try again later")
-    first = await _tasks(service, caller)
-    listeners.add(request)
-
-    async def lines() -> AsyncIterator[str]:
-        try:
-            async for line in _changes(service, caller, first):
-                yield line
-        finally:
-            listeners.discard(request)
-
-    return EventStream(lines(), headers={"cache-control": "no-store"})
+    lines = _changes(service, caller, await _tasks(service, caller))
+    stream = EventStream(lines, headers={"cache-control": "no-store"})
+    stream.place = shares_of(request).listeners.held(caller.name)
+    return stream
 
 
 async def _changes(service: Service, caller: Caller, tasks: Seen) -> AsyncIterator[str]:

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, File, Form, UploadFile
 
 from cluster.api import limits
-from cluster.api.access import Asking, Caller
+from cluster.api.access import Asking, Caller, Guarded
 from cluster.api.dependencies import Cluster, tell
 from cluster.api.schemas import Answer, Ask, Chances, Input, Name
 from cluster.api.service import Question, Service
@@ -18,7 +18,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import Ranked
 from tacl.errors import Inexact, TooLarge, TooLate
 
-ROUTER = APIRouter(tags=["predictions"])
+ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 
 @ROUTER.post("/predict")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, File, Form, UploadFile
 from fastapi import Path as InPath
 from pydantic import Json
 
-from cluster.api.access import Asking, Caller
+from cluster.api.access import SUBMITTERS, Asking, Caller, Guarded
 from cluster.api.dependencies import Cluster, Key, tell
 from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Service, Upload
@@ -30,7 +30,7 @@ from cluster.domain.status import (
 from cluster.domain.tasks import Options, Submitted
 from tacl.errors import NameTaken, RunFailed, UnknownRun, UnknownTask
 
-ROUTER = APIRouter(tags=["tasks"])
+ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
 RunId = Annotated[str, InPath(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
 Numbered = TypeVar("Numbered", TaskStatus, ShardStatus, TaskDetail)
@@ -73,7 +73,7 @@ async def list_tasks(caller: Asking, service: Cluster) -> Sequence[TaskStatus]:
     return (await status(caller, service)).tasks
 
 
-@ROUTER.post("/tasks", status_code=202)
+@ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
 async def submit(
     caller: Asking,
     service: Cluster,
@@ -89,7 +89,7 @@ async def submit(
         return await _submit(service, caller, upload, key)
 
 
-@ROUTER.post("/references", status_code=202)
+@ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
 async def submit_reference(
     caller: Asking, service: Cluster, body: Reference, key: Key = None
 ) -> Submitted:
@@ -100,7 +100,6 @@ async def submit_reference(
 
 
 async def _submit(service: Service, caller: Caller, upload: Upload, key: str | None) -> Submitted:
-    caller.require("submitter")
     caller.require_own_name(upload.name, upload.private)
     if key is None:
         await _require_free(service, upload.name)
@@ -126,7 +125,7 @@ async def task(name: TaskName, caller: Asking, service: Cluster) -> TaskDetail:
     return _shown(found.model_copy(update={"submission": None, "shards": shards}), caller)
 
 
-@ROUTER.post("/tasks/{name}/cancel")
+@ROUTER.post("/tasks/{name}/cancel", openapi_extra=SUBMITTERS)
 async def cancel(
     name: TaskName, caller: Asking, service: Cluster, key: Key = None
 ) -> CancelledTask:
@@ -135,7 +134,7 @@ async def cancel(
     return await tell(service, CoordinatorAPI.cancel, caller.context(key), name)
 
 
-@ROUTER.post("/tasks/{name}/retry")
+@ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
 async def retry(name: TaskName, caller: Asking, service: Cluster, key: Key = None) -> RetriedTask:
     """Queue what failed or was cancelled again."""
     await _require_owner(name, caller, service)
@@ -162,7 +161,7 @@ async def aliases(name: TaskName, caller: Asking, service: Cluster) -> AliasRepo
     return await tell(service, CoordinatorAPI.aliases, caller.context(), name)
 
 
-@ROUTER.put("/tasks/{name}/aliases/{alias}")
+@ROUTER.put("/tasks/{name}/aliases/{alias}", openapi_extra=SUBMITTERS)
 async def move_alias(
     name: TaskName,
     alias: Annotated[Name, InPath(examples=["champion"])],

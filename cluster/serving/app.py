@@ -9,7 +9,6 @@ and of the predictors.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -24,6 +23,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 from ray.util.metrics import Counter, Histogram
 
+from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.service import Answered, P, Question, R, Upload
 from cluster.api.uploads import submission_of
@@ -233,15 +233,8 @@ def stop(home: Home) -> None:
 
 
 def require_safe(host: str, open_to_all: bool) -> None:
-    if open_to_all and not _loopback(host):
+    if open_to_all and not is_loopback(host):
         raise BadConfig(
             f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "
             "or issue tokens with `tacl users issue` and leave access on"
         )
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -176,15 +176,21 @@ class Seen:
         self.page.set_default_timeout(15000)
         self.urls: list[str] = []
         self.errors: list[str] = []
+        self.blocked: list[str] = []  # by the policy
         self.page.on("request", lambda request: self.urls.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda line: self.blocked.extend(_blocked(line.text)))
         self.page.goto(url)
 
     def close(self) -> None:
         """Nothing went wrong in it, and nothing came from elsewhere."""
         self.context.close()
-        assert self.errors == []
+        assert self.errors + self.blocked == []
         assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
+
+
+def _blocked(line: str) -> list[str]:
+    return [line] if "Content Security Policy" in line else []
 
 
 @pytest.fixture

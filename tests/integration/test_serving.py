@@ -135,7 +135,9 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
     moves.moved(client.compose("ann", ["+t0"]))
     moves.moved(client.compose("bob", ["0.5*t1"]))
     tokens = {user: client.issue_token(user).token or "" for user in ("ann", "bob")}
-    assert httpx2.get(f"{url}/v1/status").status_code == 401
+    stranger = httpx2.get(f"{url}/v1/status")
+    assert stranger.status_code == 401
+    assert stranger.headers.get_list("x-request-id") == [stranger.json()["request_id"]]
     assert "text/html" in httpx2.get(url).headers["content-type"]
     askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
     ann, bob = askers

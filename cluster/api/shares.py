@@ -1,0 +1,70 @@
+"""How much one user may take of what all share, so that nobody is kept out by somebody else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import Request
+
+from tacl.errors import Overloaded, TooMany
+
+HOUR = 3600.0
+
+
+class Places:
+    """What may be held at the same time. One process, one thread: nothing is awaited between the
+    count and the place."""
+
+    def __init__(self, what: str, each: int, all: int) -> None:
+        self._what, self._each, self._all = what, each, all
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def held(self, user: str) -> Iterator[None]:
+        """Raises TooMany for one user's, Overloaded for everybody's."""
+        if self._held[user] >= self._each:
+            raise TooMany(
+                f"{user} has {self._each} {self._what} already; wait until one has ended", 1
+            )
+        if self._held.total() >= self._all:
+            raise Overloaded(f"there are {self._all} {self._what} already; try again later")
+        self._held[user] += 1
+        try:
+            yield
+        finally:
+            self._held[user] -= 1
+            self._held += Counter()  # who holds none is forgotten
+
+
+class Hourly:
+    """What may be used up within an hour."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._used: dict[str, tuple[float, int]] = {}  # by user: since when, how much
+
+    def use(self, user: str, amount: int, now: float | None = None) -> float:
+        """Seconds after which to ask again; 0 where there was enough left."""
+        now = time.monotonic() if now is None else now
+        self._used = {who: one for who, one in self._used.items() if now - one[0] < HOUR}
+        since, used = self._used.get(user, (now, 0))
+        if used + amount > self.most:
+            return since + HOUR - now
+        self._used[user] = (since, used + amount)
+        return 0.0
+
+
+class Shares:
+    """Of one server process."""
+
+    def __init__(self) -> None:
+        self.requests = Places("requests under way", each=64, all=1000)
+        self.listeners = Places("listeners", each=8, all=64)
+        self.bytes = Hourly(8 << 30)  # sent to us; an admin's are not counted
+
+
+def shares_of(request: Request) -> Shares:
+    return request.app.state.shares

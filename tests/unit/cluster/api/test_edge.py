@@ -1,0 +1,235 @@
+"""Attacks on the HTTP API: strangers' bodies, one user who takes everything, pages of elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from cluster.api import events, limits
+from cluster.api.access import require_here
+from cluster.api.shares import HOUR, Hourly, Places
+from tacl.errors import NotAllowed, Overloaded, TooMany
+from tests.support.api_scene import headers, scene
+from tests.unit.cluster.api.test_api import CSV, PEOPLE, Person
+
+FORM = {"content-type": "multipart/form-data; boundary=x"}
+HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n'
+
+
+class Told(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    read: int  # how often the body was read
+
+
+def told(app: FastAPI, method: str, path: str, sent: dict[str, str], body: Sequence[bytes]) -> Told:
+    """What a request is answered whose body is as long as somebody reads it."""
+    pieces, read, answer = iter(body), 0, {}
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        if answer:
+            return {"type": "http.disconnect"}
+        read += 1
+        return {"type": "http.request", "body": next(pieces, b""), "more_body": read < len(body)}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        answer.update({"at": message} if "status" in message else {})
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
+    scope["headers"] = [(k.encode(), v.encode()) for k, v in ({"host": "localhost"} | sent).items()]
+    asyncio.run(app(scope, receive, send))
+    found = answer["at"]
+    named = {name.decode(): value.decode() for name, value in found["headers"]}
+    return Told(found["status"], named, read)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> FastAPI:
+    return scene(tmp_path / "home", **PEOPLE)[0]
+
+
+def operations(app: FastAPI) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in app.openapi()["paths"].items():
+        for method, operation in methods.items():
+            if path not in ("/v1/health", "/v1/ready"):
+                place = path.replace("{run_id}", "9f").replace("{", "").replace("}", "")
+                yield method.upper(), place, operation
+
+
+def test_nothing_of_a_body_is_read_before_it_is_known_who_sends_it(app) -> None:
+    for method, path, _ in operations(app):
+        for who in ({}, headers("mallory"), {"authorization": "Basic eA=="}):
+            found = told(app, method, path, FORM | who, [b"x"] * 9)
+            assert (found.status, found.read) == (401, 0), (method, path)
+
+
+def test_nothing_of_a_body_is_read_before_the_role_is_checked(app) -> None:
+    guarded = set()
+    for method, path, operation in operations(app):
+        if operation.get("x-role"):
+            guarded.add(path)
+            found = told(app, method, path, FORM | headers("eve"), [b"x"] * 9)
+            assert (found.status, found.read) == (403, 0), (method, path)
+    assert {"/v1/tasks", "/v1/references", "/v1/tasks/name/cancel"} < guarded
+
+
+def test_who_lacks_the_role_is_told_so_whatever_the_form(app) -> None:
+    with TestClient(app) as http:
+        assert http.post("/v1/tasks", headers=headers("eve")).json()["error"] == "NotAllowed"
+        assert http.post("/v1/tasks", headers=headers("ann")).json()["error"] == "BadConfig"
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(app) -> None:
+    for path, most in (("/v1/tasks", limits.UPLOAD_BYTES), ("/v1/predict", limits.BODY_BYTES)):
+        sent = headers("ann") | FORM | {"content-length": str(most + 1)}
+        found = told(app, "POST", path, sent, [b"x"])
+        assert (found.status, found.read) == (413, 0)
+
+
+def test_a_body_without_a_length_is_read_to_the_limit(app, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "BODY_BYTES", 1000)
+    for method, path, operation in operations(app):
+        if "requestBody" in operation and path != "/v1/tasks":
+            found = told(app, method, path, FORM | headers("root"), [HEAD] + [b"x" * 400] * 9)
+            assert (found.status, found.read) == (413, 4), (method, path)
+
+
+# -- one user's share
+
+
+def test_an_hour_has_so_many_bytes_for_each_user(app) -> None:
+    app.state.shares.bytes.most = 10_000
+    with TestClient(app, raise_server_exceptions=False) as http:
+        ann, bob, root = (Person(http, name) for name in ("ann", "bob", "root"))
+        answers = [ann.submit(f"news{number}") for number in range(20)]
+        assert {answer.status_code for answer in answers} == {202, 429}
+        assert answers[-1].json()["error"] == "TooMany"
+        assert 0 < int(answers[-1].headers["retry-after"]) <= HOUR
+        assert bob.submit("his").status_code == 202
+        assert {root.submit(f"any{number}").status_code for number in range(20)} == {202}
+    assert len(CSV) * 20 > 10_000
+
+
+def test_an_hour_passes() -> None:
+    hourly = Hourly(10)
+    assert hourly.use("ann", 10, now=0.0) == 0
+    assert hourly.use("ann", 1, now=100.0) == HOUR - 100
+    assert hourly.use("bob", 10, now=100.0) == 0
+    assert hourly.use("ann", 10, now=HOUR) == 0
+
+
+def test_places_are_each_ones_and_everybodys() -> None:
+    places = Places("seats", each=2, all=3)
+    with ExitStack() as held:
+        held.enter_context(places.held("ann"))
+        held.enter_context(places.held("ann"))
+        with pytest.raises(TooMany, match="ann has 2 seats"), places.held("ann"):
+            pass
+        held.enter_context(places.held("bob"))
+        with pytest.raises(Overloaded, match="there are 3 seats"), places.held("eve"):
+            pass
+    with places.held("ann"), places.held("ann"), places.held("eve"):
+        pass
+
+
+def test_a_user_has_so_many_requests_under_way(app) -> None:
+    app.state.shares.requests = Places("requests", each=2, all=100)
+    with TestClient(app) as http, ExitStack() as held:
+        for _ in range(2):
+            held.enter_context(app.state.shares.requests.held("eve"))
+        answer = http.get("/v1/tasks", headers=headers("eve"))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert http.get("/v1/tasks", headers=headers("ann")).status_code == 200
+
+
+def test_listeners_that_come_at_once_are_no_more_than_there_are_places(app, monkeypatch) -> None:
+    """Also while each of them waits for its first look, and when they left before anything came."""
+    monkeypatch.setattr(events, "PERIOD", 0.01)
+    plain = app.state.service.ask
+
+    async def slow(*arguments: object, **named: object) -> object:
+        await asyncio.sleep(0.05)
+        return await plain(*arguments, **named)
+
+    monkeypatch.setattr(app.state.service, "ask", slow)
+    people = ["eve"] * 10 + ["ann"] * 2
+
+    async def listen(who: str, gone: asyncio.Event) -> int:
+        statuses = []
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            statuses.append(message.get("status"))
+
+        scope = {"type": "http", "method": "GET", "path": "/v1/events", "query_string": b""}
+        sent = [(k.encode(), v.encode()) for k, v in headers(who).items()]
+        await app(scope | {"headers": sent}, receive, send)
+        return statuses[0]
+
+    async def all_at_once() -> list[int]:
+        gone = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.5, gone.set)
+        return await asyncio.gather(*(listen(who, gone) for who in people))
+
+    for _ in range(2):  # the places of those who left are free again
+        found = asyncio.run(all_at_once())
+        assert sorted(found[:10]) == [200] * 8 + [429] * 2
+        assert found[10:] == [200] * 2
+
+
+# -- pages of elsewhere, where no token is asked for
+
+
+@pytest.mark.parametrize(
+    ("host", "origins", "allowed"),
+    [
+        ("localhost:8300", [], True),
+        ("127.0.0.1:8300", ["http://127.0.0.1:8300"], True),
+        ("[::1]:8300", ["http://[::1]:8300"], True),
+        ("127.0.0.1:8300", ["http://evil.example"], False),
+        ("127.0.0.1:8300", ["http://127.0.0.1:9000"], False),  # another program's page
+        ("127.0.0.1:8300", ["null"], False),
+        ("127.0.0.1:8300", ["http://127.0.0.1:8300", "http://evil.example"], False),
+        ("evil.example:8300", [], False),  # rebound to 127.0.0.1
+        ("evil.example", ["http://evil.example"], False),
+        ("127.0.0.1.evil.example", [], False),
+        ("localhost@evil.example", [], False),
+        ("[::1", [], False),
+        ("", [], False),
+    ],
+)
+def test_who_is_here(host: str, origins: list[str], allowed: bool) -> None:
+    if allowed:
+        return require_here(host, origins)
+    with pytest.raises(NotAllowed):
+        require_here(host, origins)
+
+
+def test_pages_of_elsewhere_ask_nothing(tmp_path: Path) -> None:
+    app, _ = scene(tmp_path / "home", open_to_all=True)
+    for method, path, _ in [*operations(app), ("GET", "/v1/health", {}), ("GET", "/", {})]:
+        for sent in ({"origin": "http://evil.example"}, {"host": "evil.example:8300"}):
+            found = told(app, method, path, FORM | sent, [b"x"])
+            assert (found.status, found.read) == (403, 0), (method, path)
+    assert told(app, "GET", "/v1/status", {"origin": "http://localhost"}, []).status == 200
+
+
+# -- one id
+
+
+def test_an_id_that_the_proxy_gave_is_the_only_one(app) -> None:
+    """Ray's proxy puts it into the request and adds it to the answer."""
+    found = told(app, "GET", "/v1/tasks", headers("ann") | {"x-request-id": "given"}, [])
+    assert "x-request-id" not in found.headers
+    assert len(told(app, "GET", "/v1/tasks", headers("ann"), []).headers["x-request-id"]) == 32
