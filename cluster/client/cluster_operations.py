@@ -30,6 +30,7 @@ class ClusterOperations(Session):
         storage: str | Path | None = None,
         registry: str | None = None,
         address: str | None = None,
+        insecure: bool = False,
     ) -> StartedCluster:
         """Start the cluster of this home and wait until it answers; harmless when it runs already.
 
@@ -39,6 +40,7 @@ class ClusterOperations(Session):
                 s3://BUCKET/PREFIX; default the home.
             registry: the first time, its URL; default SQLite in the home.
             address: HOST:PORT of a Ray cluster to join, all of whose nodes see the storage.
+            insecure: join it also when it asks nobody for a token.
 
         Raises HomeInUse when the home has or serves another base, BaseNotFound, BadBase,
         DataNotFound ... when they cannot be used.
@@ -48,7 +50,7 @@ class ClusterOperations(Session):
 
         data, place = (None if value is None else str(value) for value in (generic, storage))
         chosen = Founding(base, data, place, registry)
-        return start(self.home, chosen, cpus, address, progress or (lambda line: None))
+        return start(self.home, chosen, cpus, address, insecure, progress or (lambda line: None))
 
     def down(self) -> bool:
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""

@@ -17,13 +17,13 @@ os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import ray
 from ray._private import ray_constants
-from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Progress
+from cluster.runtime.access import authenticate
 from cluster.storage.home import Home, Running, on_loopback
 from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
 
@@ -158,15 +158,7 @@ def leave(home: Home) -> None:
 
 def _join(home: Home, running: Running) -> None:
     ray_constants.ENABLE_RAY_CLUSTER = not on_loopback(running.address)  # which host we are
-    if running.joined:
-        os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    else:
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
-    if running.token is not None:
-        os.environ["RAY_AUTH_TOKEN_PATH"] = running.token
-    Config.initialize("")  # Ray read its environment when it was imported,
-    AuthenticationTokenLoader.instance().reset_cache()  # and keeps the token of another home
+    authenticate("disabled" if running.insecure else "token", running.token)
     try:
         dial(running.address)
     except (RayError, OSError, RuntimeError) as error:

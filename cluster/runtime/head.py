@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--registry", help="URL of the registry; likewise")
     parser.add_argument("--cpus", type=int, help="CPUs to use; default: all of this process")
     parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
+    parser.add_argument("--insecure", action="store_true", help="though it asks for no token")
     parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         home.close_to_others()
         with home.lock():
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
-            serve(home, founding, chosen.cpus, chosen.address, chosen.learner)
+            serve(home, founding, chosen.cpus, chosen.address, chosen.insecure, chosen.learner)
     except TaclError as error:
         print(homes.FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
         return exit_code(error)
@@ -70,12 +71,14 @@ def serve(
     chosen: Founding,
     cpus: int | None,
     address: str | None = None,
+    insecure: bool = False,
     learner: str = LEARNER,
 ) -> None:
     """Run the cluster of a home, whose lock is held, until SIGTERM."""
     home.running_file.unlink(missing_ok=True)  # of a head that was killed
     _require_usable(home, chosen)
-    with _joined(home, chosen, address) if address else _started(home, cpus) as running:
+    joined = _joined(home, chosen, address, insecure) if address else None
+    with joined or _started(home, cpus) as running:
         from cluster.runtime.actors import start_coordinator
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
@@ -153,25 +156,25 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
 
 
 @contextlib.contextmanager
-def _joined(home: Home, chosen: Founding, address: str) -> Iterator[Running]:
+def _joined(home: Home, chosen: Founding, address: str, insecure: bool) -> Iterator[Running]:
     """A cluster that was there before. What was started on it ends with the block."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if homes.on_loopback(address) else "1"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # said, because Ray's default differs
     import ray
 
     from cluster.runtime import nodes
 
     _say(f"joining the Ray cluster at {address}")
-    nodes.join(address)
+    closed = nodes.join(address, insecure)
     try:
         _say("asking every node whether it sees the storage")
         nodes.require_shared(Storage(chosen.storage) if chosen.storage else home.shared())
         nodes.take_over(chosen.storage or home.where)
         address = ray.get_runtime_context().gcs_address  # a host may have several names
-        token = os.environ.get("RAY_AUTH_TOKEN_PATH")
+        token = os.environ.get("RAY_AUTH_TOKEN_PATH") if closed else None
+        where = {"pid": os.getpid(), "address": address, "token": token}
         try:
-            yield Running(pid=os.getpid(), address=address, token=token, joined=True)
+            yield Running(**where, joined=True, insecure=not closed)
         finally:
             nodes.end_actors()
     finally:
@@ -207,6 +210,7 @@ def _prepare_environment(home: Home) -> None:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
     os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -30,16 +30,25 @@ Say = Callable[[str], None]
 
 
 def start(
-    home: Home, chosen: Founding, cpus: int | None, address: str | None, say: Say
+    home: Home,
+    chosen: Founding,
+    cpus: int | None,
+    address: str | None,
+    insecure: bool,
+    say: Say,
 ) -> StartedCluster:
     """Start the head of `home` and wait for it.
 
-    `address` is that of a Ray cluster to join. Raises HomeInUse, BadConfig, DataNotFound, or what
-    the head died of.
+    `address` is that of a Ray cluster to join, `insecure` that it may ask for no token. Raises
+    HomeInUse, BadConfig, DataNotFound, or what the head died of.
     """
     chosen = absolute(chosen)
     if address is not None and cpus is not None:
         raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")
+    if insecure and address is None:
+        raise BadConfig(
+            "a cluster of this machine is always closed; --insecure goes with --address"
+        )
     if chosen.storage is None:
         require_founder(home, chosen)  # else what lies at the storage is asked by the head
     if home.running() is not None:
@@ -51,6 +60,7 @@ def start(
     command = [*HEAD, "--home", str(home.path)]
     for name, value in options.items():
         command += [] if value is None else [f"--{name}", str(value)]
+    command += ["--insecure"] if insecure else []
     with log.open("w") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True

@@ -1,7 +1,6 @@
 """A Ray cluster that was there before: join it, see that its nodes share a storage, and leave it.
 
-`tacl up --address HOST:PORT` runs on a machine that is a node of that cluster. Ray's own
-environment decides how it is reached: RAY_AUTH_MODE, RAY_AUTH_TOKEN_PATH.
+`tacl up --address HOST:PORT` runs on a machine that is a node of that cluster.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from cluster.runtime.access import enter
 from cluster.runtime.connection import COORDINATOR, coordinator, dial
 from cluster.storage.filesystem import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
@@ -27,11 +27,12 @@ PROBE_SECONDS = 60.0
 END_SECONDS = 30.0
 
 
-def join(address: str) -> None:
-    """Become a driver of the cluster. BadConfig, ClusterNotRunning."""
+def join(address: str, insecure: bool) -> bool:
+    """Become a driver of the cluster; whether it asks for a token. BadConfig, ClusterNotRunning."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
+    closed = enter(address, insecure)
     try:
         dial(address)
     except (RayError, OSError, RuntimeError, ValueError) as error:
@@ -40,6 +41,7 @@ def join(address: str) -> None:
             f"the Ray cluster at {address} cannot be joined from here: {reason}. Run `tacl up` on "
             f"a machine of that cluster: ray start --address={address}"
         ) from error
+    return closed
 
 
 def require_shared(storage: Storage) -> None:

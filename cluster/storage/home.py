@@ -41,8 +41,9 @@ class Running(Message):
 
     pid: int  # of the head process
     address: str  # of Ray's GCS
-    token: str | None  # path of the file with Ray's authentication token; None: it asks for none
+    token: str | None  # path of the file with Ray's authentication token; None: Ray's own places
     joined: bool = False  # a cluster that was there before, of several machines
+    insecure: bool = False  # it asks nobody for a token
 
 
 def on_loopback(address: str) -> bool:

@@ -82,11 +82,13 @@ class Nodes:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """What raylets, the head and this process share."""
     folder = tmp_path_factory.mktemp("nodes")
+    (folder / "token").write_text("t" * 32)
     before = dict(os.environ)
     os.environ.update(
         {
             **s3.ENVIRONMENT,
-            "RAY_AUTH_MODE": "disabled",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
             "RAY_worker_niceness": "0",
             "PYTHONPATH": str(ROOT),
             "ASKED": str(folder / "asked"),

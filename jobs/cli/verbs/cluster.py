@@ -58,6 +58,14 @@ def up(
             "All its nodes must see the storage.",
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Join it also when it asks for no token. Whoever reaches such a cluster may read "
+            "and change all that this home keeps.",
+        ),
+    ] = False,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -70,7 +78,7 @@ def up(
 
     with saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
-        found = client(home).up(base, generic, cpus, say, **where)
+        found = client(home).up(base, generic, cpus, say, insecure=insecure, **where)
     tell(found, as_json, _up)
 
 

@@ -1,0 +1,76 @@
+"""Who may enter a Ray cluster: whoever has its token, and with `--insecure` everybody.
+
+Ray reads its settings when it is imported; what is chosen here holds for this process from now on,
+and for those it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, cast
+
+import grpc
+from ray._private.grpc_utils import init_grpc_channel
+from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
+from ray.core.generated.gcs_service_pb2 import CheckAliveRequest  # pyright: ignore
+from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+from ray.exceptions import AuthenticationError
+
+from tacl.errors import BadConfig, ClusterNotRunning
+
+SECONDS = 5.0
+NO_PROXY = (("grpc.enable_http_proxy", 0),)
+
+
+def authenticate(mode: str, token: str | None = None) -> None:
+    """`mode`: token or disabled. `token`: path of its file; default RAY_AUTH_TOKEN,
+    RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, the first of them that is there."""
+    os.environ["RAY_AUTH_MODE"] = mode
+    if token is not None:
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+        os.environ["RAY_AUTH_TOKEN_PATH"] = token
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def enter(address: str, insecure: bool) -> bool:
+    """Show the token from here on, where the cluster at HOST:PORT asks for one; whether it does.
+
+    BadConfig: it asks nobody, and that was not said to be meant; or this process has no token.
+    ClusterNotRunning: nothing answers there.
+    """
+    if not asks_for_token(address):
+        if not insecure:
+            raise BadConfig(
+                f"the Ray cluster at {address} asks nobody for a token: every process that reaches "
+                "it could run programs on its nodes, read and change what this home keeps, and "
+                "issue itself tokens of an administrator. Start Ray with RAY_AUTH_MODE=token on "
+                "every node, with the same ~/.ray/auth_token; or accept it with --insecure."
+            )
+        return False
+    authenticate("token")
+    try:
+        AuthenticationTokenLoader.instance().has_token()
+    except AuthenticationError as error:
+        raise BadConfig(
+            f"the Ray cluster at {address} asks for a token, and there is none here; put its token "
+            "into ~/.ray/auth_token, or name the file in RAY_AUTH_TOKEN_PATH"
+        ) from error
+    return True
+
+
+def asks_for_token(address: str) -> bool:
+    """Asked as a stranger would, without one."""
+    authenticate("disabled")
+    opened: Any = init_grpc_channel(address, NO_PROXY)
+    with opened as channel:
+        try:
+            NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=SECONDS)
+        except grpc.RpcError as error:
+            call = cast(grpc.Call, error)
+            if call.code() is grpc.StatusCode.UNAUTHENTICATED:
+                return True
+            raise ClusterNotRunning(
+                f"the Ray cluster at {address} does not answer: {call.details()}"
+            ) from error
+    return False
