@@ -22,6 +22,7 @@ from cluster.api.service import Service
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext, new_id
+from cluster.domain.names import namespace
 from cluster.domain.status import RunStatus
 from cluster.domain.users import ROLES, Role
 from tacl.errors import BadName, NotAllowed, NotAuthenticated, UnknownUser
@@ -61,13 +62,10 @@ class Caller:
         if self.role != "admin" and owner != self.name:
             raise NotAllowed("only the owner of a task, or an admin, may do that")
 
-    def require_own_name(self, name: str, private: bool) -> None:
-        """Names of private tasks begin with their owner's, so that none is found by collision."""
-        prefix = f"{self.name}."
-        if "." in name and not name.startswith(prefix) and self.role != "admin":
-            raise BadName(f"{name}: a name with a dot begins with your own: {prefix}...")
-        if private and not name.startswith(prefix):
-            raise BadName(f"{name}: the name of a private task begins with yours: {prefix}{name}")
+    def require_own_name(self, name: str) -> None:
+        """Others' names, private tasks' among them, are not found by collision."""
+        if self.role != "admin" and namespace(name) not in ("", self.name):
+            raise BadName(f"{name}: a name with a dot begins with your own: {self.name}.NAME")
 
 
 ANYBODY = Caller("local", "admin")  # where access is off: one machine, one person

@@ -100,7 +100,7 @@ async def submit_reference(
 
 
 async def _submit(service: Service, caller: Caller, upload: Upload, key: str | None) -> Submitted:
-    caller.require_own_name(upload.name, upload.private)
+    caller.require_own_name(upload.name)
     if key is None:
         await _require_free(service, upload.name)
     context = caller.context(key)

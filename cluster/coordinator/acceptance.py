@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from cluster.coordinator.recovery import cells_of
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import CompositionMethod
-from cluster.domain.names import checked_name
+from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import (
@@ -70,7 +70,7 @@ def require_sound(
 ) -> None:
     """Raises what is wrong with it: BadName, NameTaken, ModalityMismatch, TooFewClasses,
     EmptySplit, CorruptBlob, NotPlaceable."""
-    name = checked_name(submission.name)
+    name = checked_task(submission.name, submission.owner, submission.private)
     if name in taken:
         raise NameTaken(f"there is a task {name} already; submit under another name")
     if submission.modality != base.modality:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from cluster.data.ingest import Ingested, Progress, ingest
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
-from cluster.domain.names import checked_name
+from cluster.domain.names import checked_task
 from cluster.domain.tasks import Options, Submission
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadConfig
@@ -57,7 +57,7 @@ def prepared_submission(
     """What the coordinator is given. Raises BadName, BadConfig and the errors of bad data
     (`cluster.data.ingest`); nothing is stored then."""
     prompts = checked_templates(templates)
-    checked_name(name)
+    checked_task(name, owner, private)
     found = ingest(
         data,
         blobs,

@@ -19,6 +19,21 @@ def checked_alias(name: str) -> str:
     return checked_name(name, "alias")
 
 
+def checked_task(name: str, owner: str, private: bool) -> str:
+    """The name itself. A private task's belongs to its owner, so that nobody else is told that it
+    is taken: BadName for another."""
+    if private and namespace(name) != owner:
+        right = f"{owner}.{name.rpartition('.')[2]}"
+        raise BadName(f"{name}: the name of a private task begins with yours: {right}")
+    return checked_name(name)
+
+
+def namespace(name: str) -> str:
+    """The user to whom a name with a dot belongs: all before the last one, so that it is nobody
+    else's too. Any other name is everybody's, and has none."""
+    return name.rpartition(".")[0]
+
+
 def checked_name(name: str, what: str = "task") -> str:
     """The name itself. BadName says what is allowed."""
     if not NAME.fullmatch(name) or len(name) > LONGEST or name == GENERIC:

@@ -165,13 +165,15 @@ class Stream:
         return f"request {self.number}"
 
     def submit(self) -> None:
-        name = f"t{len(self.accepted)}"
+        name, owner = f"t{len(self.accepted)}", self.chance.choice(["ann", "bob"])
+        private = self.chance.random() < 0.2
+        name = f"{owner}.{name}" if private else name
         asked = submission(
             self.cluster.home,
             name,
             request_id=self.new_id(),
-            owner=self.chance.choice(["ann", "bob"]),
-            private=self.chance.random() < 0.2,
+            owner=owner,
+            private=private,
             refresh=self.chance.choice(["never", "on_arrival"]),
             workers=self.cluster.wide if self.chance.random() < 0.5 else 1,
         )

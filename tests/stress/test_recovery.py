@@ -103,6 +103,7 @@ class Life(RuleBasedStateMachine):
     )
     def submit(self, arrival: str, workers: int, owner: str, private: bool) -> None:
         name = f"t{next(self.counter)}"
+        name = f"{owner}.{name}" if private else name
         self.names.append(name)
         workers = min(workers, sum(node.cpus for node in self.scene.coordinator._state.nodes))
         for _ in range(2):  # a client that did not hear the answer

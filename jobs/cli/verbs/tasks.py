@@ -62,7 +62,10 @@ def submit(
     owner: Owner = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Hide the task and its samples from other users."),
+        typer.Option(
+            "--private",
+            help="Hide the task and its samples from other users; its name is OWNER.NAME.",
+        ),
     ] = False,
     home: Home = None,
     as_json: Json = False,

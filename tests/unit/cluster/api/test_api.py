@@ -16,9 +16,13 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from cluster.api import limits
+from cluster.api.access import hashed
 from cluster.api.app import Body
+from cluster.domain.base import RequestContext
 from cluster.domain.status import Event
+from tacl.errors import BadName
 from tests.support.api_scene import Local, headers, scene
+from tests.support.fakes import submission
 from tests.support.instant import Instant
 
 CSV = "\n".join(["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]).encode()
@@ -193,9 +197,29 @@ def test_names_of_private_tasks_are_not_found_by_collision(people) -> None:
     ann, bob = people["ann"], people["bob"]
     assert ann.submit("secret", private="true").json()["error"] == "BadName"
     assert ann.submit("ann.secret", private="true").status_code == 202
-    tries = [bob.submit(name) for name in ("ann.secret", "ann.absent")]
-    assert _alike(*tries, "ann.secret", "ann.absent") == 422
+    for own, submitted in (("ann.secret", "ann.absent"), ("ann.x.secret", "ann.x.absent")):
+        for private in ("true", "false"):
+            tries = [bob.submit(name, private=private) for name in (own, submitted)]
+            assert _alike(*tries, own, submitted) == 422
     assert bob.submit("bob.own").status_code == 202
+
+
+def test_no_name_belongs_to_two_users(people, world) -> None:
+    """What is before the last dot is one user's alone, also where a name holds another's."""
+    role, token = "submitter", hashed("token of ann.x")
+    world[1].coordinator.issue_token(RequestContext(), "ann.x", role, token)
+    assert people["ann"].submit("ann.x.secret", private="true").json()["error"] == "BadName"
+    assert Person(people["ann"].http, "ann.x").submit("ann.x.secret").status_code == 202
+
+
+def test_what_was_submitted_beside_the_cluster_is_not_found_by_collision(people, world) -> None:
+    """Where a name is everybody's, no private task has it, whoever submitted it."""
+    home = world[1].coordinator._place
+    with pytest.raises(BadName, match="begins with yours: ann.secret"):
+        world[1].coordinator.submit(
+            RequestContext(), submission(home, "secret", owner="ann", private=True)
+        )
+    assert people["bob"].submit("secret").status_code == 202
 
 
 def test_somebody_elses_model_is_not_there(people) -> None:

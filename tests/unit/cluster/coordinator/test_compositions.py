@@ -357,11 +357,11 @@ def test_nobody_elses_run_is_known(scene: Scene) -> None:
 
 
 def test_a_composition_of_a_private_task_is_its_owners(scene: Scene) -> None:
-    scene.submit("mine", owner="ann", private=True)
+    scene.submit("ann.mine", owner="ann", private=True)
     scene.settle()
     with pytest.raises(UnknownTask):
-        make(scene, "+mine +digits", user="bob", viewer="bob")
-    asked = make(scene, "+mine +digits", user="ann", viewer="ann")
+        make(scene, "+ann.mine +digits", user="bob", viewer="bob")
+    asked = make(scene, "+ann.mine +digits", user="ann", viewer="ann")
     with pytest.raises(UnknownRun):
         scene.coordinator.composition_run(RequestContext(user="bob"), "ann", asked.run_id)
     assert scene.coordinator.status(RequestContext(user="bob")).work == ()
@@ -459,9 +459,9 @@ def listed(scene: Scene) -> set[tuple[str, str]]:
 
 
 def test_nobody_dismisses_what_they_do_not_see(scene: Scene) -> None:
-    scene.submit("mine", owner="ann", private=True)
+    scene.submit("ann.mine", owner="ann", private=True)
     scene.settle()
-    asked = make(scene, "+mine +digits", user="ann", viewer="ann")
+    asked = make(scene, "+ann.mine +digits", user="ann", viewer="ann")
     scene.coordinator.cancel_compositions(asks("bobs", "bob"), "ann")
     scene.settle()
     assert (

@@ -17,7 +17,7 @@ from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
 from tests.support.fakes import ADMIN, Scene, asks
 
-SECRET = "secret"
+SECRET = "ann.secret"
 
 
 def loud(task: str, on: str) -> float:
@@ -93,7 +93,7 @@ def test_work_that_waits_does_not_say_for_whom(tmp_path: Path) -> None:
     told = as_text(scene.coordinator.status(RequestContext(user="bob")))
     assert SECRET not in told
     assert "training a private task" in told
-    assert "training secret" in as_text(scene.coordinator.status(RequestContext(user="ann")))
+    assert "training ann.secret" in as_text(scene.coordinator.status(RequestContext(user="ann")))
     scene.settle()
     scene.submit("late", owner="bob")
     scene.fail("measure", cause=f"CorruptBlob: version 1 of {SECRET}")

@@ -352,9 +352,11 @@ def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
 
 
 def test_a_private_task_is_submitted(tacl: Tacl) -> None:
-    ok(tacl("submit", "faces", "--data", "data.csv", "--private", "--owner", "ann"))
+    private = ("--data", "data.csv", "--private", "--owner", "ann")
+    assert tacl("submit", "faces", *private).exit_code == exit_code(BadName(""))
+    ok(tacl("submit", "ann.faces", *private))
     assert "faces" not in ok(tacl("status"))
-    assert tacl("logs", "faces").exit_code == exit_code(UnknownTask(""))
+    assert tacl("logs", "ann.faces").exit_code == exit_code(UnknownTask(""))
 
 
 # -- compositions other than the sum
