@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.client.session import Session
-from cluster.domain.operations import Served, StartedCluster
+from cluster.domain.operations import BackedUp, Restored, Served, StartedCluster
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import Resources
 from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus
@@ -78,6 +78,34 @@ class ClusterOperations(Session):
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         """Delete files that nothing refers to, and count them; in a dry run, count them alone."""
         return self.coordinator.collect(dry_run)
+
+    def backup(
+        self, target: str | Path, progress: Callable[[int, int], None] | None = None
+    ) -> BackedUp:
+        """Copy this home, which may run, to a directory or s3://BUCKET/PREFIX; again to the same
+        target, what is new. `progress` hears (files done, of how many). Raises BadConfig,
+        HomeInUse, CorruptBlob."""
+        from cluster.runtime.backup import backup
+
+        self._require_here("a backup")
+        return backup(self.home, target, progress or (lambda done, total: None))
+
+    def restore(
+        self,
+        source: str | Path,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        storage: str | Path | None = None,
+        registry: str | None = None,
+    ) -> Restored:
+        """Make this home, which is not there yet, from a backup; `storage` and `registry` as for
+        `up`. Raises DataNotFound, HomeInUse, CorruptBlob."""
+        from cluster.runtime.backup import restore
+
+        self._require_here("restoring")
+        place = None if storage is None else str(storage)
+        count = progress or (lambda done, total: None)
+        return restore(source, self.home, place, registry, count)
 
     def serve(
         self,

@@ -21,6 +21,29 @@ class StartedCluster(Answer):
     started: bool
 
 
+class BackedUp(Answer):
+    """A home as it was `at` a moment (seconds since 1970): its tasks and files, of which `copied`
+    were not at the target yet, and the files there that nothing refers to any more."""
+
+    target: str
+    at: float
+    tasks: int
+    files: int
+    copied: int
+    bytes: int  # of those that were copied
+    deleted: int
+
+
+class Restored(Answer):
+    """A home again as it was `at` that moment."""
+
+    home: str
+    at: float
+    tasks: int
+    files: int
+    bytes: int
+
+
 class Served(Answer):
     """Where the HTTP API is served, and whether without tokens."""
 

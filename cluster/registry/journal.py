@@ -37,6 +37,11 @@ class Journal(Database):
         query = sa.select(*columns).where(EVENT.c.task == task).order_by(EVENT.c.number)
         return [Event(**row._mapping) for row in self._rows(query)]
 
+    def founding(self) -> float | None:
+        """When its home was made: no two homes are of the same moment. None before that."""
+        query = sa.select(EVENT.c.at).where(EVENT.c.kind == "founded").order_by(EVENT.c.number)
+        return next(iter(self._values(query)), None)
+
 
 def remember(db: sa.Connection, request: Request) -> None:
     put(db, REQUEST, **vars(request))

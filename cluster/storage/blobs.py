@@ -70,6 +70,19 @@ class Blobs:
             self._put_remote(digest, size, data)
         return digest
 
+    def take(self, digest: str, source: Blobs) -> None:
+        """Copy a blob of another store, checked on the way. CorruptBlob when it is missing there,
+        or altered."""
+        if not self._local:
+            source.verify(digest)
+            path = source.local_path(digest)
+            return self._send(digest, path.stat().st_size, path)
+        try:
+            self._put_local(digest, source._stream(digest))
+        except CorruptBlob:
+            source.verify(digest)  # says it better, or finds that it was the way that was bad
+            raise
+
     def open(self, digest: str) -> BinaryIO:
         """A seekable binary file. CorruptBlob when there is none; its content is not checked."""
         with self._storage.reaching():
@@ -97,7 +110,7 @@ class Blobs:
                 raise self._missing(digest)
         elif digest not in self._checked:
             if not _is_sound(path, digest):
-                self._download(digest)
+                self._cache.take(digest, self)
             self._checked.add(digest)
         return path
 
@@ -164,6 +177,9 @@ class Blobs:
             self._cache._put_local(digest, data)
             data = self._cache.local_path(digest)
             self._checked.add(digest)
+        self._send(digest, size, data)
+
+    def _send(self, digest: str, size: int, data: Path | bytes) -> None:
         try:
             with self._storage.reaching():
                 self._upload(digest, data)
@@ -176,13 +192,6 @@ class Blobs:
         buffer = pa.py_buffer(data) if isinstance(data, bytes) else pa.memory_map(str(data))
         with self._filesystem.open_output_stream(self._place(digest)) as stream:
             stream.write(buffer if isinstance(data, bytes) else buffer.read_buffer())
-
-    def _download(self, digest: str) -> None:
-        try:
-            self._cache._put_local(digest, self._stream(digest))
-        except CorruptBlob:
-            self.verify(digest)  # says it better, or finds that it was the way that was bad
-            raise
 
     def _stream(self, digest: str) -> Iterator[bytes]:
         with self._storage.reaching(), self.open(digest) as stream:

@@ -158,7 +158,7 @@ class Home:
             self.running_file.unlink(missing_ok=True)  # of a head that was killed
         with self.lock_file.open("a") as file:
             until = time.monotonic() + patience  # somebody may just be looking
-            while not _try_lock(file.fileno(), fcntl.LOCK_EX):
+            while not try_lock(file.fileno(), fcntl.LOCK_EX):
                 if time.monotonic() > until:
                     raise HomeInUse(
                         f"{self.path} is served by another cluster (process "
@@ -171,7 +171,7 @@ class Home:
     def _locked(self) -> bool:
         try:
             with self.lock_file.open() as file:
-                return not _try_lock(file.fileno(), fcntl.LOCK_SH)
+                return not try_lock(file.fileno(), fcntl.LOCK_SH)
         except FileNotFoundError:
             return False
 
@@ -248,7 +248,8 @@ def _parsed(text: str, kind: type[M], name: str) -> M:
         raise BadConfig(f"{name} cannot be read: {error}. Restore it from a backup.") from error
 
 
-def _try_lock(descriptor: int, kind: int) -> bool:
+def try_lock(descriptor: int, kind: int) -> bool:
+    """Whether this open file has the lock now: fcntl.LOCK_EX or LOCK_SH."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

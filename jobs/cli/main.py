@@ -4,11 +4,18 @@
 from __future__ import annotations
 
 from jobs.cli.app import app
-from jobs.cli.verbs import cluster, tasks, models, interchange  # in the order of the help page
+from jobs.cli.verbs import (
+    cluster,
+    backup,
+    tasks,
+    models,
+    interchange,
+)  # in the order of the help page
 from jobs.cli.verbs import users, reproduce, bench, demo
 
 __all__ = [
     "app",
+    "backup",
     "bench",
     "cluster",
     "demo",

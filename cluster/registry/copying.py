@@ -1,0 +1,39 @@
+"""The whole registry, from one database into another: SQLite or PostgreSQL, either way."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from cluster.registry.database import Database
+from cluster.registry.dialects import shown
+from cluster.registry.schema import EVENT, METADATA
+from tacl.errors import HomeInUse
+
+ROWS = 1000  # written at once
+
+
+def copy(source: Database, target: Database) -> None:
+    """Every row as it is at one moment. HomeInUse when the target keeps something already."""
+    with source._read() as old, target._write() as new:
+        if new.scalar(sa.select(sa.exists().select_from(EVENT))):
+            raise HomeInUse(
+                f"the registry {shown(str(target._engine.url))} keeps a home already; name one "
+                "that is empty"
+            )
+        for table in METADATA.sorted_tables:
+            new.execute(table.delete())  # of an empty registry: which schema it has
+            found = old.execute(sa.select(table), execution_options={"yield_per": ROWS})
+            for rows in found.mappings().partitions():
+                new.execute(table.insert(), [dict(row) for row in rows])
+            _go_on_counting(new, table)
+
+
+def _go_on_counting(db: sa.Connection, table: sa.Table) -> None:
+    """The next row gets the next number; SQLite sees that by itself."""
+    column = table.autoincrement_column
+    if column is None or db.dialect.name != "postgresql":
+        return
+    name = db.dialect.identifier_preparer.format_table(table)
+    last = sa.select(sa.func.max(column)).scalar_subquery()
+    sequence = sa.func.pg_get_serial_sequence(name, column.name)
+    db.execute(sa.select(sa.func.setval(sequence, sa.func.coalesce(last, 1), last.is_not(None))))

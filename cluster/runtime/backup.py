@@ -1,0 +1,244 @@
+"""A home somewhere else: what its registry says at one moment, and every file that it refers to.
+
+At the target lie `files`, named by digest, of which the registry is one, and `backup.json`, which
+is written last: a backup that ends early leaves the one before. Repeated, it copies what is new and
+deletes what is needed no more, so that what was purged is erased there too. The home may run. What
+it deletes meanwhile, its registry refers to no more: then the moment is taken anew.
+
+What can be made again is left out: checkpoints, caches, logs. So is HOME/data, which is not ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
+
+from cluster.domain.base import Message
+from cluster.domain.operations import BackedUp, Restored
+from cluster.registry import Registry
+from cluster.registry.copying import copy
+from cluster.storage import home as homes
+from cluster.storage.blobs import Blobs
+from cluster.storage.filesystem import Storage, absolute_uri
+from cluster.storage.home import Home, Settings
+from tacl.errors import BadConfig, ClusterNotRunning, CorruptBlob, DataNotFound, HomeInUse
+
+MANIFEST = "backup.json"
+FILES = "files"
+SNAPSHOT = "snapshot.sqlite"
+
+Count = Callable[[int, int], None]  # files done, of how many
+
+
+class Manifest(Message):
+    """What lies at a target. Every other file is found through the registry."""
+
+    form: Literal[1] = 1
+    founded: float  # when the home was made, by which it is known
+    at: float
+    settings: Settings
+    registry: str  # digest of an SQLite file
+
+
+def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
+    """Raises BadConfig for a target within the home, HomeInUse for one that has another home,
+    CorruptBlob when the home lacks a file that it needs."""
+    home.founded()
+    uri = absolute_uri(str(target))
+    if f"{uri}/".startswith(f"{home.path.as_uri()}/"):
+        raise BadConfig(f"{target} lies in the home {home.path} and would be lost with it")
+    place = Storage(uri)
+    with _alone(home), _folder_in(home) as folder:
+        before = _manifest(place)
+        files = Blobs(place.below(FILES).uri, cache=folder)
+        copying = _Copying(home, files, folder / SNAPSHOT, count)
+        if before is not None and before.founded != copying.founded:
+            raise HomeInUse(f"{target} has the backup of another home; use another target")
+        copying.run()
+        manifest = Manifest(
+            founded=copying.founded,
+            at=copying.at,
+            settings=home.founded(),
+            registry=files.put(copying.snapshot),
+        )
+        place.write(MANIFEST, manifest.model_dump_json(indent=2).encode())
+        old = copying.there.keys() - copying.needed - {manifest.registry}
+        for digest in old:
+            files.remove(digest)
+    return BackedUp(
+        target=place.uri,
+        at=copying.at,
+        tasks=copying.tasks,
+        files=len(copying.needed),
+        copied=len(copying.copied),
+        bytes=sum(copying.copied.values()),
+        deleted=len(old),
+    )
+
+
+class _Copying:
+    """The registry, then its files, until no file has gone in between."""
+
+    def __init__(self, home: Home, files: Blobs, snapshot: Path, count: Count) -> None:
+        self._home, self._files, self.snapshot, self._count = home, files, snapshot, count
+        self._source = home.blobs()
+        self.there = {one.digest: one.size for one in files.stored()}
+        self.copied: dict[str, int] = {}
+        with closing(Registry(home.registry_url)) as registry:
+            self.founded = _founded(registry, home)
+
+    def run(self) -> None:
+        lost = set[str]()
+        while (gone := self._missing()) is not None:
+            digest, error = gone
+            if digest in lost:  # the registry still refers to it
+                raise error
+            lost.add(digest)
+
+    def _missing(self) -> tuple[str, CorruptBlob] | None:
+        """One pass; which file could not be copied."""
+        self._take_moment()
+        found = {one.digest: one.size for one in self._source.stored()}
+        for number, digest in enumerate(sorted(self.needed), 1):
+            if digest in found and self.there.get(digest) == found[digest]:
+                continue
+            self._count(number, len(self.needed))
+            try:
+                self._files.take(digest, self._source)
+            except CorruptBlob as error:
+                return digest, error
+            self.there[digest] = self.copied[digest] = found.get(digest, 0)
+        return None
+
+    def _take_moment(self) -> None:
+        self.snapshot.unlink(missing_ok=True)
+        self.at = time.time()
+        with (
+            closing(Registry(self._home.registry_url)) as registry,
+            closing(Registry(f"sqlite:///{self.snapshot}")) as snapshot,
+        ):
+            copy(registry, snapshot)
+            self.needed = _needed(snapshot, self._home.founded())
+            self.tasks = len(snapshot.tasks())
+
+
+def restore(
+    source: str | Path, home: Home, storage: str | None, registry: str | None, count: Count
+) -> Restored:
+    """Make the home of a backup again, in an empty place; `storage` and `registry` as for a new
+    home. Every file is compared with its name.
+
+    Raises DataNotFound, HomeInUse, CorruptBlob; then nothing is left at `home`.
+    """
+    place, manifest = _opened(source)
+    if home.path.exists() and any(home.path.iterdir()):
+        raise HomeInUse(f"{home.path} is not empty; restore into a new directory")
+    if storage is not None and homes.published(storage) is not None:
+        raise HomeInUse(f"{storage} is the storage of a home already; name one that is empty")
+    changes = {
+        "blobs": Storage(storage or home.path).below("blobs").uri,
+        "storage": storage and absolute_uri(storage),
+        "registry": registry,
+    }
+    settings = manifest.settings.model_copy(update=changes)
+    home.close_to_others()
+    try:
+        return _restored(home, settings, manifest, place.below(FILES).uri, count)
+    except BaseException:
+        shutil.rmtree(home.path, ignore_errors=True)
+        raise
+
+
+def _restored(
+    home: Home, settings: Settings, manifest: Manifest, source: str, count: Count
+) -> Restored:
+    """The settings, by which it is a home, are written last."""
+    blobs = Blobs(settings.blobs, cache=home.path / "cache" / "blobs")
+    with _folder_in(home) as folder:
+        files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
+        snapshot.write_bytes(files.read(manifest.registry))
+        with (
+            closing(Registry(f"sqlite:///{snapshot}")) as kept,
+            closing(Registry(settings.registry or home.registry_url)) as registry,
+        ):
+            needed, tasks = _needed(kept, settings), len(kept.tasks())
+            for number, digest in enumerate(sorted(needed), 1):
+                count(number, len(needed))
+                blobs.take(digest, files)
+            copy(kept, registry)
+    homes.publish(settings)
+    homes.write(home.settings_file, settings)
+    _close(home.path)
+    size = sum(one.size for one in blobs.stored() if one.digest in needed)
+    return Restored(home=str(home.path), at=manifest.at, tasks=tasks, files=len(needed), bytes=size)
+
+
+def _opened(source: str | Path) -> tuple[Storage, Manifest]:
+    uri = absolute_uri(str(source))
+    place = Storage(uri) if _may_be_there(uri) else None
+    manifest = place and _manifest(place)
+    if place is None or manifest is None:
+        raise DataNotFound(f"there is no backup at {source}; make one: tacl backup {source}")
+    return place, manifest
+
+
+def _may_be_there(uri: str) -> bool:
+    """Looking into a directory would make it."""
+    return not uri.startswith("file://") or Path(unquote(urlsplit(uri).path)).is_dir()
+
+
+def _manifest(place: Storage) -> Manifest | None:
+    """None where there is no backup yet."""
+    text = place.read(MANIFEST)
+    try:
+        return None if text is None else Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise BadConfig(
+            f"{MANIFEST} of {place.uri} is of another version of TACL, or damaged: {error}. Use "
+            "the version that made it, or another backup."
+        ) from error
+
+
+def _founded(registry: Registry, home: Home) -> float:
+    found = registry.founding()
+    if found is None:
+        raise ClusterNotRunning(f"{home.path} was never started; there is nothing to keep yet")
+    return found
+
+
+def _needed(registry: Registry, settings: Settings) -> set[str]:
+    return {*registry.referenced(), settings.generic.digest}
+
+
+@contextmanager
+def _folder_in(home: Home) -> Iterator[Path]:
+    """For what is on its way: a whole registry may be too much for /tmp."""
+    (home.path / "cache").mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home.path / "cache") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Two at once would delete each other's files."""
+    path = home.path / "backup.lock"
+    path.touch(mode=0o600)
+    with path.open("a") as file:
+        if not homes.try_lock(file.fileno(), fcntl.LOCK_EX):
+            raise HomeInUse(f"a backup of {home.path} is under way; wait until it has ended")
+        yield
+
+
+def _close(folder: Path) -> None:
+    """To other users, whatever this process lets them read else."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)

@@ -1,0 +1,81 @@
+"""backup, restore: a home somewhere else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jobs.cli.app import Home, Json, client, tell, verb
+
+if TYPE_CHECKING:
+    from cluster.domain.operations import BackedUp, Restored
+
+PLACE = "a directory or s3://BUCKET/PREFIX"
+
+
+@verb("cluster")
+def backup(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help=f"Where to: {PLACE}.")],
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the home, which may run, to a safe place.
+
+    Registry, settings and every file that something needs, as they are at one moment. Repeated, it
+    copies what is new, and erases what was purged. A target keeps one moment of one home: use
+    several targets for several.
+    """
+    from jobs.console.progress import counting
+
+    with counting("copying files") as count:
+        found = client(home).backup(target, count)
+    tell(found, as_json, _backed_up)
+
+
+def _backed_up(found: BackedUp) -> str:
+    return (
+        f"{found.tasks} tasks and {found.files} files of {_when(found.at)} are at {found.target}: "
+        f"{found.copied} files ({found.bytes / 2**20:.1f} MiB) were new, {found.deleted} were "
+        "needed no more"
+    )
+
+
+@verb("cluster")
+def restore(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"Where a backup is: {PLACE}.")],
+    home: Annotated[Path, typer.Argument(metavar="HOME", help="A directory that is not there.")],
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="As for `up`, an empty one.", show_default="the home"),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="As for `up`, an empty one.", show_default="SQLite in the home"
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a home again from its backup.
+
+    Every file is checked. `tacl up` then starts it, and what was under way begins anew.
+    """
+    from jobs.console.progress import counting
+
+    with counting("copying files") as count:
+        found = client(home).restore(source, count, storage=storage, registry=registry)
+    tell(found, as_json, _restored)
+
+
+def _restored(found: Restored) -> str:
+    return (
+        f"{found.tasks} tasks and {found.files} files ({found.bytes / 2**20:.1f} MiB) of "
+        f"{_when(found.at)} are in {found.home}; start it: tacl up --home {found.home}"
+    )
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -1,0 +1,31 @@
+"""`tacl backup` and `tacl restore`, as they are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from cluster.errors import exit_code
+from jobs.cli import main
+from tacl.errors import DataNotFound, HomeInUse
+from tests.support.fakes import Scene
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path / "home").trained("digits")
+    run = CliRunner().invoke
+    home, kept, new = (str(tmp_path / name) for name in ("home", "kept", "new"))
+    done = run(main.app, ["backup", kept, "--home", home])
+    assert done.exit_code == 0, done.output
+    assert "1 tasks and" in done.stdout
+    assert (
+        json.loads(run(main.app, ["backup", kept, "--home", home, "--json"]).stdout)["copied"] == 0
+    )
+    done = run(main.app, ["restore", kept, new])
+    assert done.exit_code == 0, done.output
+    assert f"tacl up --home {new}" in done.stdout
+    assert run(main.app, ["restore", kept, home]).exit_code == exit_code(HomeInUse(""))
+    assert run(main.app, ["restore", new, f"{new}2"]).exit_code == exit_code(DataNotFound(""))
+    scene.coordinator.close()
