@@ -169,8 +169,13 @@ async def evaluate(
     materialized: bool = False,
     key: Key = None,
 ) -> Evaluation:
-    """Have the model evaluated on the test rows of its tasks; ask again until `result` is there."""
-    asked = (caller.context(key), caller.user(user), materialized)
+    """Have the model evaluated on the test rows of its tasks; ask again, under the same idempotency
+    key or none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
+    whose = caller.user(user)
+    if key is None:  # asking again is then to look
+        model = await service.ask(CoordinatorAPI.composition, caller.context(), whose)
+        key = f"evaluate {whose} {model.digest} {materialized}"
+    asked = (caller.context(key), whose, materialized)
     run_id = (await service.ask(CoordinatorAPI.evaluate, *asked)).run_id
     result = await tell(service, CoordinatorAPI.evaluation, caller.context(), run_id)
     return Evaluation(run_id=run_id, result=result)

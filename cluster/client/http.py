@@ -167,7 +167,8 @@ class _Coordinator:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._evaluations: dict[str, tuple[str, bool]] = {}  # what to ask again, by run
+        # what to ask again, by run: under the same key, for the same answer
+        self._evaluations: dict[str, tuple[RequestContext, str, bool]] = {}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method not in OPERATIONS:
@@ -197,14 +198,14 @@ class _Coordinator:
 
     def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
         run_id = self._evaluated(context, user, materialized).run_id
-        self._evaluations[run_id] = (user, materialized)
+        self._evaluations[run_id] = (context, user, materialized)
         return QueuedRun(run_id=run_id)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         """Asked for again: so a server tells of one."""
         if run_id not in self._evaluations:
             raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
-        return self._evaluated(context, *self._evaluations[run_id]).result
+        return self._evaluated(*self._evaluations[run_id]).result
 
     def _evaluated(self, context: RequestContext, user: str, materialized: bool) -> Evaluation:
         path = f"compositions/{quote(user, '')}/evaluation"

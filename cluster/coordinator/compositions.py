@@ -128,13 +128,15 @@ class Compositions(Runs):
             return reports.users(self._registry, self._visibility(context))
 
     def evaluate(self, context: RequestContext, user: str, materialized: bool = False) -> QueuedRun:
-        with self._lock:
-            self._make_sure()
+        def decide() -> Decision[QueuedRun]:
             model = self.composition(context, user)
             work = work_orders.evaluation(self._registry, self._base, model, materialized)
-            self._registry.add_run(work, None)
-            self._execution.request(work.run_id)
-        return QueuedRun(run_id=work.run_id)
+            write = partial(self._registry.add_run, work, None)
+            queue = partial(self._execution.request, work.run_id)
+            return Decision(QueuedRun(run_id=work.run_id), write, queue)
+
+        asked = identity("evaluate", {"user": user, "materialized": materialized})
+        return self._once(context.request_id, asked, queued_run, decide)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         return self._result(context, run_id, "evaluate", Evaluated)

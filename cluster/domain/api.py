@@ -165,7 +165,8 @@ class CoordinatorAPI(Protocol):
 
     def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
         """Evaluate the user's model on the test rows of its tasks, also as one ordinary model when
-        `materialized`. The same model on the same data is evaluated once. Raises NoComposition."""
+        `materialized`. The same model on the same data is evaluated once; one that failed is
+        tried again by a request of a new id. Raises NoComposition."""
         ...
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:

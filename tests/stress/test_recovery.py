@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
         name, number = data.draw(st.sampled_from(self.scene.ready())), next(self.counter)
         user = data.draw(st.sampled_from(["alice", "eve"]))
         self.scene.coordinator.compose(asks(f"compose {number}"), user, [f"+{name}"])
-        self.scene.coordinator.evaluate(ADMIN, user)
+        self.scene.coordinator.evaluate(asks(f"evaluate {number}"), user)
         self.scene.coordinator.refresh(asks(f"refresh {number}"), name)
 
     @precondition(lambda self: self.scene.ready())

@@ -12,7 +12,7 @@ from cluster.domain.compositions import Composition
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import ClusterStatus, CompositionRun
-from cluster.domain.work import ComposeWork, Evaluated, Refreshed, TrainWork
+from cluster.domain.work import ComposeWork, Evaluated, EvaluateWork, Refreshed, TrainWork
 from cluster.storage.home import Home
 from tests.support.fakes import BASE, FakeLauncher, FakeProcess, result_of
 
@@ -32,6 +32,8 @@ class Instant(FakeLauncher):
             return Raised("the loss is not a number at step 3")
         if isinstance(work, ComposeWork) and work.user in self.broken:
             return Raised("no coefficient is any good")
+        if isinstance(work, EvaluateWork) and work.composition.user in self.broken:
+            return Raised("CorruptBlob: the test rows are harmed")
         return Finished(result_of(work, self.home.blobs(), lambda s, t: 2.0 if s == t else 0.5))
 
 

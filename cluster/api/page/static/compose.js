@@ -97,7 +97,8 @@ onSubmit(form, async () => {
 });
 
 $(".measure", form).addEventListener("click", () => work(form, $(".measure", form), async () => {
-  while ((await api.evaluate(model.user)).result === null) {
+  const key = `${Date.now()} ${Math.random()}`;
+  while ((await api.evaluate(model.user, key)).result === null) {
     told(form, "It is being measured …");
     await new Promise((done) => setTimeout(done, 1500));
   }

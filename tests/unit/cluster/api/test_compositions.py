@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
 from cluster.client.http import Server
+from cluster.scheduler.state import Node
 from tacl.errors import (
     BadConfig,
     BadRecipe,
@@ -224,3 +225,36 @@ def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local)
         eve.composition("eve")
     service.launcher.broken = set()
     assert eve.compose("eve", ["news"], method="ties").merged is not None  # asked again, made
+
+
+@pytest.mark.parametrize("key", [None, "one"])
+def test_a_failed_evaluation_is_told_and_tried_again_when_it_is_asked_anew(
+    people: dict[str, Person], service: Local, key: str | None
+) -> None:
+    eve, place = people["eve"], "compositions/eve/evaluation"
+    eve.post("compositions", {"terms": ["news"]})
+    service.launcher.broken.add("eve")
+    for _ in range(3):
+        found = eve.post(place, headers={"idempotency-key": key} if key else {})
+        assert (found.status_code, found.json()["error"]) == (500, "RunFailed")
+        assert "the test rows are harmed" in found.json()["message"]
+    evaluations = [p for p in service.launcher.processes if p.work.kind == "evaluate"]
+    assert len(evaluations) == 1
+    service.launcher.broken.clear()
+    found = eve.post(place, headers={"idempotency-key": "anew"}).json()
+    assert found["result"]["absolute"] == 0.88
+
+
+def test_a_client_that_waits_is_told_that_an_evaluation_failed(service: Local, world: Any) -> None:
+    eve = Client(server=Server("http://test", "token of eve", world[0]))
+    eve.compose("eve", ["news"])
+    service.launcher.room = ()  # it waits
+    service.coordinator.tick()
+    run_id = eve.evaluating("eve")
+    service.launcher.room, service.launcher.broken = (Node(2),), {"eve"}
+    for _ in range(3):  # it starts and fails while nobody looks
+        service.coordinator.tick()
+    service.launcher.broken = set()
+    with pytest.raises(RunFailed, match="the test rows are harmed"):
+        eve.evaluation(run_id)
+    assert eve.evaluate("eve").absolute == 0.88

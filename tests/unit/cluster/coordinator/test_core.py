@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.domain.base import BlobRef, identity
+from cluster.domain.base import BlobRef, RequestContext, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import GrownShard
 from cluster.domain.tasks import GENERIC, Options
@@ -438,7 +438,9 @@ def test_a_model_is_evaluated_once(scene: Scene) -> None:
     scene.fail("evaluate", cause="ValueError: no")
     with pytest.raises(RunFailed, match="ValueError: no"):
         scene.coordinator.evaluation(ADMIN, run)
-    assert scene.coordinator.evaluate(ADMIN, "alice").run_id == run  # asked again: tried again
+    assert scene.coordinator.evaluate(ADMIN, "alice").run_id == run  # the same request: a look
+    assert not scene.running()
+    assert scene.coordinator.evaluate(asks("anew"), "alice").run_id == run
     scene.settle()
     result = scene.coordinator.evaluation(ADMIN, run)
     assert result is not None
@@ -455,7 +457,7 @@ def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
     for terms in (["+faces"], ["+faces", "-0.5*digits"]):
         scene.coordinator.compose(asks(f"request {terms}"), "alice", terms)
         for materialized in (False, True):
-            scene.coordinator.evaluate(ADMIN, "alice", materialized)
+            scene.coordinator.evaluate(RequestContext(), "alice", materialized)
             scene.settle()
     found = scene.coordinator.accuracy_history(ADMIN, "alice")
     assert found.tasks == ("faces", "digits")
