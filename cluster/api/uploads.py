@@ -16,7 +16,7 @@ from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import BadConfig
 
-FORMATS = (".parquet", ".csv", ".jsonl", ".json")
+FORMATS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 DESCRIPTION = "Parquet, CSV or JSON lines."
 
 

@@ -49,7 +49,8 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
 
         with converted(name, Path(checkpoint).expanduser(), self.home) as (vector, notes):
             submitted = self.submit(name, data, vector=vector, **{"refresh": "never", **how})
-        return Imported(**submitted.model_dump(), notes=notes)
+        notes = (*notes, *submitted.notes)
+        return Imported.model_validate(submitted.model_dump() | {"notes": notes})
 
     def export(
         self,

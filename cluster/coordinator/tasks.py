@@ -27,7 +27,13 @@ class Tasks(Shell):
             nodes = self._state.nodes
             require_sound(submission, self._base, self._shards, self._blobs, nodes)
             work = work_orders.training(self._base, submission)
-            answer = Submitted(task=submission.name, run_id=work.run_id, state=RunState.QUEUED)
+            answer = Submitted(
+                task=submission.name,
+                run_id=work.run_id,
+                state=RunState.QUEUED,
+                skipped=submission.skipped,
+                notes=submission.notes,
+            )
 
             def start() -> None:
                 ordinal = self._registry.task(submission.name).ordinal

@@ -24,7 +24,8 @@ from cluster.scheduler.state import Measure, Refresh
 
 def training(base: Base, submission: Submission) -> TrainWork:
     """The same inputs, the same run: who asked, and how often, does not matter."""
-    parts = submission.model_dump(mode="json", exclude={"request_id", "owner", "private"})
+    told = {"request_id", "owner", "private", "skipped", "notes"}
+    parts = submission.model_dump(mode="json", exclude=told)
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
     return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
 

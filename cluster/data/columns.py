@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import ClassLabel, Dataset, Image, Value
+from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
 from numpy.typing import NDArray
 
-from cluster.data.sources import Splits
+from cluster.data.bad_rows import Bad, Places
 from cluster.domain.base import Modality
 from tacl import errors
 from tacl.errors import BadColumns, BadSample, ModalityMismatch
 
+if TYPE_CHECKING:
+    from cluster.data.sources import Splits
+
 # Names decide only where types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
 INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
+
+FEWEST = 8  # rows of a task, of which some are held out
 
 Labels = NDArray[np.int64]
 
@@ -32,7 +37,7 @@ class Classes:
 
 
 def kind(feature: object) -> str:
-    """image | text | class | number | other."""
+    """image | text | class | number | float | list | other."""
     if isinstance(feature, Image):
         return "image"
     if isinstance(feature, ClassLabel):
@@ -43,8 +48,9 @@ def kind(feature: object) -> str:
         return "text"
     if isinstance(feature, Value):
         marks = {"binary": "image", "string": "text", "int": "number", "bool": "number"}
+        marks |= {"float": "float", "decimal": "float"}
         return next((kind for mark, kind in marks.items() if mark in feature.dtype), "other")
-    return "other"
+    return "list" if isinstance(feature, List | LargeList) else "other"
 
 
 def described(dataset: Dataset) -> str:
@@ -59,8 +65,7 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
     """The label column; `taken` is the input column where that was named. BadColumns if unclear."""
     if named is not None:
         _require(dataset, named, "--label-column")
-        if kind(dataset.features[named]) not in ("class", "number", "text"):
-            raise BadColumns(f"label column {named!r} holds no classes: {described(dataset)}")
+        _require_classes(dataset, named)
         return named
     columns = {n: kind(f) for n, f in dataset.features.items() if n != taken}
     marked = [n for n, k in columns.items() if k == "class"]
@@ -68,6 +73,8 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
     for found in (marked, usual[:1]):
         if len(found) == 1:
             return found[0]
+    for name in [n for n in LABEL_NAMES if n in columns]:
+        _require_classes(dataset, name)
     plain = [n for n, k in columns.items() if k in ("number", "text") and _repeats(dataset, n)]
     if len(plain) == 1:
         return plain[0]
@@ -78,6 +85,30 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
     raise BadColumns(
         f"which column is the class? Found {described(dataset)}. Name it: --label-column NAME"
     )
+
+
+def _require_classes(dataset: Dataset, column: str) -> None:
+    """Raises BadColumns for a column that cannot be the class."""
+    found = kind(dataset.features[column])
+    why = {
+        "list": "holds lists; several classes of a row (multi-label) are not supported: give one",
+        "float": "holds numbers with fractions; regression is not supported: give classes",
+    }.get(found, "holds no classes")
+    if found not in ("class", "number", "text"):
+        raise BadColumns(f"label column {column!r} {why}. Found {described(dataset)}")
+
+
+def with_whole_numbers(dataset: Dataset, named: str | None = None) -> Dataset:
+    """Class numbers become whole where a missing one among them made them floats."""
+    for column in {named, *LABEL_NAMES} & set(dataset.column_names):
+        if kind(dataset.features[column]) == "float":
+            values = [
+                None if one is None or one != one else one for one in _values(dataset, column)
+            ]
+            if all(one is None or float(one).is_integer() for one in values):
+                whole = [None if one is None else int(one) for one in values]
+                dataset = dataset.remove_columns([column]).add_column(column, whole)
+    return dataset
 
 
 def marked_label(dataset: Dataset) -> str | None:
@@ -155,12 +186,13 @@ def _distinct(dataset: Dataset, column: str) -> list[Any]:
     return _column(dataset, column).unique().to_pylist()
 
 
-def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None) -> Classes:
-    """Class names and numbers of every split.
+def class_names(
+    splits: Splits, column: str, named: Sequence[str] | None, places: Places
+) -> dict[str, list[str | Bad]]:
+    """The class of every row of every split, or why it has none.
 
-    Strings are sorted; numbers without names are named by themselves; `named` gives the list: the
-    names of numbers 0, 1, ..., or the strings that may occur. A class without a row is left out.
-    Raises LabelOutOfRange, TooFewClasses, BadColumns, EmptySplit.
+    Numbers without names are named by themselves; `named` gives the list: the names of numbers 0,
+    1, ..., or the strings that may occur. Raises BadColumns.
     """
     for name, split in splits.items():
         if column not in split.column_names:
@@ -170,7 +202,24 @@ def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None
             f"classes {','.join(named)!r}: write each name once and none empty, such as "
             "--classes ham,spam"
         )
-    names = {split: _names(data, column, split, named) for split, data in splits.items()}
+    return {split: _names(data, column, split, named, places) for split, data in splits.items()}
+
+
+def known_classes(splits: Splits, column: str, named: Sequence[str] | None) -> str:
+    """Those that the data or the submitter declare, in words; nothing where neither does."""
+    feature = next(iter(splits.values())).features[column]
+    known = feature.names if isinstance(feature, ClassLabel) else named
+    return f"; the {len(known)} classes are {_listed(known)}" if known else ""
+
+
+def numbered(
+    splits: Splits, column: str, names: dict[str, list[str]], named: Sequence[str] | None = None
+) -> Classes:
+    """Classes and their numbers, of rows that all have one.
+
+    Strings are sorted. A class without a row is left out. Raises TooFewClasses, BadColumns,
+    EmptySplit.
+    """
     present = {name for values in names.values() for name in values}
     classes = _ordered(splits, column, present, named)
     _check_classes(classes, names, column)
@@ -182,24 +231,24 @@ def read_classes(splits: Splits, column: str, named: Sequence[str] | None = None
     return Classes(classes, labels)
 
 
-def _names(dataset: Dataset, column: str, split: str, named: Sequence[str] | None) -> list[str]:
-    """The class name of every row."""
+def _names(
+    dataset: Dataset, column: str, split: str, named: Sequence[str] | None, places: Places
+) -> list[str | Bad]:
     feature = dataset.features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named
-    numbered = kind(feature) == "class" or (known is not None and kind(feature) == "number")
-    names: list[str] = []
+    is_number = kind(feature) == "class" or (known is not None and kind(feature) == "number")
+    names: list[str | Bad] = []
     for row, value in enumerate(_values(dataset, column)):
-        if numbered and known is not None:
+        if is_number and known is not None:
             inside = isinstance(value, int) and 0 <= value < len(known)
             name = known[int(value)] if inside else None
         else:
-            name = None if value in (None, "") else str(value)
+            name = None if value is None or not str(value).strip() else str(value)
         if name is None or (named is not None and name not in named):
-            allowed = f"; the {len(known)} classes are {_listed(known)}" if known else ""
-            raise errors.LabelOutOfRange(
-                f"row {row} of split {split}: {value!r} in column {column!r} is no class{allowed}"
-            )
-        names.append(name)
+            why = f"{places.of(split, row)}: {value!r} in column {column!r} is no class"
+            names.append(Bad(why))
+        else:
+            names.append(name)
     return names
 
 
@@ -225,7 +274,7 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
             f"column {column!r} has one class only: {_listed(classes)}; a task needs two"
         )
     rows = sum(len(values) for values in names.values())
-    if len(classes) > rows / 2:
+    if len(classes) > rows / 2 and rows >= FEWEST:  # of fewer, shots of a task, nothing is known
         raise BadColumns(
             f"column {column!r} has {len(classes)} different values in {rows} rows: these are no "
             "classes. Name another: --label-column NAME"

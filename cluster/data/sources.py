@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import datasets
 from datasets import Dataset, DatasetDict, config, load_dataset
 from huggingface_hub import HfApi, constants
 
+from cluster.data.bad_rows import Places
 from cluster.data.frames import Rows, one_split
-from tacl.errors import BadSample, DataNotFound, EmptySplit, TaclError
+from cluster.data.written import Written, written
+from tacl.errors import BadColumns, BadSample, DataNotFound, EmptySplit, TaclError
 
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
@@ -28,10 +31,13 @@ Splits = dict[str, Dataset]  # by name
 
 @dataclass(frozen=True)
 class Opened:
-    """Splits by name; rows may name pictures in files below `folders`, and nowhere else."""
+    """Splits by name; rows may name pictures in files below `folders`, and nowhere else. `notes`:
+    how a CSV file was read, where that is not as usual."""
 
     splits: Splits
     folders: tuple[Path, ...] = ()
+    places: Places = field(default_factory=Places)
+    notes: tuple[str, ...] = ()
 
 
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
@@ -44,22 +50,56 @@ FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
 @contextmanager
-def opened(data: Data) -> Iterator[Opened]:
-    """The splits of `data`, readable inside the block.
+def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
+    """The splits of `data`, readable inside the block; `named` are columns that it should have.
 
-    Raises DataNotFound, EmptySplit, or BadSample when a file of it cannot be read.
+    Raises DataNotFound, EmptySplit, BadSample when a file of it cannot be read, BadColumns when it
+    cannot be known how a CSV file is written.
     """
     with TemporaryDirectory(prefix="tacl-data-") as cache, _quiet():
+        how = None
         if isinstance(data, DatasetDict):
             found = _splits(data)
         elif isinstance(data, str | Path):
-            found = _load(str(data), cache)
+            how = _written(str(data), [name for name in named if name])
+            found = _load(str(data), cache, how)
         else:
             found = {"train": one_split(data)}
         empty = [name for name, split in found.items() if not split.num_rows]
         if empty or not found:
             raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
-        yield Opened(found, _folders(data, Path(cache)))
+        notes = tuple(how.notes()) if how else ()
+        yield Opened(found, _folders(data, Path(cache)), _places(data, how, found), notes)
+
+
+def _written(data: str, named: Collection[str]) -> Written | None:
+    """Of a CSV file, or of all files of a folder of them. BadColumns when they are not alike."""
+    path = located(data)
+    files = sorted(path.rglob("*.*")) if path and path.is_dir() else [path] if path else []
+    files = [file for file in files if file.suffix.lower() != ".md"]  # of a folder's description
+    if not files or any(file.suffix.lower() not in (".csv", ".tsv") for file in files):
+        return None
+    found = {file.name: written(file, named) for file in files}
+    first, *others = (replace(one, lines=()) for one in found.values())
+    if any(other != first for other in others):
+        raise BadColumns(
+            f"{data}: {', '.join(found)} are written in different ways (separator, encoding, "
+            "header, number of columns); write all of them in the same"
+        )
+    return first if others else next(iter(found.values()))
+
+
+def _places(data: Data, how: Written | None, found: Splits) -> Places:
+    """Lines are known of a file of one split whose rows are the reader's."""
+    if not isinstance(data, str | Path) or len(found) > 1:
+        return Places()
+    lines: Sequence[int] = how.lines if how else ()
+    path = located(str(data))
+    if path is not None and path.is_file() and path.suffix.lower() == ".jsonl":
+        with path.open("rb") as rows:
+            lines = [number for number, row in enumerate(rows, 1) if row.strip()]
+    (name,) = found
+    return Places({name: lines} if len(lines) == found[name].num_rows else {})
 
 
 def _folders(data: Data, cache: Path) -> tuple[Path, ...]:
@@ -92,16 +132,17 @@ def located(data: str) -> Path | None:
     return None
 
 
-def _load(data: str, cache: str) -> Splits:
+def _load(data: str, cache: str, how: Written | None) -> Splits:
     path = located(data)
     if path is None:
         name, _, configuration = data.partition(":")
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
+    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else {})
     if path.is_dir():
-        return _converted(data, lambda: load_dataset(str(path), cache_dir=cache))
+        return _converted(data, lambda: load_dataset(str(path), **given))
     folder, name = str(path.parent), path.name
-    return _converted(data, lambda: load_dataset(folder, data_files=name, cache_dir=cache))
+    return _converted(data, lambda: load_dataset(folder, data_files=name, **given))
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

@@ -66,6 +66,7 @@ def prepared_submission(
         label_column=label_column,
         classes=classes,
         seed=options.seed,
+        skip_bad=options.skip_bad,
         progress=progress,
     )
     if read is not None:
@@ -84,4 +85,6 @@ def prepared_submission(
         shard=found.shard,
         options=options,
         vector_blob=blobs.put(vector) if vector else None,
+        skipped=found.skipped,
+        notes=found.notes,
     )

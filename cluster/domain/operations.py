@@ -52,9 +52,7 @@ class Served(Answer):
 
 
 class Imported(Submitted):
-    """A task whose vector came from a checkpoint. `notes`: what was left aside."""
-
-    notes: tuple[str, ...]
+    """A task whose vector came from a checkpoint. `notes`: also what of that was left aside."""
 
 
 class Answers(Answer):

@@ -33,7 +33,7 @@ class Options(Message):
         default=None, description="Norm of the penalty."
     )
     strength: float | None = Field(default=None, ge=0, lt=math.inf, description="Penalty weight λ.")
-    # Left out where it is not set: runs are found under a hash of their options.
+    # This and skip_bad are left out where not set: runs are found under a hash of their options.
     grow_strength: bool = Field(
         default=False,
         exclude_if=operator.not_,
@@ -74,6 +74,11 @@ class Options(Message):
         description="What training runs of other tasks see of this task's inputs.",
     )
     seed: int = Field(default=0, description="Seed of splits, batches and samples.")
+    skip_bad: bool = Field(
+        default=False,
+        exclude_if=operator.not_,
+        description="Leave out rows without a class or a readable input, and say how many.",
+    )
 
 
 class Submission(Message):
@@ -92,14 +97,20 @@ class Submission(Message):
     shard: BlobRef
     options: Options = Options()
     vector_blob: str | None = None  # of a vector made elsewhere: it is measured, nothing is trained
+    # Left out where there is none: a request is recognised by what it asked.
+    skipped: int = Field(default=0, exclude_if=operator.not_)  # bad rows that were left out
+    notes: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Submitted(Message):
-    """The answer to a submission (the same for the same request id)."""
+    """The answer to a submission (the same for the same request id). `skipped`: bad rows that were
+    left out; `notes`: what was found out about the data, for people."""
 
     task: str
     run_id: str
     state: str
+    skipped: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class Shard(Message):

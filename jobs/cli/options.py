@@ -28,6 +28,11 @@ def training_options() -> list[inspect.Parameter]:
     return [_parameter(name, field, **by_rule) for name, field in Options.model_fields.items()]
 
 
+def data_options() -> list[inspect.Parameter]:
+    """Those of `cluster.domain.tasks.Options` that say how data are read."""
+    return [one for one in training_options() if one.name == "skip_bad"]
+
+
 def composition_options() -> list[inspect.Parameter]:
     """Of `cluster.domain.compositions.CompositionMethod`; its data are flags of their own."""
     from cluster.domain.compositions import CompositionMethod

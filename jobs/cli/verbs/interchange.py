@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,7 @@ from jobs.cli.app import (
     tell,
     verb,
 )
+from jobs.cli.options import data_options
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Exported, Imported
@@ -61,7 +62,7 @@ def export(
     tell(found, as_json, _exported)
 
 
-@verb("models", name="import")
+@verb("models", name="import", declared=data_options)
 def import_(
     name: TaskName,
     checkpoint: Annotated[
@@ -85,6 +86,7 @@ def import_(
     owner: Owner = None,
     home: Home = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Import a fine-tuned checkpoint as a task.
 
@@ -105,6 +107,7 @@ def import_(
             refresh=refresh,
             owner=owner,
             progress=progress,
+            **options,
         )
     with watching() as watch:
         asked.wait(name, progress=lambda status: watch(_only(status, name)))

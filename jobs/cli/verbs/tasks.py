@@ -114,13 +114,15 @@ def submit(
 def _summary(found: Ingested) -> str:
     from jobs.console.tables import joined
 
-    left_out = f"\nleft out, no labels: {joined(found.left_out)}" if found.left_out else ""
-    return (
+    train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
+    lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
-        f"{found.label_column!r}: {joined(found.classes)}\n"
-        f"rows: {found.train.rows} training, {found.validation.rows} validation, "
-        f"{found.test.rows} test, {found.shard.rows} shared unlabelled{left_out}"
-    )
+        f"{found.label_column!r}: {joined(found.classes)}",
+        f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
+        f"test; {found.shard.rows} of the training rows are shared unlabelled, {found.probe} of "
+        "them are probe rows, never trained on",
+    ]
+    return "\n".join([*lines, *found.notes])
 
 
 def _follow(asked: Client, names: tuple[str, ...], as_json: bool) -> None:

@@ -143,7 +143,8 @@ def test_refused_before_anything_is_read(client: Client, data: Path) -> None:
 def test_pictures_are_no_texts(client: Client, tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / "pictures" / name).mkdir(parents=True)
-        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / name / "0.png")
+        for number in range(4):
+            Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / name / f"{number}.png")
     with pytest.raises(ModalityMismatch):
         client.submit("one", tmp_path / "pictures")
     with pytest.raises(ModalityMismatch):

@@ -70,7 +70,8 @@ def as_json(result: Result) -> Any:
 def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
     assert "texts from column 'text'; 2 classes from 'label': a, b" in told
-    assert "24 training, 4 validation, 4 test, 32 shared" in told
+    assert "rows: 40 = 32 training + 4 validation + 4 test; 32 of the training rows are" in told
+    assert "8 of them are probe rows" in told
     assert "left out" not in told
     assert "faces is queued" in told
     alone = ("--penalty", "none", "--refresh", "never")
@@ -105,7 +106,8 @@ def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
         lines = [f"{split} {row},{label}" for row, label in enumerate(given)]
         (tmp_path / f"data/{split}.csv").write_text("\n".join(["text,label", *lines]))
     told = ok(tacl("submit", "faces", "--data", "data"))
-    assert "8 test, 36 shared unlabelled\nleft out, no labels: test\n" in told
+    assert "rows: 48 = 36 training + 4 validation + 8 test; 36 of the training rows" in told
+    assert "\nleft out, no labels: split test\n" in told
 
 
 def test_json(tacl: Tacl) -> None:

@@ -1,0 +1,44 @@
+"""Rows that cannot be used: all are found before anything is refused, and said with their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tacl.errors import TaclError
+
+SHOWN = 10  # of many bad rows
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Takes the place of a row's class or input, with the reason."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Places:
+    """What a row is called: its number in a split, from 0, and its line in the file where that is
+    known."""
+
+    lines: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+
+    def of(self, split: str, row: int) -> str:
+        line = f" (line {self.lines[split][row]})" if split in self.lines else ""
+        return f"row {row} of split {split}{line}"
+
+
+def listed(wrong: Sequence[str]) -> str:
+    """The first ten, and how many there are."""
+    count = f"{len(wrong)} bad rows: " if len(wrong) > 1 else ""
+    more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return count + "; ".join(wrong[:SHOWN]) + more
+
+
+def require_good(
+    found: Iterable[Sequence[object]], error: type[TaclError], advice: str = ""
+) -> None:
+    """Raises `error` where a row is bad; `advice` is said once of all."""
+    if wrong := [one.why for rows in found for one in rows if isinstance(one, Bad)]:
+        raise error(listed(wrong) + advice)

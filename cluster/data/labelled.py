@@ -1,0 +1,166 @@
+"""Rows of a data set, each checked; of a labelled one the good ones, with their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from datasets import Dataset
+from datasets import Image as ImageColumn
+
+from cluster.data.bad_rows import Bad, listed, require_good
+from cluster.data.columns import (
+    Classes,
+    class_names,
+    find_input,
+    find_label,
+    is_unlabelled,
+    known_classes,
+    numbered,
+    with_whole_numbers,
+)
+from cluster.data.sources import Data, Opened, Splits, opened
+from cluster.data.validation import checked_image, checked_text
+from cluster.domain.base import BlobRef, Modality
+from cluster.storage.blobs import Blobs
+from cluster.storage.samples import Raw, store_rows
+from tacl.errors import BadSample, EmptySplit, LabelOutOfRange
+
+BATCH = 256
+SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: skip_bad)"
+HELD_OUT = ("test", "validation", "valid", "val", "dev")  # to test on, the first there is
+
+Progress = Callable[[int, int], None]  # rows checked, rows to check
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Good rows of the splits to train and to test on."""
+
+    columns: tuple[str, str]  # of the inputs, of the classes
+    task: Classes
+    inputs: dict[str, list[Raw]]
+    left_out: tuple[str, ...]
+    skipped: int
+    notes: tuple[str, ...]
+
+    def stored(self, blobs: Blobs, split: str, rows: Sequence[int]) -> BlobRef:
+        chosen = [self.inputs[split][row] for row in rows]
+        return store_rows(blobs, chosen, self.task.labels[split][rows].tolist())
+
+
+def labelled(
+    data: Data,
+    modality: Modality,
+    named: tuple[str | None, str | None],
+    classes: Sequence[str] | None,
+    progress: Progress | None,
+    fewest: int = 1,
+    skip_bad: bool | None = None,
+) -> Labelled:
+    """`named`: the columns of inputs and classes, where they are given; `fewest`: rows of a task;
+    `skip_bad`: whether bad rows are left out, None where nobody can choose that.
+
+    Raises the errors of `cluster.data.ingest.ingest`.
+    """
+    with opened(data, named) as source:
+        found = {name: with_whole_numbers(split, named[1]) for name, split in source.splits.items()}
+        train = found[training(found)]
+        if train.num_rows < fewest:
+            raise EmptySplit(
+                f"{train.num_rows} rows are too few for a task: some are held out to validate and "
+                f"to test; give {fewest} or more, better ten or more of each class"
+            )
+        label = find_label(train, named[1], taken=named[0])
+        column = find_input(train, modality, named[0], label)
+        splits, left_out, unused = _train_and_test(found, label)
+        names = class_names(splits, label, classes, source.places)
+        advice = "" if skip_bad is None else SKIP
+        if not skip_bad:
+            about = known_classes(splits, label, classes)
+            require_good(names.values(), LabelOutOfRange, about + advice)
+        inputs = checked(splits, column, modality, source, progress)
+        if not skip_bad:
+            require_good(inputs.values(), BadSample, advice)
+        good, raws, wrong = _good(names, inputs)
+        task = numbered(splits, label, good, classes)
+    notes = [*source.notes, *(f"left out, no labels: split {name}" for name in left_out)]
+    notes += [f"left out, not needed: split {name}" for name in unused]
+    notes += [f"left out, bad rows: {listed(wrong)}"] * bool(wrong)
+    return Labelled((column, label), task, raws, left_out, len(wrong), tuple(notes))
+
+
+def _good(
+    names: dict[str, list[str | Bad]], inputs: dict[str, list[Raw | Bad]]
+) -> tuple[dict[str, list[str]], dict[str, list[Raw]], list[str]]:
+    """Classes and inputs of the rows in which both are good, and why the others are not."""
+    good: dict[str, list[str]] = {split: [] for split in names}
+    raws: dict[str, list[Raw]] = {split: [] for split in names}
+    wrong: list[str] = []
+    for split in names:
+        for name, raw in zip(names[split], inputs[split], strict=True):
+            if isinstance(name, Bad):
+                wrong.append(name.why)
+            elif isinstance(raw, Bad):
+                wrong.append(raw.why)
+            else:
+                good[split].append(name)
+                raws[split].append(raw)
+        if not good[split]:
+            raise EmptySplit(f"split {split} has no good row: {listed(wrong)}")
+    return good, raws, wrong
+
+
+def training(found: Splits) -> str:
+    """The split to train on."""
+    return "train" if "train" in found else next(iter(found))
+
+
+def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...], list[str]]:
+    """The split to train on, and the one to test on where there is one with labels; the names of
+    those without; and of those that nothing is done with."""
+    train = training(found)
+    held_out = [name for name in HELD_OUT if name in found and name != train]
+    left_out = [name for name in held_out if is_unlabelled(found[name], found[train], label)]
+    tests = [name for name in held_out if name not in left_out][:1]
+    splits = {"train": found[train]} | ({"test": found[tests[0]]} if tests else {})
+    unused = [name for name in found if name not in (train, *left_out, *tests)]
+    return splits, tuple(left_out), unused
+
+
+def checked(
+    splits: Splits, column: str, modality: Modality, source: Opened, progress: Progress | None
+) -> dict[str, list[Raw | Bad]]:
+    """The inputs of every row of every split, or what is wrong with them."""
+    total = sum(split.num_rows for split in splits.values())
+    found: dict[str, list[Raw | Bad]] = {name: [] for name in splits}
+    for name, split in splits.items():
+        for start in range(0, split.num_rows, BATCH):
+            rows = range(start, min(start + BATCH, split.num_rows))
+            found[name].extend(_checked_rows(split, rows, column, modality, source, name))
+            if progress is not None:
+                progress(sum(map(len, found.values())), total)
+    return found
+
+
+def _checked_rows(
+    dataset: Dataset, rows: range, column: str, modality: Modality, source: Opened, split: str
+) -> Iterator[Raw | Bad]:
+    folders = source.folders
+    check = partial(checked_image, folders=folders) if modality == "image" else checked_text
+    chosen = dataset.select(rows).select_columns([column])
+    if isinstance(chosen.features[column], ImageColumn):
+        chosen = chosen.cast_column(column, ImageColumn(decode=False))
+    try:
+        values = chosen[:][column]
+    except UnicodeDecodeError as error:
+        raise BadSample(
+            f"rows {rows[0]} to {rows[-1]} of split {split}: column {column!r} holds bytes that "
+            f"are not text: {error}"
+        ) from error
+    for row, value in zip(rows, values, strict=True):
+        try:
+            yield check(value, source.places.of(split, row))
+        except BadSample as error:
+            yield Bad(str(error))

@@ -1,0 +1,176 @@
+"""How a CSV file is written: its encoding, separator and header, and the line of every row.
+
+What is found is told to the submitter. Where it cannot be known, the file is refused with what to
+do: a file read in another way than it was written trains on something else, silently.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.data.columns import INPUT_NAMES, LABEL_NAMES
+from tacl.errors import BadColumns, BadSample
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+BYTE_ORDER = {codecs.BOM_UTF8: "utf-8-sig"} | dict.fromkeys(
+    (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"
+)
+LATIN = "cp1252"  # Latin-1 as it is written on most machines
+SAMPLE = 1000  # records that tell separator and header
+MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
+NAME = re.compile(r"[^\W\d]\w*([ ./-]?\w+){0,3}")  # of a column, as people write them
+Record = list[str]
+
+
+@dataclass(frozen=True)
+class Written:
+    """`lines`: where each row begins, from 1."""
+
+    encoding: str
+    separator: str
+    header: bool
+    width: int
+    lines: tuple[int, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """For the CSV reader of `datasets`. Only an empty field is nothing: NA is a class."""
+        named = {} if self.header else {"header": None, "names": _numbered(self.width)}
+        said = {"sep": self.separator, "encoding": self.encoding}
+        return said | named | {"keep_default_na": False, "na_values": [""]}
+
+    def notes(self) -> list[str]:
+        """What a submitter may not expect."""
+        found = [f"fields are separated by {SEPARATORS[self.separator]}"] * (self.separator != ",")
+        found += ["read as Latin-1: it is not UTF-8"] * (self.encoding == LATIN)
+        names = ", ".join(_numbered(self.width))
+        found += [f"no header line was found: the columns are called {names}"] * (not self.header)
+        return found
+
+
+def _numbered(width: int) -> list[str]:
+    return [f"column_{number}" for number in range(1, width + 1)]
+
+
+def written(path: Path, named: Collection[str] = ()) -> Written:
+    """`named`: columns that the submitter names. Raises BadSample for an encoding, BadColumns for
+    a separator that cannot be known, or lines that have more fields than the first."""
+    encoding = _encoding(path)
+    separator = _separator(path, encoding, named)
+    with path.open(encoding=encoding, newline="") as text:
+        sample = list(itertools.islice(_records(text, separator), SAMPLE))
+    if not sample:
+        return Written(encoding, separator, True, 0)  # the reader says that it is empty
+    header = _has_header([record for _, record in sample], named)
+    width, lines, long = len(sample[0][1]), [], []
+    with path.open(encoding=encoding, newline="") as text:
+        for line, record in _records(text, separator):
+            lines.append(line)
+            if len(record) > width:
+                long.append(line)
+    if long:
+        raise BadColumns(
+            f"{path.name}: {_numbers(long)} more fields than the {width} of the first line; put a "
+            f'text that holds {separator!r} in quotes, "like{separator} this"'
+        )
+    return Written(encoding, separator, header, width, tuple(lines[header:]))
+
+
+def _numbers(lines: Sequence[int]) -> str:
+    shown = ", ".join(map(str, lines[:10]))
+    if len(lines) == 1:
+        return f"line {shown} has"
+    return f"lines {shown}" + (f" and {len(lines) - 10} more" if len(lines) > 10 else "") + " have"
+
+
+def _records(text: Any, separator: str) -> Iterator[tuple[int, Record]]:
+    """(line, fields); without blank lines. Of a field beyond all measure the reader tells."""
+    reader, line = csv.reader(text, delimiter=separator), 1
+    try:
+        for record in reader:
+            if record:
+                yield line, record
+            line = reader.line_num + 1
+    except csv.Error:
+        return
+
+
+def _encoding(path: Path) -> str:
+    start = path.open("rb").read(4)
+    for mark, name in BYTE_ORDER.items():
+        if start.startswith(mark):
+            return name
+    if _decodes(path, "utf-8"):
+        return "utf-8"
+    if _decodes(path, LATIN) and _accents(path) <= MOST_ACCENTS:
+        return LATIN
+    raise BadSample(
+        f"{path.name} is neither UTF-8 nor Latin-1; say what it is and convert it: "
+        f"iconv -f ENCODING -t UTF-8 {path.name}"
+    )
+
+
+def _decodes(path: Path, encoding: str) -> bool:
+    try:
+        with path.open(encoding=encoding, newline="") as text:
+            while block := text.read(1 << 20):
+                if "\0" in block:
+                    return False
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _accents(path: Path) -> float:
+    """The share of letters that are not those of ASCII."""
+    with path.open(encoding=LATIN, newline="") as text:
+        counted = Counter(letter.isascii() for letter in text.read(1 << 20) if letter.isalpha())
+    return counted[False] / max(1, counted.total())
+
+
+def _separator(path: Path, encoding: str, named: Collection[str]) -> str:
+    """The one by which every line has as many fields as the first, or most lines have."""
+    shares: dict[str, float] = {}
+    likely: dict[str, int] = {}
+    for separator in SEPARATORS:
+        with path.open(encoding=encoding, newline="") as text:
+            records = [one for _, one in itertools.islice(_records(text, separator), SAMPLE)]
+        width = len(records[0]) if records else 0
+        if width > 1:
+            shares[separator] = sum(len(one) == width for one in records) / len(records)
+            is_prose = all(cell.startswith(" ") for one in records for cell in one[1:])
+            likely[separator] = 2 * _usual(records[0], named) - is_prose
+    best = [one for one in shares if shares[one] == max(shares.values())]
+    best = [one for one in best if likely[one] == max(likely[each] for each in best)]
+    if len(best) > 1:
+        names = " or ".join(SEPARATORS[one] for one in best)
+        raise BadColumns(
+            f"{path.name}: are the fields separated by {names}? Write the names of the columns in "
+            "the first line, such as text,label"
+        )
+    return best[0] if best else ","
+
+
+def _usual(record: Record, named: Collection[str]) -> bool:
+    names = {cell.strip().lower() for cell in record}
+    return bool(names & {*LABEL_NAMES, *INPUT_NAMES, *(name.lower() for name in named)})
+
+
+def _has_header(records: Sequence[Record], named: Collection[str]) -> bool:
+    """Whether the first line names the columns: it has a usual name; or all of it reads as names,
+    of which none comes again below, as the class of a first row does."""
+    first, rest = records[0], records[1:]
+    if _usual(first, named) or first == [str(number) for number in range(len(first))]:
+        return True  # the latter is how a frame without names is written
+    names = [cell.strip() for cell in first]
+    if len(set(names)) < len(names) or not all(not name or NAME.fullmatch(name) for name in names):
+        return False
+    return not any(name and name in {row[i] for row in rest if len(row) > i}
+                   for i, name in enumerate(names))  # fmt: skip

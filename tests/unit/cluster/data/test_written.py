@@ -1,0 +1,116 @@
+"""CSV files are read as they were written, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.data.ingest import ingest, ingest_samples
+from cluster.data.written import written
+from cluster.storage.blobs import Blobs
+from cluster.storage.samples import labelled_rows
+from tacl.errors import BadColumns, BadSample, DataNotFound
+
+ROWS = [(f"Sätze, die Nummer {i} haben", "ab"[i % 2]) for i in range(40)]
+HEADER = [("text", "label")]
+
+
+def text(separator: str, rows: list[tuple[str, str]]) -> str:
+    quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
+    return "\n".join(separator.join(row) for row in quoted)
+
+
+def rows_of(data: Path, blobs: Blobs) -> tuple[set[tuple[str, str]], tuple[str, ...]]:
+    found = ingest(data, blobs, "text")
+    kept = [labelled_rows(blobs, part) for part in (found.train, found.validation, found.test)]
+    rows = {(str(t), found.classes[n]) for ts, ns in kept for t, n in zip(ts, ns, strict=True)}
+    assert len(rows) + found.probe == found.train.rows + found.probe + found.validation.rows + (
+        found.test.rows
+    )
+    return rows, found.notes
+
+
+@pytest.mark.parametrize("header", [True, False], ids=["header", "no header"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_it_is_read_as_written(tmp_path: Path, separator: str, encoding: str, header: bool) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text(text(separator, HEADER * header + ROWS), encoding=encoding)
+    found = written(path)
+    assert (found.separator, found.header, found.width) == (separator, header, 2)
+    assert len(found.lines) == len(ROWS)
+    rows, notes = rows_of(path, Blobs(tmp_path / "blobs"))
+    assert rows < set(ROWS)
+    told = " ".join(notes)
+    assert ("separated by" in told) == (separator != ",")
+    assert ("Latin-1" in told) == (encoding == "cp1252")
+    assert ("column_1, column_2" in told) == (not header)
+
+
+def test_no_row_is_lost_where_there_is_no_header(tmp_path: Path) -> None:
+    """Also where the first texts are as short as names."""
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join(f"good{i},{'yes' if i % 2 else 'no'}" for i in range(40)))
+    found = ingest(path, Blobs(tmp_path / "blobs"), "text")
+    counted = (found.train, found.validation, found.test)
+    assert sum(part.rows for part in counted) + found.probe == 40
+    assert (found.input_column, found.label_column) == ("column_1", "column_2")
+
+
+@pytest.mark.parametrize("header", ["review,sentiment", "id number,kind", "0,1", "Text;Class"])
+def test_a_header_is_no_row(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "d.csv"
+    separator = ";" if ";" in header else ","
+    path.write_text("\n".join([header, *(f"t{i}{separator}{'ab'[i % 2]}" for i in range(40))]))
+    assert written(path).header
+    assert written(path).notes() == (["fields are separated by semicolons"] * (separator == ";"))
+
+
+def test_words_that_stand_for_nothing_elsewhere_are_classes(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text(text(",", HEADER + [(f"t {i}", ("NA", "None")[i % 2]) for i in range(40)]))
+    assert ingest(path, Blobs(tmp_path / "blobs"), "text").classes == ("NA", "None")
+
+
+def test_what_cannot_be_known_is_refused(tmp_path: Path) -> None:
+    path, blobs = tmp_path / "d.csv", Blobs(tmp_path / "blobs")
+    path.write_text("\n".join(f"one,two {i};a" for i in range(40)))
+    with pytest.raises(BadColumns, match="commas or semicolons.*first line"):
+        ingest(path, blobs, "text")
+    path.write_text("\n".join(["text,label", *ROWS_WITH_COMMAS, "fine,a"]))
+    with pytest.raises(BadColumns, match="d.csv: lines 2, 3 have more fields than the 2 .*quotes"):
+        ingest(path, blobs, "text")
+    path.write_bytes("\n".join(f"очень хорошо {i},да" for i in range(40)).encode("cp1251"))
+    with pytest.raises(BadSample, match="iconv -f ENCODING -t UTF-8 d.csv"):
+        ingest(path, blobs, "text")
+    path.write_bytes(b"\x00\x01\x02text,label\n" * 9)
+    with pytest.raises(BadSample, match="neither"):
+        ingest(path, blobs, "text")
+    with pytest.raises(DataNotFound):
+        ingest(tmp_path / "none.csv", blobs, "text")
+    assert not list(blobs.stored())
+
+
+ROWS_WITH_COMMAS = ["well, yes,a", "no, never, ever,b"]
+
+
+def test_files_of_a_folder_are_written_alike(tmp_path: Path) -> None:
+    folder, blobs = tmp_path / "d", Blobs(tmp_path / "blobs")
+    folder.mkdir()
+    for name in ("train", "test"):
+        (folder / f"{name}.csv").write_text(text(";", HEADER + ROWS))
+    (folder / "README.md").write_text("about\n")
+    found = ingest(folder, blobs, "text")
+    assert (found.test.rows, found.notes) == (40, ("fields are separated by semicolons",))
+    (folder / "test.csv").write_text(text("\t", HEADER + ROWS))
+    with pytest.raises(BadColumns, match=r"test\.csv, train\.csv are written in different ways"):
+        ingest(folder, blobs, "text")
+
+
+def test_tabs_by_name_and_unlabelled_lines(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    (tmp_path / "d.tsv").write_text(text("\t", HEADER + ROWS))
+    assert ingest(tmp_path / "d.tsv", blobs, "text").classes == ("a", "b")
+    (tmp_path / "one.csv").write_text("\n".join(["text", *(f"line {i}" for i in range(20))]))
+    assert ingest_samples(tmp_path / "one.csv", blobs, "text").rows == 20
