@@ -17,7 +17,7 @@ from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, values_of
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.launcher import Launcher
-from cluster.coordinator.recovery import options_of, restored
+from cluster.coordinator.recovery import imports, options_of, restored
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
@@ -25,7 +25,7 @@ from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
 from cluster.registry import Registry
 from cluster.scheduler import plan
-from cluster.scheduler.queue import needs_of
+from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import (
     Died,
     Ended,
@@ -101,7 +101,8 @@ class Execution:
             self._registry.retry([run_id])
         if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
-            self.happened(Requested(run_id, run.kind, run.task, needs))
+            urgency = urgency_of(run.kind, imports(run.work))
+            self.happened(Requested(run_id, run.kind, run.task, needs, urgency))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""

@@ -8,7 +8,7 @@ from cluster.domain.work import MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.plan import measured_on
-from cluster.scheduler.queue import needs_of
+from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Cell, Run, State, Task, Vector
 
 
@@ -54,6 +54,7 @@ def _run(record: Record) -> Run:
         record.number,
         record.task,
         needs_of(record.kind, options_of(record.work)),
+        urgency_of(record.kind, imports(record.work)),
         state,
         record.deaths,
         cells_of(record.work),
@@ -72,6 +73,11 @@ def options_of(work: Work) -> Options:
     if isinstance(work, TrainWork):
         return work.submission.options
     return work.options if work.kind == "refresh" else Options()
+
+
+def imports(work: Work) -> bool:
+    """Whether its vector is there already."""
+    return isinstance(work, TrainWork) and work.submission.vector_blob is not None
 
 
 def cells_of(work: Work) -> tuple[Cell, ...]:

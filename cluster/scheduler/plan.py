@@ -78,7 +78,7 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
 def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
-        _add(state, Run(event.run_id, event.kind, 0, event.task, event.needs))
+        _add(state, Run(event.run_id, event.kind, 0, event.task, event.needs, event.urgency))
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)

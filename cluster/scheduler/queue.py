@@ -1,8 +1,9 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
-Short work (evaluate, measure) goes before long work (train, refresh, compose), each in order of
-acceptance; but of long work that waits, the first lets at most PATIENCE short runs pass, then the
-room is kept for it. So neither starves the other, and a wide run is not starved by narrow ones.
+What a person waits for (evaluate, export, import, compose) goes before training, and that before
+the upkeep of vectors (measure, refresh), each in order of acceptance; but the first that waits of
+each lets at most PATIENCE runs of the others pass, then the room is kept for it. So none starves
+another, and a wide run is not starved by narrow ones.
 
 Room is counted over all nodes; on several, each worker must also find room on one of them, by what
 the cluster says is free there. That may lag, and Ray places the workers: so a group that was
@@ -16,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from cluster.domain.status import RunState
 from cluster.domain.tasks import Options
 from cluster.domain.visibility import ALL, Visibility
-from cluster.scheduler.state import ONE_CPU, SHORT, Needs, Node, Run, Start, State
+from cluster.scheduler.state import ONE_CPU, Needs, Node, Run, Start, State, Urgency
 
-PATIENCE = 4  # short runs that may pass a waiting long one
+PATIENCE = 4  # runs of other urgencies that may pass one that waits
 DOING = {
     "measure": "measuring interference",
     "evaluate": "an evaluation",
@@ -28,10 +29,17 @@ DOING = {
 
 def needs_of(kind: str, options: Options) -> Needs:
     """What a run reserves: a training its group, a refresh one worker, all other work one CPU."""
-    if kind in SHORT:
+    if kind in ("evaluate", "measure"):
         return ONE_CPU
     workers = options.workers if kind == "train" else 1
     return Needs(workers, options.cpus_per_worker, options.gpus_per_worker)
+
+
+def urgency_of(kind: str, imports: bool = False) -> Urgency:
+    """`imports`: a training whose vector is there already."""
+    if kind in ("evaluate", "compose") or imports:
+        return Urgency.AWAITED
+    return Urgency.TRAINING if kind == "train" else Urgency.UPKEEP
 
 
 def placeable(nodes: Iterable[Node], needs: Needs) -> bool:
@@ -75,29 +83,31 @@ def starts(state: State) -> Iterator[Start]:
     while run := next_run(state):
         run.state = RunState.RUNNING
         state.free = _without(state.free, run.needs)
-        if run.kind not in SHORT:
-            state.passed = 0
-        elif _first(state, short=False):
-            state.passed += 1
+        for other in _firsts(state):
+            state.passed[other.urgency] = state.passed.get(other.urgency, 0) + 1
+        state.passed[run.urgency] = 0
         yield Start(run.run_id, run.needs)
 
 
 def next_run(state: State) -> Run | None:
-    short, long = _first(state, short=True), _first(state, short=False)
-    if long and state.passed >= PATIENCE:
-        return long if _fits(state, long) else None
-    return next((run for run in (short, long) if run and _fits(state, run)), None)
+    if late := _late(state):
+        return late if _fits(state, late) else None
+    return next((run for run in _firsts(state) if _fits(state, run)), None)
 
 
-def _first(state: State, short: bool) -> Run | None:
-    """The first that waits; one that no node can hold now keeps nobody waiting."""
-    waiting = (
-        run
-        for run in state.runs.values()
-        if run.state == RunState.QUEUED and (run.kind in SHORT) == short
-        if placeable(state.nodes, run.needs)
-    )
-    return min(waiting, key=lambda run: run.number, default=None)
+def _firsts(state: State) -> list[Run]:
+    """Of each urgency the first that waits; one that no node can hold now keeps nobody waiting."""
+    waiting: dict[Urgency, list[Run]] = {urgency: [] for urgency in Urgency}
+    for run in state.runs.values():
+        if run.state == RunState.QUEUED and placeable(state.nodes, run.needs):
+            waiting[run.urgency].append(run)
+    return [min(runs, key=lambda run: run.number) for runs in waiting.values() if runs]
+
+
+def _late(state: State) -> Run | None:
+    """The one that has let enough others pass."""
+    late = (run for run in _firsts(state) if state.passed.get(run.urgency, 0) >= PATIENCE)
+    return next(late, None)
 
 
 # -- what people are told
@@ -126,9 +136,8 @@ def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
 
 def _ahead(state: State, run: Run) -> Run | None:
     """The run that this one lets go first, though there is room for it."""
-    short, long = _first(state, short=True), _first(state, short=False)
-    own = short if run.kind in SHORT else long
-    ahead = long if state.passed >= PATIENCE and long is not None else own
+    firsts = _firsts(state)
+    ahead = _late(state) or next((one for one in firsts if one.urgency == run.urgency), None)
     return None if ahead is run else ahead
 
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from cluster.domain.status import RunState
 from cluster.domain.tasks import Options
 
-SHORT = ("evaluate", "measure")  # kinds of work that end soon
+
+class Urgency(IntEnum):
+    """What goes first: what a person waits for, then training, then the upkeep of vectors."""
+
+    AWAITED = 0
+    TRAINING = 1
+    UPKEEP = 2
 
 
 # -- what is known
@@ -78,6 +85,7 @@ class Run:
     number: int  # order of acceptance
     task: str | None = None
     needs: Needs = ONE_CPU
+    urgency: Urgency = Urgency.UPKEEP
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
@@ -102,7 +110,8 @@ class State:
     unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
-    passed: int = 0  # short runs started while the first long one waits
+    # runs of other urgencies started while the first of this one waits
+    passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     numbers: int = 0
 
@@ -160,6 +169,7 @@ class Requested(RunEvent):
     kind: str
     task: str | None
     needs: Needs
+    urgency: Urgency
 
 
 @dataclass(frozen=True)

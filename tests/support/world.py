@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler.plan import handle, validate
-from cluster.scheduler.queue import needs_of, placeable, reason
+from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of
 from cluster.scheduler.state import (
     ONE_CPU,
     Died,
@@ -79,7 +79,7 @@ class World:
     def request(
         self, run_id: str, kind: str, task: str | None = None, needs: Needs = ONE_CPU
     ) -> list[Instruction]:
-        return self.happens(Requested(run_id, kind, task, needs))
+        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind)))
 
     def publish(self, run_id: str, tau: float = 0.0, measured: bool = True) -> None:
         """The run's vector, which moves all other inputs by `tau` and its own by 1."""

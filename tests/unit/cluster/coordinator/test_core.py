@@ -417,6 +417,18 @@ def test_a_lost_file_is_named_and_never_composed(scene: Scene) -> None:
     assert scene.coordinator.compose(asks("two"), "alice", ["+shapes"])
 
 
+def test_an_import_goes_before_trainings_that_wait(tmp_path: Path) -> None:
+    """A person waits for it; a coordinator that reads the registry knows that too."""
+    scene = Scene(tmp_path, Node(1))
+    for name in ("running", "waiting"):
+        scene.submit(name)
+    scene.submit("imported", vector_blob=scene.home.blobs().put(b"a vector"))
+    scene.fail("train", "running")
+    assert scene.process("train", "imported")
+    scene.restart()
+    assert scene.process("train", "imported")
+
+
 def test_a_model_is_evaluated_once(scene: Scene) -> None:
     with pytest.raises(NoComposition):
         scene.coordinator.evaluate(ADMIN, "alice")

@@ -52,6 +52,35 @@ def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
     assert world.running == {"evaluation"}
 
 
+def test_what_a_person_waits_for_goes_first_then_training_then_upkeep() -> None:
+    world = World(Node(1))
+    world.request("busy", "evaluate")
+    for run_id, kind in (("r", "refresh"), ("m", "measure"), ("t", "train"), ("u", "train")):
+        world.request(run_id, kind, run_id)
+    for run_id, kind in (("c", "compose"), ("e", "evaluate")):
+        world.request(run_id, kind)
+    order = list[str]()
+    while world.running:
+        (run_id,) = world.running
+        order.append(run_id)
+        world.happens(Ended(run_id))
+    assert order == ["busy", "c", "e", "t", "u", "r", "m"]
+
+
+def test_upkeep_is_not_starved_by_trainings() -> None:
+    world = World(Node(1))
+    world.request("t", "train", "t")
+    world.request("r", "refresh", "r")
+    for number in range(2 * PATIENCE):
+        world.request(f"t{number}", "train", f"t{number}")
+    passed = 0
+    while "r" not in world.running:
+        (run_id,) = world.running
+        world.happens(Failed(run_id, "no"))
+        passed += 1
+    assert passed == PATIENCE + 1  # the one that ran already, and those that may pass
+
+
 def test_short_work_lets_trainings_through() -> None:
     world = World(Node(1))
     world.request("e", "evaluate")
