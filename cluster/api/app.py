@@ -1,8 +1,7 @@
-"""The application: routes, errors as answers, limits, and a line of JSON for every request."""
+"""The application: routes, errors as answers, limits, and a line in the log for every request."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -138,17 +137,18 @@ class Told:
         facts |= {"status": status, "seconds": round(seconds, 4)}
         caller = getattr(request.state, "caller", None)
         facts |= {"user": caller and caller.name}
-        LOG.info(json.dumps(facts))
+        LOG.info("answered", extra=facts | {"error": getattr(request.state, "error", None)})
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
     if isinstance(error, TaclError):  # raised while the body was being read
         return await _refused(request, error)
-    LOG.exception(json.dumps({"request_id": request.state.request_id}))
+    LOG.exception("a defect", extra={"request_id": request.state.request_id})
     return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
+    request.state.error = error
     body = {"error": error, "message": without_paths(message)}
     return JSONResponse(body | {"request_id": request.state.request_id}, status)
 

@@ -168,10 +168,13 @@ class Execution:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
         if isinstance(outcome, Finished):
             event = self._recorded(run_id, outcome.result)
+            LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):
-            LOG.error("run %s failed: %s\n%s", run_id, outcome.cause, outcome.trace)
+            told = {"cause": outcome.cause, "trace": outcome.trace}
+            LOG.error("raised", extra=self._facts(run_id) | told)
             event = Failed(run_id, outcome.cause)
         else:
+            LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
         del self._handles[run_id]
         self._told.pop(run_id, None)
@@ -213,6 +216,7 @@ class Execution:
                 work = self._registry.start(run_id)
                 self._prepare(work)
                 self._handles[run_id] = self._launcher.start(work, needs)
+                LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
             case Measure():
                 work = work_orders.measuring(self._registry, self._base, instruction)
@@ -222,10 +226,20 @@ class Execution:
                 self._registry.add_run(work, instruction.task)
             case Requeue(run_id, cause):
                 self._registry.requeue(run_id, cause)
+                LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
             case Fail(run_id, cause):
                 self._registry.fail(run_id, cause)
+                LOG.error("failed", extra=self._facts(run_id) | {"cause": cause})
             case Stop(run_id, forget):
+                LOG.info("stopped", extra=self._facts(run_id))
                 self._stop(run_id, forget)
+
+    def _facts(self, run_id: str) -> dict[str, str | None]:
+        """Of a run, for the log."""
+        run = self.state.runs.get(run_id)
+        task = self.state.tasks.get(run.task) if run and run.task else None
+        facts = {"run_id": run_id, "kind": run and run.kind, "task": run and run.task}
+        return facts | {"user": task and task.owner}
 
     def _stop(self, run_id: str, forget: bool) -> None:
         if run_id in self._handles:

@@ -6,6 +6,7 @@ the plan. The constructor is the recovery: it reads the registry and issues the 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable, TaclError
 
+LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
 
 
@@ -101,22 +103,37 @@ class Shell:
         asked: str,
         read: Callable[[str], A],
         decide: Callable[[], Decision[A]],
+        owner: str | None = None,
     ) -> A:
         """Carry a request out, once: repeated, it is answered from the registry.
 
         Args:
             asked: the digest of what is asked. NameTaken when the id was used to ask another.
             read: a kept answer from its text.
+            owner: of a new task, for the log.
         """
         with self._lock:
             self._make_sure()
             kept = self._registry.answer(request_id, asked)
             if kept is not None:
                 return read(kept)
-            decision = decide()
+            try:
+                decision = decide()
+            except TaclError as error:
+                facts = {"error": type(error).__name__, "cause": str(error)}
+                LOG.info("refused", extra={"request_id": request_id} | facts)
+                raise
             self._write(Request(request_id, asked, decision.answer.model_dump_json()), decision)
+            self._log_accepted(request_id, decision.answer, owner)
             decision.then()
             return decision.answer
+
+    def _log_accepted(self, request_id: str, answer: Message, owner: str | None) -> None:
+        facts = answer.model_dump(include={"task", "run_id", "user"})
+        task = self._state.tasks.get(facts.get("task", ""))
+        facts = {"user": task.owner if task else owner} | facts
+        facts |= {"request_id": request_id, "kind": type(answer).__name__}
+        LOG.info("accepted", extra=facts)
 
     def _write(self, request: Request, decision: Decision) -> None:
         """A commit that failed may have landed all the same: then its request has an answer. When

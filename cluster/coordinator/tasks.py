@@ -44,7 +44,8 @@ class Tasks(Shell):
             return Decision(answer, partial(self._registry.accept, submission, work), start)
 
         asked = identity("submit", submission.model_dump(mode="json"))
-        return self._once(submission.request_id, asked, Submitted.model_validate_json, decide)
+        read, owner = Submitted.model_validate_json, submission.owner
+        return self._once(submission.request_id, asked, read, decide, owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
         def decide() -> Decision[GrownShard]:

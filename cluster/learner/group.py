@@ -16,6 +16,7 @@ from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Options
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.training import Known, train_task
+from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home
 from tacl.errors import RunFailed, TaclError
@@ -107,6 +108,8 @@ def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
     """What each worker of a group runs."""
     work: TrainWork = config["work"]
     torch.set_num_threads(work.submission.options.cpus_per_worker)
+    log_to(Home.at(config["home"]).logs, "learners")
+    LOG.info("a worker started", extra={"run_id": work.run_id, "attempt": work.attempt})
     trained = train_task(work, Home.at(config["home"]), config["known"])
     return trained.model_dump() if trained else None
 

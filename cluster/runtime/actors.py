@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,6 +25,7 @@ from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
+from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import here, release_orphans
 from cluster.runtime.process import LearnerProcess
 from cluster.scheduler.state import Needs, Node
@@ -119,7 +119,7 @@ class WatchedCoordinator(Coordinator):
 
     def __init__(self, home: str, learner: str) -> None:
         self._where = Home.at(home).where  # as other nodes find it
-        _log_to(Home.at(home).logs / "coordinator.log")
+        log_to(Home.at(home).logs, "coordinator")
         try:
             super().__init__(home, RayLauncher(self._where, learner))
         except Exception:
@@ -136,13 +136,6 @@ class WatchedCoordinator(Coordinator):
         while True:
             time.sleep(PERIOD)
             self.tick()
-
-
-def _log_to(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    logging.basicConfig(
-        filename=path, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
 
 
 def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) -> Any:

@@ -29,6 +29,7 @@ from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
 from cluster.errors import exit_code
 from cluster.registry import Registry
+from cluster.runtime.logs import log_to
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
@@ -37,6 +38,7 @@ from tacl.errors import TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 GENERIC_ROWS = 1024
+LOG = logging.getLogger("cluster.runtime.head")  # not __main__
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
 
 
@@ -57,10 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         home = Home(chosen.home.expanduser().resolve())
         os.umask(0o077)  # also of every process of the cluster that is started here
         home.close_to_others()
+        log_to(home.logs, "cluster")
         with home.lock():
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             serve(home, founding, chosen.cpus, chosen.address, chosen.insecure, chosen.learner)
     except TaclError as error:
+        LOG.error("ended", extra={"error": type(error).__name__, "cause": str(error)})
         print(homes.FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
         return exit_code(error)
     return 0
@@ -196,6 +200,7 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def _say(line: str) -> None:
+    LOG.info(line)
     print(line, flush=True)
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import socket
 from pathlib import Path
 from typing import Any
 
 from cluster.domain.base import Base
 from cluster.domain.work import Result, Work
+from cluster.runtime.logs import log_to
+from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
+
+LOG = logging.getLogger(__name__)
 
 
 class LearnerProcess:
@@ -23,7 +28,17 @@ class LearnerProcess:
         return self._made().describe_base(spec)
 
     def work(self, work: Work) -> Result:
-        return self._made().work(work)
+        learner = self._made()
+        log_to(Home.at(self._home).logs, "learners")
+        facts = {"run_id": work.run_id, "kind": work.kind}
+        LOG.info("started on %s", socket.gethostname(), extra=facts)
+        try:
+            found = learner.work(work)
+        except Exception as error:
+            LOG.info("raised", extra=facts | {"cause": f"{type(error).__name__}: {error}"})
+            raise
+        LOG.info("ended", extra=facts)
+        return found
 
     def _made(self) -> Any:
         """StorageUnavailable on a node that does not see the home, as one that came later."""

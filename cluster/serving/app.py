@@ -9,7 +9,6 @@ and of the predictors.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -31,6 +30,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
+from cluster.runtime.logs import log_to
 from cluster.serving.batching import Gathering
 from cluster.storage.home import Home
 from tacl.errors import (
@@ -62,6 +62,7 @@ class Predictors:
         from cluster.serving.predictor import Predictor
 
         torch.set_num_threads(threads)
+        log_to(Home.at(home).logs, "serving")
         self._predictor = Predictor(home)
         self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
         self._size = Histogram(
@@ -88,7 +89,7 @@ class Ingress:
     def __init__(
         self, home: str, predictors: DeploymentHandle, most: int, open_to_all: bool
     ) -> None:
-        logging.getLogger("tacl.http").setLevel(logging.INFO)
+        log_to(Home.at(home).logs, "serving")
         self._home, self._predictors, self._open = home, predictors, open_to_all
         self._coordinator: Any = None
         self._gathered = {

@@ -11,6 +11,7 @@ import ray
 from cluster.domain.compositions import Composition
 from cluster.domain.operations import Ranked
 from cluster.runtime.connection import NAMESPACE, patiently
+from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class LazyPredictor:
     """The actor around a Predictor, so that a client names it without importing torch."""
 
     def __init__(self, home: str) -> None:
+        log_to(Home.at(home).logs, "serving")
         self._home = home
         self._predictor: Predictor | None = None
 

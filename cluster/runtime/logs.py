@@ -1,0 +1,89 @@
+"""What the processes of a home did, for whoever is on call: HOME/logs/NAME.log, JSON line by line.
+
+| file | of |
+|---|---|
+| cluster.log | the head: what it starts and stops |
+| coordinator.log | what was accepted or refused; which runs were placed, and what became of them |
+| learners.log | every process of a run, also those of groups: started, ended, raised |
+| serving.log | every request over HTTP, and what predictors could not do |
+
+A line has `at`, `level`, `logger`, `pid` and `message`; those of FACTS that its code gives as
+`extra`; and `trace` after an exception. head.log beside them is what the head says while it starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Literal
+
+BYTES = 10 << 20  # of a file; then it is NAME.log.1
+KEPT = 5  # older ones
+OURS = ("cluster", "tacl")  # of which everything from INFO on is kept; of libraries, warnings
+FACTS = (
+    *("request_id", "run_id", "task", "user", "kind", "attempt"),
+    *("method", "route", "status", "seconds", "error", "cause", "trace"),
+)
+
+
+def log_to(folder: Path, name: Literal["cluster", "coordinator", "learners", "serving"]) -> None:
+    """From now on, in this process; harmless when it does already."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = folder / f"{name}.log"
+    root = logging.getLogger()
+    if any(isinstance(one, _Lines) and one.baseFilename == str(place) for one in root.handlers):
+        return
+    handler = _Lines(place, maxBytes=BYTES, backupCount=KEPT, encoding="utf-8")
+    handler.setFormatter(_Json())
+    root.addHandler(handler)
+    for logger in OURS:
+        logging.getLogger(logger).setLevel(logging.INFO)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {"at": at, "level": record.levelname, "logger": record.name}
+        line |= {"pid": record.process, "message": record.getMessage()}
+        facts = {name: getattr(record, name, None) for name in FACTS}
+        line |= {name: value for name, value in facts.items() if value is not None}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _Lines(RotatingFileHandler):
+    """Several processes write one file: line by line under a lock, to what has its name now."""
+
+    def _open(self) -> TextIOWrapper:
+        def closed_to_others(path: str, flags: int) -> int:
+            return os.open(path, flags, 0o600)
+
+        return open(self.baseFilename, "a", encoding="utf-8", opener=closed_to_others)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        folder = os.open(os.path.dirname(self.baseFilename), os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            if self.stream is None or not _is_at(self.baseFilename, self.stream.fileno()):
+                if self.stream is not None:
+                    self.stream.close()
+                self.stream = self._open()  # another process has rotated it
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+        finally:
+            os.close(folder)
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
