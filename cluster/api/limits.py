@@ -1,32 +1,29 @@
-"""What is refused before it is used: too many bytes, pictures that would explode, endless texts."""
+"""What is refused before it is used: too many bytes, pixels or characters; the budget is
+`cluster.data.budget`."""
 
 from __future__ import annotations
 
 import base64
-import io
 import math
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import TypeVar, cast
 
-from PIL import Image
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.shares import Hourly
-from cluster.data.validation import checked_text
+from cluster.data.budget import REQUEST, Amount, Spent
+from cluster.data.validation import checked_text, measured_image
 from tacl.errors import BadSample, TooLarge
 
 T = TypeVar("T")
 
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
-IMAGE_BYTES = 10 << 20
-IMAGE_PIXELS = 40_000_000  # a few kilobytes can unpack to gigabytes
-TEXT_CHARACTERS = 20_000
 INPUTS = 64
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")  # of the many that Pillow reads
 UPLOADS = "/v1/tasks"
 
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")
@@ -72,33 +69,23 @@ def _declared(scope: Scope) -> int:
     return int(found[:20]) if found.isdigit() else 0
 
 
-def image(raw: bytes, where: str) -> bytes:
-    """The bytes of a picture of a bearable size; decoded only where it is used."""
-    if len(raw) > IMAGE_BYTES:
-        raise TooLarge(f"{where}: {len(raw)} bytes; at most {IMAGE_BYTES >> 20} MiB")
-    try:
-        with Image.open(io.BytesIO(raw), formats=FORMATS) as found:
-            width, height = found.size
-    except Image.DecompressionBombError as error:
-        raise TooLarge(f"{where}: at most {IMAGE_PIXELS:,} pixels") from error
-    except Exception as error:  # decoders raise a dozen types on foreign bytes; all mean this
-        raise BadSample(f"{where}: not a picture in one of {', '.join(FORMATS)}") from error
-    if width * height > IMAGE_PIXELS:
-        raise TooLarge(f"{where}: {width} x {height} pixels; at most {IMAGE_PIXELS:,}")
-    return raw
-
-
 def image_of_base64(text: str, where: str) -> bytes:
     try:
-        return image(base64.b64decode(text, validate=True), where)
+        return base64.b64decode(text, validate=True)
     except ValueError as error:  # binascii's own, or letters beyond ASCII
         raise BadSample(f"{where}: not base64") from error
 
 
-def text(value: str, where: str) -> str:
-    if len(value) > TEXT_CHARACTERS:
-        raise TooLarge(f"{where}: {len(value)} characters; at most {TEXT_CHARACTERS:,}")
-    return checked_text(value, where)
+def weighed(inputs: Sequence[bytes | str]) -> Amount:
+    """What the inputs of a request are when they are decoded, which is done only where they are
+    used. BadSample, TooLarge."""
+    spent = Spent(REQUEST)
+    for place, one in enumerate(inputs):
+        if isinstance(one, str):
+            checked_text(one, f"input {place}", spent)
+        else:
+            measured_image(one, f"input {place}", spent)
+    return spent.total
 
 
 def without_paths(found: T) -> T:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, File, Form, UploadFile
+from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Asking, Caller, Guarded
 from cluster.api.dependencies import Cluster, tell
 from cluster.api.schemas import Answer, Ask, Chances, Input, Name
 from cluster.api.service import Question, Service
+from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import Ranked
 from tacl.errors import Inexact, TooLarge, TooLate
@@ -39,18 +41,16 @@ async def predict_files(
     if len(files) > limits.INPUTS:
         raise TooLarge(f"{len(files)} files; at most {limits.INPUTS} at once")
     inputs = []
-    for place, file in enumerate(files):
-        raw = await file.read(limits.IMAGE_BYTES + 1)
-        inputs.append(limits.image(raw, f"file {place}"))
+    for file in files:
+        inputs.append(await file.read(PICTURE_BYTES + 1))
     body = Ask.model_construct(user=user)
     return await _answer(body, inputs, caller, service)
 
 
 def _raw(one: Input, place: int) -> bytes | str:
-    where = f"input {place}"
     if one.text is not None:
-        return limits.text(one.text, where)
-    return limits.image_of_base64(one.image or "", where)
+        return one.text
+    return limits.image_of_base64(one.image or "", f"input {place}")
 
 
 async def _answer(
@@ -59,6 +59,7 @@ async def _answer(
     user, started = caller.user(body.user), time.perf_counter()
     try:
         async with asyncio.timeout(body.seconds):
+            weight = await run_in_threadpool(limits.weighed, inputs)
             model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
             measured = (
                 await _measured(service, caller, user, body) if body.way != "linearized" else None
@@ -71,6 +72,7 @@ async def _answer(
                     body.classes == "union",
                     body.way,
                     body.beside_base,
+                    weight.pixels,
                 )
             )
     except TimeoutError as error:

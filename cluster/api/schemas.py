@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from cluster.api.limits import INPUTS, TEXT_CHARACTERS
+from cluster.api.limits import INPUTS
+from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options

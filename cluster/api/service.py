@@ -19,7 +19,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Question:
-    """Inputs for one model. Without tasks: all of the model; `union`: one list over all classes."""
+    """Inputs for one model. Without tasks: all of the model; `union`: one list over all classes.
+    `pixels`: of all inputs together."""
 
     model: Composition
     inputs: Sequence[bytes | str]
@@ -27,6 +28,7 @@ class Question:
     union: bool = False
     way: Way = "linearized"
     beside_base: bool = False
+    pixels: int = 0
 
 
 @dataclass(frozen=True)

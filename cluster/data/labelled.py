@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from datasets import Dataset
 from datasets import Image as ImageColumn
 
 from cluster.data.bad_rows import Bad, listed, require_good
+from cluster.data.budget import Spent, of_data_set
 from cluster.data.columns import (
     Classes,
     class_names,
@@ -132,23 +134,31 @@ def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...],
 def checked(
     splits: Splits, column: str, modality: Modality, source: Opened, progress: Progress | None
 ) -> dict[str, list[Raw | Bad]]:
-    """The inputs of every row of every split, or what is wrong with them."""
+    """The inputs of every row of every split, or what is wrong with them. TooLarge at the first one
+    that is more than may be decoded."""
+    spent = Spent(of_data_set(source.stored))
+    image = partial(checked_image, folders=source.folders, spent=spent)
+    check = image if modality == "image" else partial(checked_text, spent=spent)
     total = sum(split.num_rows for split in splits.values())
     found: dict[str, list[Raw | Bad]] = {name: [] for name in splits}
     for name, split in splits.items():
         for start in range(0, split.num_rows, BATCH):
             rows = range(start, min(start + BATCH, split.num_rows))
-            found[name].extend(_checked_rows(split, rows, column, modality, source, name))
+            found[name].extend(
+                _checked_rows(split, rows, column, check, partial(source.places.of, name))
+            )
             if progress is not None:
                 progress(sum(map(len, found.values())), total)
     return found
 
 
 def _checked_rows(
-    dataset: Dataset, rows: range, column: str, modality: Modality, source: Opened, split: str
+    dataset: Dataset,
+    rows: range,
+    column: str,
+    check: Callable[[Any, str], Raw],
+    place: Callable[[int], str],
 ) -> Iterator[Raw | Bad]:
-    folders = source.folders
-    check = partial(checked_image, folders=folders) if modality == "image" else checked_text
     chosen = dataset.select(rows).select_columns([column])
     if isinstance(chosen.features[column], ImageColumn):
         chosen = chosen.cast_column(column, ImageColumn(decode=False))
@@ -156,11 +166,11 @@ def _checked_rows(
         values = chosen[:][column]
     except UnicodeDecodeError as error:
         raise BadSample(
-            f"rows {rows[0]} to {rows[-1]} of split {split}: column {column!r} holds bytes that "
-            f"are not text: {error}"
+            f"{place(rows[0])} and the {len(rows) - 1} after it: column {column!r} holds bytes "
+            f"that are not text: {error}"
         ) from error
     for row, value in zip(rows, values, strict=True):
         try:
-            yield check(value, source.places.of(split, row))
+            yield check(value, place(row))
         except BadSample as error:
             yield Bad(str(error))

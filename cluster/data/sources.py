@@ -31,10 +31,12 @@ Splits = dict[str, Dataset]  # by name
 
 @dataclass(frozen=True)
 class Opened:
-    """Splits by name; rows may name pictures in files below `folders`, and nowhere else. `notes`:
-    how a CSV file was read, where that is not as usual."""
+    """Splits by name; rows may name pictures in files below `folders`, and nowhere else. `stored`:
+    the bytes that the data took as they were given; `notes`: how a CSV file was read, where that is
+    not as usual."""
 
     splits: Splits
+    stored: int
     folders: tuple[Path, ...] = ()
     places: Places = field(default_factory=Places)
     notes: tuple[str, ...] = ()
@@ -69,7 +71,8 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
         if empty or not found:
             raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
         notes = tuple(how.notes()) if how else ()
-        yield Opened(found, _folders(data, Path(cache)), _places(data, how, found), notes)
+        stored, folders = _stored(data, found), _folders(data, Path(cache))
+        yield Opened(found, stored, folders, _places(data, how, found), notes)
 
 
 def _written(data: str, named: Collection[str]) -> Written | None:
@@ -100,6 +103,14 @@ def _places(data: Data, how: Written | None, found: Splits) -> Places:
             lines = [number for number, row in enumerate(rows, 1) if row.strip()]
     (name,) = found
     return Places({name: lines} if len(lines) == found[name].num_rows else {})
+
+
+def _stored(data: Data, found: Splits) -> int:
+    path = located(str(data)) if isinstance(data, str | Path) else None
+    if path is None:
+        return sum(split.data.nbytes for split in found.values())
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _folders(data: Data, cache: Path) -> tuple[Path, ...]:

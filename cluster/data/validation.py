@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
 
-from tacl.errors import BadSample
+from cluster.data import budget
+from cluster.data.budget import Amount, Spent, one_value
+from tacl.errors import BadSample, TooLarge
 
-IMAGE_FILE_BYTES = 100 << 20  # of a picture's file
+
+class _Counted(io.BytesIO):
+    """The bytes of a picture, for a decoder that reads them in a bearable number of parts."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(raw)
+        self._left = budget.PICTURE_PARTS + len(raw) // 256
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise OSError("it is made of too many parts")
+        return super().read(size)
 
 
-def checked_image(value: object, where: str, folders: Sequence[Path] = ()) -> bytes:
-    """The original bytes of a picture, after decoding all of it once. BadSample if that fails.
+def measured_image(raw: bytes, where: str, spent: Spent) -> bytes:
+    """The bytes of a picture that may be decoded, from its header alone. BadSample, TooLarge."""
+    with _opened(raw, where, spent):
+        return raw
+
+
+def checked_image(
+    value: object, where: str, folders: Sequence[Path] = (), spent: Spent | None = None
+) -> bytes:
+    """The original bytes of a picture, after decoding all of it once. BadSample if that fails,
+    TooLarge for what may not be decoded.
 
     A row that names a file instead of holding bytes is read only where that is a regular file below
     one of `folders`, links followed; without a folder no file is opened.
@@ -26,17 +51,35 @@ def checked_image(value: object, where: str, folders: Sequence[Path] = ()) -> by
     where = f"{where} ({Path(path).name})" if path else where
     if raw is None and path:
         raw = _file_bytes(Path(path), where, folders)
-    try:
-        if not isinstance(raw, bytes) or not raw:
-            raise BadSample(f"{where}: the picture is empty")
-        with Image.open(io.BytesIO(raw)) as image:
-            image.load()
-    except BadSample:
-        raise
-    except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error ...
-        reason = str(error).replace(repr(error.args[0]), "") if not error.args else str(error)
-        raise BadSample(f"{where}: not a readable picture: {reason}") from error
+    if not isinstance(raw, bytes) or not raw:
+        raise BadSample(f"{where}: the picture is empty")
+    with _opened(raw, where, spent or one_value()) as image:
+        image.load()
     return raw
+
+
+@contextmanager
+def _opened(raw: bytes, where: str, spent: Spent) -> Iterator[ImageFile]:
+    """A picture whose header is read and bearable; what its decoder raises in the block means that
+    it is not readable."""
+    if len(raw) > budget.PICTURE_BYTES:
+        raise TooLarge(f"{where}: {len(raw):,} bytes; at most {budget.PICTURE_BYTES >> 20} MiB")
+    try:
+        with Image.open(_Counted(raw), formats=budget.FORMATS) as image:
+            spent.add(Amount(pixels=image.width * image.height), where)
+            if image.format == "JPEG" and raw.count(b"\xff\xda") > budget.JPEG_SCANS:
+                raise TooLarge(f"{where}: a JPEG of more than {budget.JPEG_SCANS} scans")
+            yield image
+    except TooLarge:
+        raise
+    except UnidentifiedImageError as error:
+        raise BadSample(
+            f"{where}: not a readable picture in one of {', '.join(budget.FORMATS)}"
+        ) from error
+    except Image.DecompressionBombError as error:
+        raise TooLarge(f"{where}: more than {budget.PICTURE_PIXELS:,} pixels") from error
+    except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error ...
+        raise BadSample(f"{where}: not a readable picture: {error}") from error
 
 
 def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
@@ -50,11 +93,11 @@ def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
         raise refused
     try:
         with open(real, "rb", opener=_without_waiting) as file:
-            raw = file.read(IMAGE_FILE_BYTES + 1)
+            raw = file.read(budget.PICTURE_BYTES + 1)
     except OSError as error:
         raise refused from error
-    if len(raw) > IMAGE_FILE_BYTES:
-        raise BadSample(f"{where}: a file of more than {IMAGE_FILE_BYTES >> 20} MiB")
+    if len(raw) > budget.PICTURE_BYTES:
+        raise TooLarge(f"{where}: a file of more than {budget.PICTURE_BYTES >> 20} MiB")
     return raw
 
 
@@ -63,8 +106,9 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def checked_text(value: object, where: str) -> str:
-    """A text that says something. BadSample for nothing, numbers, blanks and binary garbage."""
+def checked_text(value: object, where: str, spent: Spent | None = None) -> str:
+    """A text that says something. BadSample for nothing, numbers, blanks and binary garbage,
+    TooLarge for an endless one."""
     if not isinstance(value, str):
         found = "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
         raise BadSample(f"{where}: found {found} where a text should be")
@@ -72,4 +116,5 @@ def checked_text(value: object, where: str) -> str:
         raise BadSample(f"{where}: the text is blank")
     if "\x00" in value:
         raise BadSample(f"{where}: binary data where a text should be: {value[:40]!r}")
+    (spent or one_value()).add(Amount(characters=len(value)), where)
     return value
