@@ -105,8 +105,8 @@ def _metadata(card: Card) -> str:
 
 def _tasks(card: Card) -> str:
     head = (
-        "| task | classes | coefficient | zero-shot | its own vector | exact model | these files | "
-        "test rows |\n|---|---|---|---|---|---|---|---|\n"
+        f"| task | classes | coefficient | {card.base.untrained} | its own vector | exact model | "
+        "these files | test rows |\n|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
         f"| {row.task} | {len(row.classes)} | {row.coefficient:g} | "

@@ -186,7 +186,7 @@ class ModelOperations(Session):
         An input is a text, or a picture's path or bytes, as the base reads. Raises NoComposition,
         DataNotFound, BadSample, UnknownTask.
         """
-        modality = self._modality()
+        modality = self.base().modality
         raw = [raw_input(one, modality) for one in inputs]
         if self._server is not None:
             return self._server.query(user, raw, tasks)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import Modality, RequestContext, new_id
+from cluster.domain.base import Base, RequestContext, new_id
 from cluster.domain.compositions import Composition
 from cluster.domain.operations import Ranked
 from cluster.storage.home import Home
@@ -91,10 +91,11 @@ class Session:
         """Of the next request. One repeated under its id is carried out once."""
         return RequestContext(user=self.user, request_id=request_id or new_id())
 
-    def _modality(self) -> Modality:
+    def base(self) -> Base:
+        """The encoder that answers here. Raises ClusterNotRunning."""
         if self._server is not None:
-            return self.coordinator.status(self.context()).base.modality
-        return self.home.founded().base.modality
+            return self.coordinator.status(self.context()).base
+        return self.home.founded().base
 
     def _require_here(self, verb: str) -> None:
         if self._server is not None:

@@ -77,7 +77,7 @@ class TaskOperations(Session):
             name,
             data,
             self.home.blobs(),
-            self._modality(),
+            self.base().modality,
             owner=owner or self.user,
             options=chosen,
             request_id=context.request_id,
@@ -109,7 +109,7 @@ class TaskOperations(Session):
         blob = ingest_samples(
             data,
             self.home.blobs(),
-            self._modality(),
+            self.base().modality,
             input_column=input_column,
             seed=seed,
             progress=progress,

@@ -120,6 +120,7 @@ def _vector(champion: VectorRef | None, first: VectorRef | None) -> dict[str, An
     trained = first.accepted_metrics if first else {}
     return {
         "version": champion.version if champion else None,
+        "rows_cut": trained.get("rows_cut"),
         "accuracy_before": trained.get("validation_zero_shot"),
         "accuracy_after": trained.get("validation_accuracy"),
         "metrics": champion.accepted_metrics if champion else {},

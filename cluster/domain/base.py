@@ -70,3 +70,9 @@ class Base(Message):
     digest: str
     modality: Modality
     head_kind: Literal["text", "prototype"]
+
+    @property
+    def untrained(self) -> str:
+        """What a head answers before anything is trained: it is made of the names of the classes,
+        or of the means of labelled rows."""
+        return "zero-shot" if self.head_kind == "text" else "class means"

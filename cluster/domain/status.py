@@ -126,7 +126,8 @@ class TaskStatus(RunProgress):
     samples: int | None = None  # in the sample store
     options: Options
     version: int | None = None
-    accuracy_before: float | None = None  # zero-shot, on validation rows
+    rows_cut: int | None = None  # of them, texts whose end is beyond what the base model reads
+    accuracy_before: float | None = None  # without a vector (`Base.untrained`), validation rows
     accuracy_after: float | None = None  # of the vector as it was trained, on validation rows
     metrics: dict[str, float] = {}
     refresh: RunState | None = None

@@ -142,13 +142,25 @@ class Measured(Message):
     pairs: tuple[Pair, ...]
 
 
+class ClassReport(Message):
+    """The classes of one task on its test rows. `confusion`: rows of a class (row) that were
+    answered with a class (column). None: there is nothing to divide by."""
+
+    classes: tuple[str, ...]
+    accuracy: tuple[float | None, ...]
+    f1: tuple[float | None, ...]
+    confusion: tuple[tuple[int, ...], ...]
+
+
 class Evaluated(Message):
-    """Accuracies in [0, 1] on the test split (method.md section 4)."""
+    """Accuracies in [0, 1] on the test split (method.md section 4). `by_class`: of the composed
+    model; empty where it was evaluated by an earlier version."""
 
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
     normalized: float
     class_incremental: float
+    by_class: dict[str, ClassReport] = {}
     seconds: float
 
 

@@ -59,6 +59,10 @@ class Materials:
         raws, labels = samples.labelled_rows(self.blobs, data)
         return Labelled(self._prepared(raws), torch.tensor(labels))
 
+    def cut(self, data: BlobRef) -> int:
+        """How many rows are texts whose end the encoder does not read."""
+        return sum(map(self.backbone.is_cut, samples.labelled_rows(self.blobs, data)[0]))
+
     def shard_items(self, shard: BlobRef) -> list[Item]:
         """The rows of a shard that steps may see."""
         return self._prepared(samples.training_inputs(self.blobs, shard))

@@ -21,14 +21,16 @@ from torch import Tensor
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.methods import is_plain
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import Evaluated, EvaluateWork, TaskData
+from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import MixedRegimes
 from tacl.evaluation import metrics
+from tacl.evaluation.classes import accuracies, confusion, f1_scores
 from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
@@ -70,7 +72,18 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single),
         class_incremental=metrics.absolute(metrics.class_incremental(features, labels, heads)),
+        by_class={t: _by_class(heads[t], features[t], labels[t]) for t in heads},
         seconds=time.monotonic() - started,
+    )
+
+
+def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
+    found_CC = confusion(head.logits(features_ND), labels_N)
+    return ClassReport(
+        classes=head.classes,
+        accuracy=tuple(accuracies(found_CC)),
+        f1=tuple(f1_scores(found_CC)),
+        confusion=tuple(map(tuple, found_CC.tolist())),
     )
 
 

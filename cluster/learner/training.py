@@ -223,6 +223,7 @@ def _result(
         metrics={
             **validated(materials, module, tau, head, validation),
             **seconds,
+            "rows_cut": materials.cut(submission.train),
             "workers": run.ranks.size,
             "seconds": time.monotonic() - started,
         },

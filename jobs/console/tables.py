@@ -30,9 +30,10 @@ from cluster.domain.status import (
     Watched,
 )
 from cluster.domain.users import TokenStatus
-from cluster.domain.work import Evaluated
+from cluster.domain.work import ClassReport, Evaluated
 from tacl.evaluation.interference import HIGH_CHANGE
 
+WORST = 10  # classes that are shown of an evaluation
 COLOURS = {
     "ready": "green",
     "failed": "red",
@@ -58,11 +59,17 @@ def console() -> Console:
 
 
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """Left-aligned words, right-aligned numbers, one line a row."""
+    """Left-aligned words, right-aligned numbers; what is too wide is folded, not cut."""
     made = Table(box=None, pad_edge=False, header_style="bold")
     numbers = set(right)
     for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=True)
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return made
+
+
+def without_empty(made: Table) -> Table:
+    """Without the columns that say nothing."""
+    made.columns = [one for one in made.columns if any(map(str, one.cells))]
     return made
 
 
@@ -79,11 +86,10 @@ def state(value: str) -> Text:
 
 
 def steps(one: Watched) -> str:
-    """`12/300`, or nothing before the first"""
-    if not one.steps:
+    """`12/300` while it runs"""
+    if not one.is_owed or one.state == "queued":
         return ""
-    done = one.steps if one.state == "ready" else one.step or 0
-    return f"{done}/{one.steps}"
+    return f"{one.step or 0}/{one.steps}" if one.steps else "starting"
 
 
 def when(seconds: float | None) -> str:
@@ -104,11 +110,12 @@ def status(found: ClusterStatus) -> RenderableType:
     lines: list[RenderableType] = [
         Text(f"base model  {found.base.spec}"),
         Text(f"resources   {resources(found.room)}\n"),
-        _tasks(found.tasks) if found.tasks else no_task,
+        _tasks(found.tasks, found.base.untrained) if found.tasks else no_task,
     ]
     if found.work:
         lines += [Text(), _work(found.work)]
     lines += [Text(note, style="yellow") for note in _reasons((*found.tasks, *found.work))]
+    lines += [Text(f"\n{_cut(one)}", style="yellow") for one in found.tasks if one.rows_cut]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
     if found.trouble:
         lines.append(Text(f"\n{found.trouble}", style="red"))
@@ -124,8 +131,8 @@ def resources(room: Resources) -> str:
     return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
-def _tasks(tasks: Sequence[TaskStatus]) -> Table:
-    numbers = ("steps", "loss", "version", "zero-shot %", "trained %")
+def _tasks(tasks: Sequence[TaskStatus], before: str) -> Table:
+    numbers = ("steps", "loss", "version", f"{before} %", "trained %")
     made = table("task", "state", *numbers, "owner", right=numbers)
     for one in tasks:
         made.add_row(
@@ -138,14 +145,19 @@ def _tasks(tasks: Sequence[TaskStatus]) -> Table:
             percent(one.accuracy_after),
             one.owner + (" (private)" if one.private else ""),
         )
-    return made
+    return without_empty(made)
 
 
 def _work(work: Sequence[RunStatus]) -> Table:
     made = table("work", "state", "steps", right=("steps",))
     for one in work:
         made.add_row(one.label, state(one.state), steps(one))
-    return made
+    return without_empty(made)
+
+
+def _cut(one: TaskStatus) -> str:
+    texts = f"{one.rows_cut} of {one.rows} training texts"
+    return f"{one.name}: {texts} are longer than the base model reads; their ends are not used"
 
 
 def _reasons(runs: Sequence[Watched]) -> list[str]:
@@ -171,12 +183,12 @@ def logs(found: Sequence[Event]) -> RenderableType:
 # -- vectors
 
 
-def vectors(found: Sequence[VectorStatus]) -> RenderableType:
+def vectors(found: Sequence[VectorStatus], before: str = "zero-shot") -> RenderableType:
+    """`before`: how accuracy without a vector is called, `Base.untrained`."""
     if not found:
         return Text("no vectors yet")
-    numbers = ("norm", "zero-shot %", "accuracy %")
+    numbers = ("norm", f"{before} %", "accuracy %")
     made = table("vector", "", *numbers, "made by", "created", "against", right=numbers)
-    made.columns[-1].no_wrap = False  # the others stay whole on a narrow screen
     for one in found:
         made.add_row(
             one.name,
@@ -247,14 +259,32 @@ def _matrix(
     matrix: Sequence[Sequence[float | None]],
     digits: int,
     on: Sequence[str],
-) -> Table:
-    """The columns `on` of one matrix; what is not measured is a dash."""
-    made = table("vector", *on, right=on)
-    for vector, row in zip(found.vectors, matrix, strict=True):
-        values = dict(zip(found.on, row, strict=True))
-        cells = ["-" if values[name] is None else number(values[name], digits) for name in on]
-        made.add_row(f"{vector.task}@v{vector.version}", *cells)
-    return made
+) -> RenderableType:
+    """The columns `on` of one matrix, below each other where they are too wide together; what is
+    not measured is a dash."""
+    parts: list[RenderableType] = []
+    for names in _fitting(on, max(len(vector.task) + 4 for vector in found.vectors)):
+        made = table("vector", *names, right=names)
+        for vector, row in zip(found.vectors, matrix, strict=True):
+            values = dict(zip(found.on, row, strict=True))
+            shown = ["-" if values[n] is None else number(values[n], digits) for n in names]
+            made.add_row(f"{vector.task}@v{vector.version}", *shown)
+        parts.append(made)
+    return Group(*parts)
+
+
+def _fitting(names: Sequence[str], first: int) -> list[list[str]]:
+    """Columns that stand beside a first one of this width."""
+    parts: list[list[str]] = [[]]
+    left = room = console().width - first
+    for name in names:
+        width = max(len(name), 5) + 2
+        if width > left and parts[-1]:
+            parts.append([])
+            left = room
+        parts[-1].append(name)
+        left -= width
+    return parts
 
 
 # -- models
@@ -277,12 +307,12 @@ def coefficient(term: RecipeTerm) -> str:
     return f"{min(values):+.3g} to {max(values):+.3g}"
 
 
-def composition_run(found: CompositionRun) -> RenderableType:
+def composition_run(found: CompositionRun, before: str = "zero-shot") -> RenderableType:
     """A computed composition, its accuracies and its interference."""
     model, report = found.model, found.report
     assert model is not None  # it is ready
     assert report is not None
-    columns = ("rows", "zero-shot %", "plain sum %", "composed %")
+    columns = ("rows", f"{before} %", "plain sum %", "composed %")
     shares = table("task", *columns, right=columns)
     for task, one in report.accuracies.items():
         row = (percent(one[name]) for name in ("zero_shot", "before", "after"))
@@ -306,8 +336,8 @@ def _warning(one: MeasuredAgain) -> str:
     )
 
 
-def evaluation(found: Evaluated) -> RenderableType:
-    columns = ("rows", "zero-shot %", "individual %", "composed %")
+def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
+    columns = ("rows", f"{before} %", "individual %", "composed %")
     made = table("task", *columns, right=columns)
     for task, one in found.per_task.items():
         rows = f"{one['rows']:.0f}" if "rows" in one else ""
@@ -317,7 +347,30 @@ def evaluation(found: Evaluated) -> RenderableType:
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
     summary.add_row("normalized (mean of composed / individual)", percent(found.normalized))
     summary.add_row("task unknown (class-incremental)", percent(found.class_incremental))
-    return Group(made, Text(), summary)
+    return Group(made, Text(), summary, *_worst(found.by_class))
+
+
+def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
+    """The classes with the lowest F1, if any is below 1, and what most of their rows were taken
+    for."""
+    rows: list[tuple[float, list[str]]] = []
+    for task, report in by_class.items():
+        figures = zip(report.classes, report.accuracy, report.f1, report.confusion, strict=True)
+        for own, (name, share, score, answered) in enumerate(figures):
+            others = [(count, other) for other, count in enumerate(answered) if other != own]
+            most, taken = max(others, default=(0, own))
+            taken_for = f"{report.classes[taken]} ({most})" if most else ""
+            cells = [task, name, str(sum(answered)), percent(share), percent(score), taken_for]
+            if score is not None and score < 1:
+                rows.append((score, cells))
+    if not rows:
+        return []
+    numbers = ("rows", "accuracy %", "F1 %")
+    made = table("task", "class", *numbers, "mostly taken for", right=numbers)
+    for _, cells in sorted(rows, key=lambda row: row[0])[:WORST]:
+        made.add_row(*cells)
+    said = f"the {WORST} worst of {len(rows)} classes" if len(rows) > WORST else "worst classes"
+    return [Text(f"\n{said}; all of them: --json", style="italic"), made]
 
 
 def answers(

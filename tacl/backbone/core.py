@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tacl.backbone.inputs import Batch, Inputs, Item
+from tacl.backbone.inputs import Batch, Inputs, Item, Texts
 from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase
 from tacl.vectors import params
@@ -63,6 +63,10 @@ class Backbone:
     def prepare(self, raw: bytes | str) -> Item:
         """One input; BadSample when it is unreadable, ModalityMismatch for a text as image."""
         return self.inputs.prepare(raw)
+
+    def is_cut(self, raw: bytes | str) -> bool:
+        """Whether the end of a text is beyond what the encoder reads."""
+        return isinstance(self.inputs, Texts) and self.inputs.is_cut(raw)
 
     def collate(self, items: Sequence[Item]) -> Batch:
         """A batch on the encoder's device."""

@@ -104,6 +104,12 @@ class Texts:
             raise BadSample(f"the text {text[:40]!r} has no tokens")
         return torch.tensor(ids, dtype=torch.int64)
 
+    def is_cut(self, raw: bytes | str) -> bool:
+        """Whether it has more tokens than are read."""
+        text = raw if isinstance(raw, str) else _utf8(raw)
+        fits = len(text.encode()) <= self.size - 2  # a token is a byte at least, but at the ends
+        return not fits and len(self.tokenizer(text)["input_ids"]) > self.size
+
     def _ids(self, text: str) -> list[int]:
         return self.tokenizer(text, truncation=True, max_length=self.size, padding=False)[
             "input_ids"

@@ -23,6 +23,7 @@ from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.status import TaskStatus
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.work import (
+    ClassReport,
     Composed,
     ComposeWork,
     Evaluated,
@@ -335,8 +336,12 @@ def made(work: ComposeWork, blobs: Blobs) -> Composed:
 def evaluated(work: EvaluateWork) -> Evaluated:
     row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.88, "rows": 2.0}
     row |= {"materialized": 0.86} if work.materialized else {}
+    classes = ClassReport(
+        classes=("no", "yes"), accuracy=(1.0, 0.5), f1=(0.8, 0.667), confusion=((2, 0), (1, 1))
+    )
     return Evaluated(
         per_task={task.name: row for task in work.tasks},
+        by_class={task.name: classes for task in work.tasks},
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,

@@ -32,13 +32,15 @@ def vectors(
     from jobs.console import tables
     from tacl.errors import BadConfig
 
+    asked = client(home)
     if compare is None:
-        tell(client(home).vectors(name), as_json, tables.vectors)
+        found, base = asked.vectors(name), asked.base()
+        tell(found, as_json, lambda f: tables.vectors(f, base.untrained))
         return
     versions = [_version(one.strip()) for one in compare.split(",")]
     if name is None or len(versions) != 2:
         raise BadConfig("name a task and two of its versions: tacl vectors NAME --compare v1,v2")
-    tell(client(home).compare(name, *versions), as_json, tables.differences)
+    tell(asked.compare(name, *versions), as_json, tables.differences)
 
 
 def _version(text: str) -> int:
@@ -177,7 +179,8 @@ def compose(
         tell(asked.compose(user, terms or []), as_json, tables.composition)
     else:
         found = _computed(asked, user, terms or [], method, data)
-        tell(found, as_json, tables.composition_run)
+        before = asked.base().untrained
+        tell(found, as_json, lambda f: tables.composition_run(f, before))
 
 
 def _computed(
@@ -198,15 +201,19 @@ def _cancelled(found: CancelledCompositions) -> str:
 def evaluate(user: User, home: Home = None, as_json: Json = False) -> None:
     """Evaluate a user's model on the test rows of its tasks.
 
-    zero-shot: base model; individual: the task's own vector alone, as first trained; composed: the
-    user's model. normalized: mean of composed / individual.
+    zero-shot: base model with class names, or class means: of labelled rows, where it reads no
+    names; individual: the task's own vector alone, as first trained; composed: the user's model.
+    normalized: mean of composed / individual. The classes with the lowest F1 are listed; --json has
+    all of them, and the confusion matrices.
     """
     from jobs.console import tables
     from jobs.console.progress import saying
 
+    asked = client(home)
     with saying("evaluating") as say:
-        found = client(home).evaluate(user, telling(say))
-    tell(found, as_json, tables.evaluation)
+        found = asked.evaluate(user, telling(say))
+    before = asked.base().untrained
+    tell(found, as_json, lambda f: tables.evaluation(f, before))
 
 
 @verb("models")

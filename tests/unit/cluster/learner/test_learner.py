@@ -389,6 +389,11 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
             assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
             assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
             assert row["rows"] == 40
+            report = found.by_class[task.name]
+            assert sum(map(sum, report.confusion)) == 40
+            right = sum(report.confusion[i][i] for i in range(len(report.classes)))
+            assert right / 40 == pytest.approx(row["composed"])
+            assert report.classes == task.classes
         rows = found.per_task.values()
         assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
         ratios = [r["composed"] / r["individual"] for r in rows]

@@ -91,10 +91,12 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "+1  faces@v2" in model
     assert "-1  digits@v1" in model
     report = ok(tacl("evaluate", "alice"))
-    assert [line.split()[-4:] for line in report.splitlines() if line.startswith("faces")] == [
-        ["2", "50.0", "90.0", "88.0"]
+    lines = [line.split() for line in report.splitlines()]
+    assert next(line for line in lines if line[:1] == ["faces"])[-4:] == [
+        *("2", "50.0", "90.0", "88.0")
     ]
     assert "normalized" in report
+    assert ["faces", "yes", "2", "50.0", "66.7", "no", "(1)"] in lines
     answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
     assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
 
@@ -122,6 +124,7 @@ def test_json(tacl: Tacl) -> None:
     evaluated = as_json(tacl("evaluate", "alice", "--json"))
     assert set(evaluated) >= {"per_task", "absolute", "normalized", "class_incremental"}
     assert set(evaluated["per_task"]["faces"]) >= {"zero_shot", "individual", "composed"}
+    assert evaluated["by_class"]["faces"]["confusion"] == [[2, 0], [1, 1]]
     asked = as_json(tacl("query", "alice", "x", "--json"))
     assert asked["digest"] == composed["digest"]
     assert asked["answers"][0]["faces"][0] == ["a", 0.75]

@@ -182,6 +182,9 @@ def test_texts_are_cut_at_the_size(bert: Path) -> None:
     assert item.shape == (9,)
     assert item.dtype == torch.int64
     assert item[-1] == 3  # the end is still marked
+    short = load_backbone(f"hf:{bert}?size=9")
+    assert short.is_cut(long)
+    assert [short.is_cut("cat " * words) for words in (7, 8)] == [False, True]
     with pytest.raises(BadBase, match="160 positions"):
         load_backbone(f"hf:{bert}?size=161")
 

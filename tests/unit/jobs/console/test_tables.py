@@ -1,0 +1,112 @@
+"""Tables on a terminal of 80 columns: nothing is lost, and nothing is blank for minutes."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console, RenderableType
+
+from cluster.domain.base import Base
+from cluster.domain.reports import InterferenceReport, MeasuredVector
+from cluster.domain.status import ClusterStatus, NodeStatus, Resources, TaskState, TaskStatus
+from cluster.domain.tasks import Options
+from cluster.domain.work import ClassReport, Evaluated
+from jobs.console import tables
+
+ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
+LONG = "a_task_whose_name_is_as_long_as_people_make_them_in_practice"
+
+
+def shown(found: RenderableType, width: int = 80) -> str:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as captured:
+        console.print(found)
+    return captured.get()
+
+
+def task(name: str = "news", state: TaskState = TaskState.READY, **more: object) -> TaskStatus:
+    fixed = {"run_id": "r", "attempt": 0, "created": 0.0, "owner": "ann", "private": True}
+    fixed |= {"name": name, "state": state, "ordinal": 1, "modality": "text", "classes": 2}
+    return TaskStatus.model_validate(fixed | {"rows": 800, "options": Options()} | more)
+
+
+def status(*tasks: TaskStatus, head: str = "text") -> ClusterStatus:
+    base = Base.model_validate(
+        {"spec": "hf:x", "digest": "d", "modality": "text", "head_kind": head}
+    )
+    return ClusterStatus(base=base, tasks=tasks, work=(), room=ROOM)
+
+
+def test_a_status_is_whole_at_80_columns() -> None:
+    training = task(LONG, TaskState.TRAINING, step=100, steps=12000, loss=0.5, version=12)
+    text = shown(tables.status(status(training, task(accuracy_before=0.5, accuracy_after=0.9))))
+    assert "…" not in text
+    for part in ("100/12000", "ann", "(private)", "50.0", "90.0", "v12"):
+        assert part in text
+
+
+def test_a_training_that_has_no_step_yet_is_starting() -> None:
+    text = shown(tables.status(status(task(state=TaskState.TRAINING))))
+    assert "starting" in text
+    assert "0/40" in shown(tables.status(status(task(state=TaskState.TRAINING, steps=40))))
+    done = shown(tables.status(status(task(step=40, steps=40))))
+    assert "steps" not in done
+
+
+@pytest.mark.parametrize(("head", "name"), [("text", "zero-shot"), ("prototype", "class means")])
+def test_class_means_are_not_called_zero_shot(head: str, name: str) -> None:
+    found = status(task(accuracy_before=0.5), head=head)
+    assert name in " ".join(shown(tables.status(found), 160).split())
+    assert ("zero-shot" in shown(tables.status(found), 160)) == (head == "text")
+    assert name in shown(tables.evaluation(evaluated(), found.base.untrained), 160)
+
+
+def test_texts_that_are_longer_than_is_read_are_told() -> None:
+    text = shown(tables.status(status(task(rows_cut=120))), 160)
+    assert "news: 120 of 800 training texts are longer than the base model reads" in text
+    assert "longer" not in shown(tables.status(status(task(rows_cut=0))), 160)
+
+
+def evaluated(classes: int = 0) -> Evaluated:
+    names = tuple(f"c{i}" for i in range(classes))
+    right = tuple(i / classes for i in range(classes))  # c0 is the worst
+    answered = tuple(tuple(i * (i == j) + (j == 0) for j in range(classes)) for i in range(classes))
+    report = ClassReport(classes=names, accuracy=right, f1=right, confusion=answered)
+    row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.8}
+    return Evaluated(
+        per_task={"news": row},
+        absolute=0.8,
+        normalized=0.9,
+        class_incremental=0.7,
+        by_class={"news": report} if classes else {},
+        seconds=1.0,
+    )
+
+
+def test_the_worst_classes_of_an_evaluation_come_first() -> None:
+    text = shown(tables.evaluation(evaluated(classes=12)))
+    assert "the 10 worst of 12 classes" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith("news")][1:]
+    assert [row[1] for row in rows] == [f"c{i}" for i in range(10)]
+    assert rows[3] == ["news", "c3", "4", "25.0", "25.0", "c0", "(1)"]
+    assert "worst" not in shown(tables.evaluation(evaluated()))
+
+
+def test_a_wide_matrix_is_continued_below() -> None:
+    names = tuple(f"task_number_{i}" for i in range(12))
+    rows = tuple(tuple(float(i == j) for j in range(12)) for i in range(12))
+    vectors = tuple(MeasuredVector(task=name, version=1, norm=1.0) for name in names)
+    found = InterferenceReport(
+        vectors=vectors,
+        on=names,
+        raw=rows,
+        standard_error=rows,
+        relative=rows,
+        logits=rows,
+        high=0.2,
+        missing=0,
+        findings=(),
+    )
+    text = shown(tables._matrix(found, rows, 2, names))
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(name in text for name in names)  # whole, none folded
+    assert text.count("1.00") == 12
