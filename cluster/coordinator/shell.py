@@ -26,7 +26,7 @@ from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, Request, Task
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
-from tacl.errors import StorageUnavailable, TaclError
+from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
@@ -71,12 +71,16 @@ class Shell:
         """Take in what ended and what the cluster has now, and carry out what is due.
 
         What cannot be done now, as when the disk is full, is said in `status` and tried again.
+        Raises HomeInUse once another process writes the registry: this one is to end.
         """
         try:
             with self._lock:
+                self._registry.keep()
                 self._make_sure()
                 if self._owes_erasure:
                     self._erase()
+        except HomeInUse:
+            raise
         except Exception as error:
             self._execution.say(error)
         else:

@@ -16,6 +16,8 @@ from cluster.registry.dialects import engine_of, hold, shown
 from cluster.registry.schema import META, METADATA, SCHEMA
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
+WRITER = "writer"  # the row of META with the epoch
+
 
 class Database:
     """What every part of the registry builds on. `url` as SQLAlchemy reads it."""
@@ -23,6 +25,8 @@ class Database:
     def __init__(self, url: str) -> None:
         self._engine = engine_of(url)
         self._held: sa.Connection | None = None
+        self._is_locked = False
+        self._epoch: int | None = None  # None: nobody that lasts, as one who looks before a start
         try:
             self._open(shown(url))
         except StorageUnavailable as error:
@@ -45,15 +49,44 @@ class Database:
                 )
 
     def hold(self) -> None:
-        """Only one process may write: HomeInUse while there is another one. Gone with the process,
-        however that ends."""
+        """Become the one process that writes: HomeInUse while there is another one.
+
+        A lock says whether there is; it is gone with its connection. What keeps two from writing is
+        the epoch, a number that each raises when it becomes the one, and that every transaction of
+        it compares.
+        """
         self._held = self._engine.connect()
-        if not hold(self._held):
+        self._is_locked = hold(self._held)
+        if not self._is_locked:
             self.close()
-            raise HomeInUse(
-                f"another cluster writes the registry {shown(str(self._engine.url))} now; stop it "
-                "there with `tacl down`, or use another registry"
-            )
+            raise self._superseded()
+        with self._write() as db:
+            epoch = 1 + _epoch(db)
+            db.execute(META.delete().where(META.c.name == WRITER))
+            put(db, META, name=WRITER, value=str(epoch))
+        self._epoch = epoch
+
+    def keep(self) -> None:
+        """HomeInUse once another process has become the one that writes. After a connection that
+        was lost the lock is taken again."""
+        assert self._held is not None, "hold comes first"
+        with self._reaching():
+            try:
+                self._is_locked = self._is_locked and not self._held.invalidated
+                self._is_locked = self._is_locked or hold(self._held)
+                self._require_current(self._held)
+            finally:
+                self._held.rollback()
+
+    def _require_current(self, db: sa.Connection) -> None:
+        if self._epoch is not None and _epoch(db) != self._epoch:
+            raise self._superseded()
+
+    def _superseded(self) -> HomeInUse:
+        return HomeInUse(
+            f"another cluster writes the registry {shown(str(self._engine.url))} now; stop it "
+            "there with `tacl down`, or use another registry"
+        )
 
     def close(self) -> None:
         if self._held is not None:
@@ -67,6 +100,7 @@ class Database:
     @contextmanager
     def _written(self, name: str, write: str) -> Iterator[sa.Connection]:
         with self._reaching(), self._engine.execution_options(write=write).begin() as db:
+            self._require_current(db)
             yield db
             failpoints.reached(f"registry {name} written")
         failpoints.reached(f"registry {name} committed")
@@ -99,6 +133,11 @@ class Database:
                 f"{' '.join(str(error.orig).split())}. Look at its disk or server (`tacl doctor`); "
                 "then repeat what you asked."
             ) from error.orig
+
+
+def _epoch(db: sa.Connection) -> int:
+    """How often a process became the one that writes."""
+    return int(db.scalar(sa.select(META.c.value).where(META.c.name == WRITER)) or 0)
 
 
 def exists(db: sa.Connection, *conditions: sa.ColumnElement[bool]) -> bool:

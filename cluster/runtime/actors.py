@@ -30,7 +30,7 @@ from cluster.runtime.nodes import here, release_orphans
 from cluster.runtime.process import LearnerProcess
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
-from tacl.errors import StorageUnavailable, TaclError
+from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 PERIOD = 0.2  # seconds between two looks at what runs
@@ -133,9 +133,13 @@ class WatchedCoordinator(Coordinator):
         return self._where
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(PERIOD)
-            self.tick()
+        try:
+            while True:
+                time.sleep(PERIOD)
+                self.tick()
+        except HomeInUse:
+            LOG.exception("this cluster ends: Ray is not to start its coordinator again")
+            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
 def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) -> Any:
