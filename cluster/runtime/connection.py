@@ -138,6 +138,11 @@ def connect(home: Home) -> None:
         raise ClusterNotRunning(
             f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
         )
+    if running.lost is not None:
+        raise ClusterNotRunning(
+            f"the cluster of {home.path} is being started again ({running.lost}); what was "
+            f"accepted goes on then. See {home.logs}."
+        )
     if not ray.is_initialized():
         _join(home, running)
     elif (connected := ray.get_runtime_context().gcs_address) != running.address:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.metadata as metadata
+import ipaddress
 import os
 import shutil
 import sqlite3
@@ -23,7 +24,7 @@ from packaging.requirements import Requirement
 from cluster.domain.base import Message
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
-from cluster.storage.home import Home
+from cluster.storage.home import Home, Running
 from tacl.errors import CorruptBlob, TaclError
 
 DISTRIBUTION = "tacl-compose"  # what pip calls this
@@ -54,6 +55,8 @@ def checks(
     yield from (_home(home), _privacy(home))
     yield from _storage(home, references)
     yield _cluster(home, ask)
+    if (running := home.running()) is not None:
+        yield from (access(running), reach(running))
 
 
 def _python() -> Check:
@@ -157,6 +160,37 @@ def _cluster(home: Home, ask: Callable[[], Resources] | None) -> Check:
         return Check(check="cluster", ok=False, found=str(error), advice=advice)
     free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus} of {room.gpus} GPUs free"
     return Check(check="cluster", ok=True, found=f"running: {free}")
+
+
+def access(running: Running) -> Check:
+    if not running.insecure:
+        return Check(check="access", ok=True, found="Ray's processes ask for a token")
+    found = f"the Ray cluster at {running.address} asks nobody for a token"
+    advice = "start it with RAY_AUTH_MODE=token on every node, then `tacl up` without --insecure"
+    return Check(check="access", ok=False, found=found, advice=advice)
+
+
+def reach(running: Running) -> Check:
+    """Whether other machines reach a process of the home. Of a cluster that was joined, which they
+    must, only what was started here."""
+    open_ports = sorted(_open_ports(psutil.Process(running.pid)))
+    found = ", ".join(open_ports) or "only this machine reaches the processes of the home"
+    advice = (
+        "other machines reach these; let it be only what is meant: `tacl serve` on an interface of "
+        "yours, which asks for a token, and the training of a task with several workers"
+    )
+    return Check(check="ports", ok=not open_ports, found=found, advice=advice)
+
+
+def _open_ports(head: psutil.Process) -> Iterator[str]:
+    """Where it and its children listen on more than the loopback interface."""
+    for process in (head, *head.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+            for port in process.net_connections("inet"):
+                place = ipaddress.ip_address(port.laddr.ip)
+                place = getattr(place, "ipv4_mapped", None) or place
+                if port.status == psutil.CONN_LISTEN and not place.is_loopback:
+                    yield f"{process.name()} on {place} port {port.laddr.port}"
 
 
 # -- what a home keeps

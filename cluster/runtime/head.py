@@ -4,8 +4,9 @@ a home.
 It starts Ray on this machine alone, or joins the cluster at `--address`; founds the home the first
 time, starts the coordinator, writes `cluster.json` when all of it answers, and ends everything on
 SIGTERM. Ray's processes die with it, also when it is killed; a cluster that it joined goes on, and
-the next head of the home takes over what runs there. What it does is said line by line; the last
-line of a failure is its message, and the exit code that of its error.
+the next head of the home takes over what runs there. When Ray or the coordinator is lost it begins
+anew, as the same process and with the home still locked, for as long as it takes. What it does is
+said line by line; the last line of a failure is its message, and the exit code that of its error.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import signal
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -29,6 +31,7 @@ from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
 from cluster.errors import exit_code
 from cluster.registry import Registry
+from cluster.runtime.again import HEAD, Again, again, end, first
 from cluster.runtime.logs import log_to
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
@@ -53,16 +56,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
     parser.add_argument("--insecure", action="store_true", help="though it asks for no token")
     parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
+    parser.add_argument("--losses", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command, environment = [*HEAD, *first(given)], dict(os.environ)
     try:
         home = Home(chosen.home.expanduser().resolve())
         os.umask(0o077)  # also of every process of the cluster that is started here
         home.close_to_others()
         log_to(home.logs, "cluster")
-        with home.lock():
+        with home.lock(held=chosen.lock) as lock:
+            renew = again(home, lock, command, chosen.losses, environment)
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
-            serve(home, founding, chosen.cpus, chosen.address, chosen.insecure, chosen.learner)
+            where = (chosen.cpus, chosen.address, chosen.insecure)
+            try:
+                serve(home, founding, *where, chosen.learner, renew)
+            except Exception as error:
+                if not chosen.losses:
+                    raise
+                traceback.print_exc()
+                renew(f"it could not be started again: {error}")
     except TaclError as error:
         LOG.error("ended", extra={"error": type(error).__name__, "cause": str(error)})
         print(homes.FATAL + " ".join(str(error).split()), file=sys.stderr, flush=True)
@@ -77,13 +92,14 @@ def serve(
     address: str | None = None,
     insecure: bool = False,
     learner: str = LEARNER,
+    renew: Again | None = None,
 ) -> None:
-    """Run the cluster of a home, whose lock is held, until SIGTERM."""
-    home.running_file.unlink(missing_ok=True)  # of a head that was killed
+    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost."""
     _require_usable(home, chosen)
     joined = _joined(home, chosen, address, insecure) if address else None
     with joined or _started(home, cpus) as running:
         from cluster.runtime.actors import start_coordinator
+        from cluster.runtime.watch import PERIOD, Watch, lost
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.settings() is None:
@@ -96,7 +112,11 @@ def serve(
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         _say("ready")
-        stop.wait()
+        watch = Watch()
+        while not stop.wait(PERIOD):
+            if renew and (what := lost(watch.seen())):
+                renew(f"{what} was lost")
+        watch.end()
         _say("stopping")
         _drain()
 
@@ -155,7 +175,7 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
     finally:
         family = psutil.Process().children(recursive=True)
         ray.shutdown()
-        _end(family)
+        end(family)
         home.running_file.unlink(missing_ok=True)
 
 
@@ -186,15 +206,6 @@ def _joined(home: Home, chosen: Founding, address: str, insecure: bool) -> Itera
         ray.shutdown()
 
 
-def _end(family: list[psutil.Process]) -> None:
-    """Ray's agents look only now and then whether their cluster is gone."""
-    _, alive = psutil.wait_procs(family, timeout=2)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=10)
-
-
 def _leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
@@ -220,6 +231,7 @@ def _prepare_environment(home: Home) -> None:
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else what the host's name resolves to
     # Ray would start every actor, the coordinator too, at the lowest priority but four.
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.

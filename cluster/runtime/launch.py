@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -18,12 +17,13 @@ import psutil
 
 from cluster.domain.operations import StartedCluster
 from cluster.errors import TABLE
+from cluster.runtime.again import HEAD
 from cluster.storage.filesystem import absolute_uri
 from cluster.storage.home import FATAL, Founding, Home, require_founder
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
-HEAD = (sys.executable, "-m", "cluster.runtime.head")
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
+AGAIN_SECONDS = 60.0  # for a cluster that was lost, whose head tries again for ever
 STOP_SECONDS = 60.0
 
 Say = Callable[[str], None]
@@ -51,7 +51,10 @@ def start(
         )
     if chosen.storage is None:
         require_founder(home, chosen)  # else what lies at the storage is asked by the head
-    if home.running() is not None:
+    if (running := home.running()) is not None:
+        if running.lost is not None:
+            say(f"the cluster is being started again: {running.lost}")
+            _await_again(home)
         return described(home, started=False)
     home.close_to_others()
     home.logs.mkdir(exist_ok=True)
@@ -166,6 +169,17 @@ def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) ->
             raise _death(code, log)
         if time.monotonic() > deadline:
             raise ClusterNotRunning(f"no cluster after {START_SECONDS:.0f} s; see {log}")
+        time.sleep(0.1)
+
+
+def _await_again(home: Home) -> None:
+    deadline = time.monotonic() + AGAIN_SECONDS
+    while (running := home.running()) is not None and running.lost is not None:
+        if time.monotonic() > deadline:
+            raise ClusterNotRunning(
+                f"the cluster of {home.path} was lost and could not be started again: "
+                f"{running.lost}. It is tried for ever; see {home.logs}, or `tacl down`."
+            )
         time.sleep(0.1)
 
 

@@ -15,8 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate
 
+import ray.util
 from ray import serve
+from ray._common.tls_utils import add_port_to_grpc_server
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.serve._private import replica
 from ray.serve.config import AutoscalingConfig, HTTPOptions
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -32,7 +35,7 @@ from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Gathering
-from cluster.storage.home import Home
+from cluster.storage.home import Home, on_loopback
 from tacl.errors import (
     BadConfig,
     ClusterNotRunning,
@@ -61,6 +64,7 @@ class Predictors:
 
         from cluster.serving.predictor import Predictor
 
+        _listen_as_the_node()
         torch.set_num_threads(threads)
         log_to(Home.at(home).logs, "serving")
         self._predictor = Predictor(home)
@@ -89,6 +93,7 @@ class Ingress:
     def __init__(
         self, home: str, predictors: DeploymentHandle, most: int, open_to_all: bool
     ) -> None:
+        _listen_as_the_node()
         log_to(Home.at(home).logs, "serving")
         self._home, self._predictors, self._open = home, predictors, open_to_all
         self._coordinator: Any = None
@@ -182,6 +187,15 @@ class Ingress:
         if not found.exists():
             raise DataNotFound(f"data set {name} is not available on this server")
         return found
+
+
+def _listen_as_the_node() -> None:
+    """On the loopback interface where the cluster is; Serve opens a port of each replica on all
+    interfaces, after its constructor, and has no option for that (ray 2.60)."""
+    address = ray.util.get_node_ip_address()
+    if on_loopback(address):
+        here = f"{address}:0"
+        replica.add_port_to_grpc_server = lambda server, _: add_port_to_grpc_server(server, here)
 
 
 def _silent(why: str) -> ClusterNotRunning:

@@ -44,6 +44,7 @@ class Running(Message):
     token: str | None  # path of the file with Ray's authentication token; None: Ray's own places
     joined: bool = False  # a cluster that was there before, of several machines
     insecure: bool = False  # it asks nobody for a token
+    lost: str | None = None  # why it does not answer; it is being started again
 
 
 def on_loopback(address: str) -> bool:
@@ -152,8 +153,14 @@ class Home:
         return running if running and self._locked() else None
 
     @contextmanager
-    def lock(self, patience: float = 1.0) -> Iterator[None]:
-        """Held by the head for its life; gone with its process, however that ends. HomeInUse."""
+    def lock(self, patience: float = 1.0, held: int | None = None) -> Iterator[int]:
+        """Held by the head for its life; gone with its process, however that ends. HomeInUse.
+
+        Its descriptor; `held` is that of a lock which this process has already.
+        """
+        if held is not None:
+            yield held
+            return
         if not self._locked():
             self.running_file.unlink(missing_ok=True)  # of a head that was killed
         with self.lock_file.open("a") as file:
@@ -166,7 +173,7 @@ class Home:
                         "Stop it with `tacl down`, or use another --home."
                     )
                 time.sleep(0.02)
-            yield
+            yield file.fileno()
 
     def _locked(self) -> bool:
         try:

@@ -1,12 +1,18 @@
-"""The doctor names what is wrong, and what this distribution is called."""
+"""The doctor names what is wrong, what others reach, and what this distribution is called."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
-from cluster.runtime.doctor import DISTRIBUTION, checks
-from cluster.storage.home import Home
+import pytest
+
+from cluster.runtime.doctor import DISTRIBUTION, access, checks, reach
+from cluster.storage.home import Home, Running, write
 from tests.support.fakes import new_home
 from tests.support.places import ROOT
 
@@ -22,6 +28,39 @@ def test_a_home_that_others_may_enter_is_named(tmp_path: Path) -> None:
     home.close_to_others()
     assert privacy(home)
     assert privacy(Home(tmp_path / "not made yet"))
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::"])
+def test_a_port_that_other_machines_reach_is_named(place: str) -> None:
+    family = int(socket.AF_INET6 if ":" in place else socket.AF_INET)
+    listen = f"import socket; s = socket.create_server(('{place}', 0), family={family}); "
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"{listen}print(s.getsockname()[1], flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        port = child.stdout.readline().strip()
+        found = reach(Running(pid=os.getpid(), address="127.0.0.1:1", token="t"))
+        child.communicate("")
+    assert found.ok is ("127.0.0.1" in place), found
+    assert found.ok or f"port {port}" in found.found
+
+
+@pytest.mark.parametrize("insecure", [False, True])
+def test_a_cluster_that_asks_for_no_token_is_named(insecure: bool) -> None:
+    where = {"pid": os.getpid(), "address": "10.0.0.1:6379", "token": None}
+    found = access(Running(**where, insecure=insecure))
+    assert (found.ok, "10.0.0.1:6379" in found.found) == (not insecure, insecure)
+
+
+def test_both_are_looked_at_while_a_cluster_runs(tmp_path: Path) -> None:
+    home = new_home(tmp_path / "home")
+    with home.lock():
+        write(home.running_file, Running(pid=os.getpid(), address="127.0.0.1:1", token="t"))
+        assert {"access", "ports"} <= {one.check for one in checks(home)}
 
 
 def test_its_packages_are_those_of_the_distribution() -> None:

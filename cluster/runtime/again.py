@@ -1,0 +1,88 @@
+"""Starting the cluster of a home again after it was lost, or could not be started again.
+
+Of a lost cluster nothing ends in order: Ray waits a minute for its control service and then ends
+the process. So the head ends what it started and begins anew, as a new program in the same process:
+with the same pid, log and lock, which nobody else can take meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+import psutil
+
+from cluster.storage.home import Home, Running, write
+
+HEAD = (sys.executable, "-m", "cluster.runtime.head")
+MARKS = ("--losses", "--lock")  # what a head is told that was started again
+LONGEST_PAUSE = 60.0
+CALM = 600.0  # seconds after which a loss is no longer one of a row
+
+LOG = logging.getLogger(__name__)
+Again = Callable[[str], NoReturn]  # why
+
+
+def in_a_row(before: int, lived: float) -> int:
+    """Which loss of a row this is, after `before` others and `lived` seconds."""
+    return 1 if lived > CALM else before + 1
+
+
+def pause(losses: int) -> float:
+    """Seconds until the cluster is started again: at once, then 1, 2, 4, ..."""
+    return 0.0 if losses <= 1 else min(2.0 ** (losses - 2), LONGEST_PAUSE)
+
+
+def first(arguments: Sequence[str]) -> Sequence[str]:
+    """Those of the head when it was started for the first time."""
+    return arguments[: arguments.index(MARKS[0])] if MARKS[0] in arguments else arguments
+
+
+def again(
+    home: Home, lock: int, command: Sequence[str], losses: int, environment: Mapping[str, str]
+) -> Again:
+    """What starts `command` anew; it was started after `losses` others, in `environment`."""
+    begun = time.monotonic()
+
+    def start(why: str) -> NoReturn:
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        write(home.running_file, Running(pid=os.getpid(), address="", token=None, lost=why))
+        end(psutil.Process().children(recursive=True), patience=0)
+        number = in_a_row(losses, time.monotonic() - begun)
+        seconds = pause(number)
+        LOG.error("lost", extra={"cause": why, "attempt": number})
+        print(f"{why}; starting again in {seconds:g} s", flush=True)
+        if stop.wait(seconds):
+            home.running_file.unlink()
+            os._exit(0)  # in order, Ray would not end
+        _let_go_of_all_but(lock)
+        marks = [
+            word for pair in zip(MARKS, (number, lock), strict=True) for word in map(str, pair)
+        ]
+        os.execve(sys.executable, [*command, *marks], environment)
+
+    return start
+
+
+def _let_go_of_all_but(lock: int) -> None:
+    """Connections too: a cluster that was joined should see that they have ended."""
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the one of the list itself
+            os.set_inheritable(int(name), int(name) in (0, 1, 2, lock))
+
+
+def end(family: list[psutil.Process], patience: float = 2) -> None:
+    """Ray's agents look only now and then whether their cluster is gone."""
+    _, alive = psutil.wait_procs(family, timeout=patience)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)
