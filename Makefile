@@ -6,7 +6,7 @@ JOBS ?= 2
 FAST := not ray and not browser and not postgres and not stress and not train
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast soak check format clean
+.PHONY: help install demo test test-fast soak check docs format clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,9 +42,13 @@ check: $(READY) ## format, lint, types, and which room imports which
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
+docs: $(READY) ## build the documents as a site in site/, links checked, without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "site/index.html"
+
 format: $(READY) ## rewrite the code in the common format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
 clean: ## remove .venv and caches
-	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build site *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis

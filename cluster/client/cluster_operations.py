@@ -136,6 +136,7 @@ class ClusterOperations(Session):
         return issued.model_copy(update={"token": token})
 
     def tokens(self) -> Sequence[TokenStatus]:
+        """Who holds tokens, and of which role; the tokens themselves are kept nowhere."""
         return self.coordinator.tokens()
 
     def revoke_tokens(self, user: str) -> RevokedTokens:

@@ -114,4 +114,7 @@ def asking(
         bound = signature.bind(coordinator, session.context(), *arguments, **named)
         return getattr(coordinator, method.__name__)(*bound.args[1:])
 
+    shown = [one for one in signature.parameters.values() if one.name != "context"]
+    ask.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+
     return ask

@@ -92,7 +92,9 @@ class CoordinatorAPI(Protocol):
         """What happened to a task, oldest first. Raises UnknownTask."""
         ...
 
-    def status(self, context: RequestContext) -> ClusterStatus: ...
+    def status(self, context: RequestContext) -> ClusterStatus:
+        """The base model, every task, the work that is owed, and the resources of the cluster."""
+        ...
 
     # -- vectors
 
@@ -119,7 +121,9 @@ class CoordinatorAPI(Protocol):
         """
         ...
 
-    def interference(self, context: RequestContext) -> InterferenceReport: ...
+    def interference(self, context: RequestContext) -> InterferenceReport:
+        """What the champions do to each other's tasks, and what that warns of."""
+        ...
 
     # -- compositions
 
@@ -177,7 +181,9 @@ class CoordinatorAPI(Protocol):
         """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
         ...
 
-    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory: ...
+    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory:
+        """What was measured of the user's models over time."""
+        ...
 
     # -- the cluster
 

@@ -1,16 +1,30 @@
-"""What the documents name in the code is there."""
+"""What the documents name is there, and the figures they show are those of the results."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
+from tests.support.blocks import PAGES
 from tests.support.places import ROOT
 
-FILES = [str(path.relative_to(ROOT)) for top in ("tacl", "cluster", "jobs", "tests")
-         for path in (ROOT / top).rglob("*.py")]  # fmt: skip
+TOPS = ("tacl", "cluster", "jobs", "tests", "docs", "examples")
+FILES = [str(path.relative_to(ROOT)) for top in TOPS for path in (ROOT / top).rglob("*.py")]
 NAMED = re.compile(r"`([\w/.]*\w\.py)(?:: ([\w., ]+))?`")
+FILE = re.compile(r"`((?:results|examples|docs|cluster|tacl|jobs)/[\w./-]+\.(?:md|py))`")
+LINK = re.compile(r"\]\((?!http)([^)#\s]+)")
+ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of addition-text8
+    "a model for each task": "individual",
+    "sum of ordinary vectors": "ordinary",
+    "TIES": "ties",
+    "TSV-M": "tsv-m",
+    "AdaMerging": "adamerging",
+    "aTLAS": "atlas",
+    "**sum of tauJp vectors**": "taujp",
+    "logistic regression on the frozen base": "frozen-logistic",
+}
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 
 
@@ -25,6 +39,29 @@ def test_files_and_names_in_them_exist(document: str) -> None:
         code = "\n".join((ROOT / file).read_text() for file in files)
         for name in re.findall(r"\w+", names.replace(".", " ")):
             assert re.search(rf"\b{name}\b", code), f"{document}: no {name} in {path}"
+
+
+@pytest.mark.parametrize("document", PAGES)
+def test_files_that_are_named_and_linked_exist(document: str) -> None:
+    text = (ROOT / document).read_text()
+    linked = LINK.findall(text) if document == "README.md" else ()  # MkDocs looks at the others'
+    missing = [name for name in (*linked, *FILE.findall(text)) if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/explanation/measured.md"])
+def test_figures_are_those_of_the_results(document: str) -> None:
+    results = json.loads((ROOT / "results/addition-text8.json").read_text())["summary"]
+    text = (ROOT / document).read_text().replace("¹", "").replace(", all tasks", "")
+    table = re.findall(r"^\| ([^|]+?)(?: \(one seed\))? \|[^|]*\|([^|]+)\|([^|]+)\|$", text, re.M)
+    found = {name: [cell.strip(" *") for cell in cells] for name, *cells in table}
+    for row, method in ROWS.items():
+        means = [results[method][name]["mean"] for name in ("absolute", "normalised")]
+        assert found[row] == [f"{100 * mean:.1f}" for mean in means], row
 
 
 def test_every_promise_names_tests_that_are_there() -> None:

@@ -1,4 +1,4 @@
-"""The examples of README.md as they stand there, on an encoder and data of a few kilobytes."""
+"""Blocks of docs/how-to on a real cluster, with an encoder and data of a few kilobytes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from cluster.runtime import launch
 from jobs.benchmarks.serving import free_port
 from jobs.cli import main
 from tests.support import bases
+from tests.support.blocks import blocks
 from tests.support.places import ROOT
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 CLASSES = ("business", "sports", "world")
+OWN_DATA, HTTP = "docs/how-to/own-data.md", "docs/how-to/http.md"
 URL = "http://127.0.0.1:8300"
 
 
@@ -57,11 +59,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tacl("tacl down")
 
 
-def examples(language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    return [code for name, code in found if name == language]
-
-
 def tacl(line: str) -> str:
     """What a command prints. Its comment is none of it."""
     found = CliRunner().invoke(main.app, shlex.split(line, comments=True)[1:])
@@ -70,8 +67,8 @@ def tacl(line: str) -> str:
 
 
 def test_the_command_line(folder: Path) -> None:
-    (example,) = [block for block in examples("") if block.startswith("tacl up")]
-    said = {line: tacl(line) for line in example.splitlines()}
+    (example,) = blocks("sh", OWN_DATA)
+    said = {line: tacl(line) for line in example.code.splitlines()}
     asked, evaluated = (next(t for c, t in said.items() if v in c) for v in ("query", "evaluate"))
     assert all(name in asked for name in CLASSES)
     assert "news" in evaluated
@@ -79,20 +76,20 @@ def test_the_command_line(folder: Path) -> None:
 
 
 def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, over_http = (block for block in examples("python") if "from cluster" in block)
-    here, down = here.rsplit("\n", 2)[:2]
+    (here,), (over_http,) = blocks("python", OWN_DATA), blocks("python", HTTP)
+    here, down = here.code.rsplit("\n", 2)[:2]
     known: dict[str, Any] = {}
-    exec(compile(here, "README.md", "exec"), known)
+    exec(compile(here, OWN_DATA, "exec"), known)
     assert "'news': [(" in capsys.readouterr().out
-    (serving,) = [block for block in examples("") if block.startswith("tacl serve")]
+    serving, _ = blocks("sh", HTTP)
     port = free_port()
-    serve, issue = (line.partition("#")[0] for line in serving.splitlines())
+    serve, issue = (line.partition("#")[0] for line in serving.code.splitlines())
     tacl(f"{serve} --port {port}")
     (token,) = re.findall(r"[\w-]{43}", tacl(issue))
-    assert URL in over_http
-    over_http = over_http.replace(URL, f"http://127.0.0.1:{port}").replace('"..."', repr(token))
-    exec(compile(over_http, "README.md", "exec"), {})
+    assert URL in over_http.code
+    asked = over_http.code.replace(URL, f"http://127.0.0.1:{port}").replace('"..."', repr(token))
+    exec(compile(asked, HTTP, "exec"), {})
     told = capsys.readouterr().out
     assert "'news': [(" in told
     assert "'trec'" not in told
-    exec(compile(down, "README.md", "exec"), known)
+    exec(compile(down, OWN_DATA, "exec"), known)

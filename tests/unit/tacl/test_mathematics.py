@@ -1,22 +1,16 @@
-"""The examples of README.md that need no cluster, as they stand there."""
+"""What the examples of docs/how-to/penalty.md are to show, shown of them as they stand there."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
-from tests.support.places import ROOT
+from tests.support.blocks import blocks
 
 
-def ran(number: int) -> dict[str, Any]:
-    """What the example's names are when it is through."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    code = [block for block in blocks if "import tacl" in block][number]
-    known: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), known)
-    return known
+def ran(number: int) -> Any:
+    return blocks("python", "docs/how-to/penalty.md")[number].run()
 
 
 def test_an_own_training_loop() -> None:

@@ -1,0 +1,49 @@
+"""The blocks of code in the documents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tests.support.places import ROOT
+
+PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+NOT_RUN = r"^(?:<!-- not run: (?P<why>.+?) -->\n)?"
+FENCE = re.compile(NOT_RUN + r"^```(?P<language>.*)\n(?P<code>(?s:.*?))^```$", re.M)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int
+    language: str
+    code: str
+    not_run: str | None  # why
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    def run(self) -> dict[str, object]:
+        """Python, as it stands there; what its names are when it is through."""
+        known: dict[str, object] = {}
+        exec(compile(self.code, str(self), "exec"), known)
+        return known
+
+
+def blocks(language: str, *pages: str) -> list[Block]:
+    """Of these pages, or of all; without those that are not run."""
+    found = [block for page in pages or PAGES for block in _of(page)]
+    return [one for one in found if one.language == language and one.not_run is None]
+
+
+def languages() -> dict[str, str]:
+    """Of every block, by its place."""
+    return {str(block): block.language for page in PAGES for block in _of(page)}
+
+
+def _of(page: str) -> list[Block]:
+    text = (ROOT / page).read_text()
+    return [
+        Block(page, text.count("\n", 0, m.start("code")), m["language"], m["code"], m["why"])
+        for m in FENCE.finditer(text)
+    ]

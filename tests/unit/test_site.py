@@ -1,0 +1,56 @@
+"""The documents as a site: it builds without a warning, is whole, and needs no network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+import tacl
+from cluster.client.client import Client
+from tests.support.places import ROOT
+
+ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder))
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)  # a warning ends it: mkdocs.yml is strict
+    return folder
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 15
+    for page in pages:
+        assert not ELSEWHERE.findall(page.read_text()), page
+    for sheet in site.rglob("*.css"):
+        assert not re.findall(r"url\(\"?(?:https?:)?//|@import", sheet.read_text()), sheet
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    text = (site / "reference/python.html").read_text()
+    for name in set(tacl.__all__) - {"__version__"}:
+        assert f'id="tacl.{name}"' in text, name
+    for name in set(dir(Client)) - {"predictor"}:
+        if not name.startswith("_"):
+            assert f'id="cluster.client.client.Client.{name}"' in text, name
+
+
+def test_the_reference_has_every_command_with_flags_that_are_declared_late(site: Path) -> None:
+    text = (site / "reference/cli.html").read_text()
+    for name in ("tacl up", "tacl users issue", "tacl bench serve", "tacl import"):
+        assert f"<code>{name}</code>" in text
+    assert "--grow-strength" in text
+    assert "--method &lt;sum|" in text
+
+
+def test_the_openapi_is_that_of_the_server(site: Path) -> None:
+    assert '"/v1/predict"' in (site / "reference/openapi.json").read_text()
+    assert "POST /v1/making/adapt" in (site / "reference/http.html").read_text()
