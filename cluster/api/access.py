@@ -104,6 +104,7 @@ class Guarded(APIRoute):
 
 
 SUBMITTERS = {"x-role": "submitter"}  # `openapi_extra` of a route
+ADMINS = {"x-role": "admin"}
 
 
 async def _caller(request: Request, _: Annotated[object, Depends(BEARER)]) -> Caller:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api import compositions, events, page, predict, tasks
+from cluster.api import compositions, events, page, predict, tasks, users
 from cluster.api.access import OnlyHere
 from cluster.api.limits import Bounded, without_paths
 from cluster.api.schemas import Problem
@@ -64,7 +64,7 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         default_response_class=Body,
     )
     app.state.service, app.state.open = service, open_to_all
-    for group in (tasks, compositions, predict, events):
+    for group in (tasks, compositions, predict, events, users):
         app.include_router(group.ROUTER, prefix="/v1")
     app.state.shares = shares = Shares()
     app.add_middleware(Bounded, hourly=shares.bytes)

@@ -11,6 +11,7 @@ from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
+from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
 from tacl.compose.terms import Term
 
@@ -47,6 +48,22 @@ class AliasMove(Wire):
 
     version: Annotated[int, Field(ge=1, lt=2**31)] = Field(examples=[2])
     expected: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(default=None, examples=[1])
+
+
+Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class Successor(Wire):
+    """A new token: 32 random bytes or more, of which the server learns the sha256."""
+
+    token_hash: Sha256 = Field(examples=["5b0c4d7e" * 8])
+
+
+class NewToken(Successor):
+    """`days` until it ends; null: it never does."""
+
+    role: Role = "user"
+    days: float | None = Field(default=365.0, gt=0, le=36500)
 
 
 class Compose(Wire):

@@ -128,12 +128,20 @@ class ClusterOperations(Session):
 
         stop(self.home)
 
-    def issue_token(self, user: str, role: Role = "user") -> IssuedToken:
-        """A new token for a user, which is kept nowhere."""
-        token = secrets.token_urlsafe(32)
-        hashed = hashlib.sha256(token.encode()).hexdigest()
-        issued = self.coordinator.issue_token(self.context(), user, role, hashed)
+    def issue_token(
+        self, user: str, role: Role = "user", days: float | None = 365.0
+    ) -> IssuedToken:
+        """A new token for a user, which is kept nowhere and ends after so many days."""
+        token, hashed = _new_token()
+        issued = self.coordinator.issue_token(self.context(), user, role, hashed, days)
         return issued.model_copy(update={"token": token})
+
+    def rotate_token(self, token: str) -> IssuedToken:
+        """A new token in place of the one that `tokens` shows as `token`; the old one lives on for
+        an hour."""
+        new, hashed = _new_token()
+        issued = self.coordinator.rotate_token(self.context(), token, hashed)
+        return issued.model_copy(update={"token": new})
 
     def tokens(self) -> Sequence[TokenStatus]:
         """Who holds tokens, and of which role; the tokens themselves are kept nowhere."""
@@ -141,4 +149,10 @@ class ClusterOperations(Session):
 
     def revoke_tokens(self, user: str) -> RevokedTokens:
         """All of a user's. Raises UnknownUser."""
-        return self.coordinator.revoke_tokens(user)
+        return self.coordinator.revoke_tokens(self.context(), user)
+
+
+def _new_token() -> tuple[str, str]:
+    """And its sha256, which is all that leaves this process."""
+    token = secrets.token_urlsafe(32)
+    return token, hashlib.sha256(token.encode()).hexdigest()

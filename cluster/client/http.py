@@ -31,6 +31,7 @@ from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun
 from cluster.domain.status import CompositionRun, Resources
 from cluster.domain.tasks import ANY, Options, Submitted
+from cluster.domain.users import TokenStatus
 from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
@@ -76,6 +77,10 @@ OPERATIONS = {
     "users": Operation("GET", "compositions"),
     "accuracy_history": Operation("GET", "accuracy"),
     "run": Operation("GET", "runs/{run_id}"),
+    "tokens": Operation("GET", "tokens"),
+    "issue_token": Operation("POST", "users/{user}/tokens"),
+    "rotate_token": Operation("POST", "tokens/{token}/rotate"),
+    "revoke_tokens": Operation("DELETE", "users/{user}/tokens"),
 }
 
 
@@ -188,6 +193,9 @@ class _Coordinator:
 
     def cluster(self) -> Resources:
         return self._ask("status", RequestContext()).room
+
+    def tokens(self) -> Sequence[TokenStatus]:
+        return self._ask("tokens", RequestContext())
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None

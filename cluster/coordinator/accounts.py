@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
@@ -10,9 +12,13 @@ from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext, identity
 from cluster.domain.names import checked_name
 from cluster.domain.users import ROLES, Holder, IssuedToken, RevokedTokens, Role, TokenStatus
-from tacl.errors import BadConfig, NotAuthenticated, TaclError, UnknownUser
+from cluster.registry.tokens import Token
+from tacl.errors import BadConfig, NotAuthenticated, StorageUnavailable, TaclError, UnknownUser
 
 T = TypeVar("T")
+DAY = 86400.0
+OVERLAP = 3600.0  # seconds that a token lives on beside its successor, and between notes of its use
+SHOWN = 8  # first characters of a token's hash
 
 
 def answered(found: Sequence[T | TaclError]) -> T:
@@ -27,37 +33,99 @@ class Accounts(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def issue_token(
-        self, context: RequestContext, user: str, role: Role, token_hash: str
+        self,
+        context: RequestContext,
+        user: str,
+        role: Role,
+        token_hash: str,
+        days: float | None = None,
     ) -> IssuedToken:
         checked_name(user, "user")
         if role not in ROLES:
             raise BadConfig(f"role {role!r} was asked for; there is {', '.join(ROLES)}")
-        answer = IssuedToken(user=user, role=role)
-        write = partial(self._registry.issue, token_hash, user, role)
-        asked = identity("issue", {"user": user, "role": role, "hash": token_hash})
-        return self._once(
-            context.request_id, asked, lambda _: answer, lambda: Decision(answer, write)
-        )
+
+        def decide() -> Decision[IssuedToken]:
+            now = time.time()
+            token = Token(token_hash, user, role, now, now + days * DAY if days else None)
+            return Decision(_issued(token), partial(self._registry.issue, token))
+
+        parts = {"user": user, "role": role, "hash": token_hash} | ({"days": days} if days else {})
+        asked = identity("issue", parts)
+        return self._once(context.request_id, asked, IssuedToken.model_validate_json, decide)
+
+    def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
+        def decide() -> Decision[IssuedToken]:
+            old, now = self._token(token), time.time()
+            new = replaced(old, token_hash, now)
+            ends = min(now + OVERLAP, old.expires or math.inf)
+            return Decision(_issued(new), partial(self._registry.rotate, old, ends, new))
+
+        asked = identity("rotate", {"token": token, "hash": token_hash})
+        return self._once(context.request_id, asked, IssuedToken.model_validate_json, decide)
+
+    def _token(self, digits: str) -> Token:
+        found = [one for one in self._registry.tokens() if one.hash.startswith(digits)]
+        live = [one for one in found if not ended(one, time.time())]
+        if len(digits) < SHOWN or len(live) != 1:
+            raise BadConfig(f"{len(live)} tokens begin with {digits!r}; see `tacl users list`")
+        return live[0]
 
     def holder(self, token_hash: str) -> Holder:
         return answered(self.holders([token_hash]))
 
     def holders(self, hashes: Sequence[str]) -> list[Holder | TaclError]:
         """What `holder` answers or raises for each of these."""
-        tokens = self._registry.tokens(*hashes)
-        found = {one.hash: Holder(user=one.user, role=one.role) for one in tokens}
-        unknown = NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
-        return [found.get(one, unknown) for one in hashes]
+        found, now = {one.hash: one for one in self._registry.tokens(*hashes)}, time.time()
+        stale = [one.hash for one in found.values() if now - (one.used or 0) > OVERLAP]
+        if stale:
+            try:
+                self._registry.used(stale, now)
+            except StorageUnavailable as error:  # who may ask is known all the same
+                self._execution.say(error)
+        return [held_by(found.get(one), now) for one in hashes]
 
     def tokens(self) -> list[TokenStatus]:
         return [
-            TokenStatus(user=t.user, role=t.role, created=t.created, token=t.hash[:8])
+            TokenStatus(
+                user=t.user,
+                role=t.role,
+                created=t.created,
+                token=t.hash[:SHOWN],
+                expires=t.expires,
+                used=t.used,
+            )
             for t in self._registry.tokens()
         ]
 
-    def revoke_tokens(self, user: str) -> RevokedTokens:
-        with self._lock:
-            count = self._registry.revoke(user)
-        if not count:
-            raise UnknownUser(f"{user} has no token; see `tacl users list`")
-        return RevokedTokens(user=user, revoked=count)
+    def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
+        def decide() -> Decision[RevokedTokens]:
+            count = sum(one.user == user for one in self._registry.tokens())
+            if not count:
+                raise UnknownUser(f"{user} has no token; see `tacl users list`")
+            answer = RevokedTokens(user=user, revoked=count)
+            return Decision(answer, partial(self._registry.revoke, user))
+
+        asked = identity("revoke", {"user": user})
+        return self._once(context.request_id, asked, RevokedTokens.model_validate_json, decide)
+
+
+def ended(token: Token, now: float) -> bool:
+    return token.expires is not None and token.expires <= now
+
+
+def held_by(token: Token | None, now: float) -> Holder | NotAuthenticated:
+    if token is None:
+        return NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
+    if ended(token, now):
+        return NotAuthenticated("this token has ended; ask for one: `tacl users issue NAME`")
+    return Holder(user=token.user, role=token.role)
+
+
+def replaced(old: Token, token_hash: str, now: float) -> Token:
+    """Whose role is the same, and whose life is as long."""
+    expires = None if old.expires is None else now + old.expires - old.created
+    return Token(token_hash, old.user, old.role, now, expires)
+
+
+def _issued(token: Token) -> IssuedToken:
+    return IssuedToken(user=token.user, role=token.role, expires=token.expires)

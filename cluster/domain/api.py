@@ -204,9 +204,20 @@ class CoordinatorAPI(Protocol):
     # -- users
 
     def issue_token(
-        self, context: RequestContext, user: str, role: Role, token_hash: str
+        self,
+        context: RequestContext,
+        user: str,
+        role: Role,
+        token_hash: str,
+        days: float | None = None,
     ) -> IssuedToken:
-        """Remember a token of a user by its sha256. Raises BadName, BadConfig."""
+        """Remember a token of a user by its sha256; it ends after so many days, or never. Raises
+        BadName, BadConfig, NameTaken."""
+        ...
+
+    def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
+        """A new token, by its sha256, in place of the one whose sha256 begins with `token`, which
+        lives on for an hour. Role and length of life are the same. Raises BadConfig, NameTaken."""
         ...
 
     def holder(self, token_hash: str) -> Holder:
@@ -215,8 +226,8 @@ class CoordinatorAPI(Protocol):
 
     def tokens(self) -> Sequence[TokenStatus]: ...
 
-    def revoke_tokens(self, user: str) -> RevokedTokens:
-        """Raises UnknownUser when there was none."""
+    def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
+        """All of a user's. Raises UnknownUser when there was none."""
         ...
 
 

@@ -22,6 +22,7 @@ class IssuedToken(Holder):
     knows its hash alone."""
 
     token: str | None = None
+    expires: float | None = None
 
 
 class TokenStatus(Holder):
@@ -29,6 +30,8 @@ class TokenStatus(Holder):
 
     created: float
     token: str
+    expires: float | None = None
+    used: float | None = None  # within an hour before its last use
 
 
 class RevokedTokens(Answer):

@@ -39,6 +39,7 @@ class Database:
         """Makes the tables the first time. BadConfig for those of another version."""
         with self._write() as db:
             METADATA.create_all(db)
+            _complete(db)
             found = db.scalar(sa.select(META.c.value).where(META.c.name == "schema"))
             if found is None:
                 put(db, META, name="schema", value=SCHEMA)
@@ -138,6 +139,15 @@ class Database:
 def _epoch(db: sa.Connection) -> int:
     """How often a process became the one that writes."""
     return int(db.scalar(sa.select(META.c.value).where(META.c.name == WRITER)) or 0)
+
+
+def _complete(db: sa.Connection) -> None:
+    """Columns that a table was given later, which are nullable, are added."""
+    there = {name: columns for (_, name), columns in sa.inspect(db).get_multi_columns().items()}
+    for table in METADATA.sorted_tables:
+        for name in set(table.columns.keys()) - {column["name"] for column in there[table.name]}:
+            column = sa.schema.CreateColumn(table.c[name]).compile(dialect=db.dialect)
+            db.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column}')
 
 
 def exists(db: sa.Connection, *conditions: sa.ColumnElement[bool]) -> bool:

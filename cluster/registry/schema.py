@@ -126,6 +126,8 @@ TOKEN = _table(
     _column("user", STRING, index=True),
     _column("role", STRING),
     _column("created", sa.Float),
+    _column("expires", sa.Float, nullable=True),
+    _column("used", sa.Float, nullable=True),  # about when it was last
 )
 REQUEST = _table(
     "request", _key("request_id"), _column("asked", STRING), _column("answer", sa.Text)

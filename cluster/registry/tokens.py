@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from cluster.domain.users import Role
-from cluster.registry.database import Database, put
+from cluster.registry.database import Database, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import TOKEN
+from tacl.errors import NameTaken
 
 
 @dataclass(frozen=True)
@@ -20,25 +22,43 @@ class Token:
     user: str
     role: Role
     created: float
+    expires: float | None = None
+    used: float | None = None  # within an hour before its last use
 
 
 class Tokens(Database):
-    def issue(self, token_hash: str, user: str, role: Role, request: Request) -> None:
-        """A further token of a user; their other ones stay."""
+    def issue(self, token: Token, request: Request) -> None:
+        """A further token of a user; their other ones stay. NameTaken for one that is known."""
         with self._write() as db:
-            put(db, TOKEN, hash=token_hash, user=user, role=role)
-            log(db, "token", f"issued to {user} as {role}")
+            _issue(db, token)
             remember(db, request)
 
-    def revoke(self, user: str) -> int:
-        """All tokens of a user; how many there were."""
+    def rotate(self, old: Token, ends: float, new: Token, request: Request) -> None:
+        """`new` in the place of `old`, which ends then."""
+        with self._write() as db:
+            db.execute(TOKEN.update().where(TOKEN.c.hash == old.hash).values(expires=ends))
+            _issue(db, new)
+            remember(db, request)
+
+    def revoke(self, user: str, request: Request) -> None:
+        """All tokens of a user."""
         with self._write() as db:
             count = db.execute(TOKEN.delete().where(TOKEN.c.user == user)).rowcount
             log(db, "token", f"{count} of {user} revoked")
-        return count
+            remember(db, request)
+
+    def used(self, hashes: Sequence[str], at: float) -> None:
+        with self._write("relaxed") as db:
+            db.execute(TOKEN.update().where(TOKEN.c.hash.in_(hashes)).values(used=at))
 
     def tokens(self, *hashes: str) -> list[Token]:
         """All (those with these hashes), by user, then by time."""
         query = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
         rows = self._rows(query.where(TOKEN.c.hash.in_(hashes)) if hashes else query)
         return [Token(**row._mapping) for row in rows]
+
+
+def _issue(db: sa.Connection, token: Token) -> None:
+    if not put_once(db, TOKEN, **vars(token)):
+        raise NameTaken("this token is known already; make another one")
+    log(db, "token", f"issued to {token.user} as {token.role}")

@@ -393,9 +393,10 @@ def answers(
 
 
 def tokens(found: Sequence[TokenStatus]) -> RenderableType:
-    made = table("user", "role", "created", "token")
+    made = table("user", "role", "token", "created", "ends", "used")
     for one in found:
-        made.add_row(one.user, one.role, when(one.created), f"sha256 {one.token}...")
+        days = [when(at)[:10] if at else "never" for at in (one.created, one.expires, one.used)]
+        made.add_row(one.user, one.role, one.token, *days)
     return made if found else Text("no tokens; issue one: tacl users issue NAME")
 
 

@@ -26,6 +26,7 @@ def issue(
             help="user: compose and query; submitter: submit tasks too; admin: everything."
         ),
     ] = "user",
+    days: Annotated[float, typer.Option(min=0.01, help="Days after which it ends.")] = 365.0,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -33,13 +34,26 @@ def issue(
 
     Only its hash is stored: it cannot be shown again.
     """
-    found = client(home).issue_token(user, cast("Role", role))  # the coordinator checks it
+    found = client(home).issue_token(user, cast("Role", role), days)  # the coordinator checks it
     tell(found, as_json, lambda f: f.token)
+
+
+@verb("serving", of=users)
+def rotate(
+    token: Annotated[str, typer.Argument(metavar="TOKEN", help="As `tacl users list` shows it.")],
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Issue a token in place of another and print it.
+
+    Role and length of life are the same. The old one lives on for an hour.
+    """
+    tell(client(home).rotate_token(token), as_json, lambda f: f.token)
 
 
 @verb("serving", of=users, name="list")
 def list_tokens(home: Home = None, as_json: Json = False) -> None:
-    """List users with tokens, and their roles."""
+    """List users with tokens, their roles, when each token ends and was last used."""
     from jobs.console import tables
 
     tell({"tokens": client(home).tokens()}, as_json, lambda f: tables.tokens(f["tokens"]))

@@ -142,7 +142,7 @@ def test_roles(people) -> None:
 
 def test_a_revoked_token_opens_nothing(people, world) -> None:
     assert people["eve"].get("status").status_code == 200
-    world[1].coordinator.revoke_tokens("eve")
+    world[1].coordinator.revoke_tokens(RequestContext(), "eve")
     assert people["eve"].get("status").status_code == 401
 
 

@@ -45,9 +45,13 @@ def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
     assert "alice" in table
     assert "submitter" in table
     assert token not in table
+    assert "never" not in table  # a token ends
+    shown = hashed(second)[:8]
+    third = run("users", "rotate", shown).stdout.strip()
+    assert coordinator.holder(hashed(third)).role == "user"
     kept = b"".join(path.read_bytes() for path in (tmp_path / "home").glob("registry.sqlite*"))
     assert token.encode() not in kept  # nowhere
-    assert "2 tokens of alice revoked" in run("users", "revoke", "alice").stdout
+    assert "3 tokens of alice revoked" in run("users", "revoke", "alice").stdout
     for one in (token, second):
         with pytest.raises(NotAuthenticated):
             coordinator.holder(hashed(one))

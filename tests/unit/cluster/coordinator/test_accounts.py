@@ -1,0 +1,124 @@
+"""Tokens end, are replaced and are revoked; when each was last used is known."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator import accounts
+from cluster.coordinator.accounts import DAY, OVERLAP, ended, held_by, replaced
+from cluster.domain.users import Holder
+from cluster.registry.tokens import Token
+from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailable
+from tests.support.fakes import ADMIN, Scene, asks
+
+OLD, NEW = "a" * 64, "b" * 64
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1e9
+        monkeypatch.setattr(accounts.time, "time", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_a_token_is_somebodys_until_it_ends() -> None:
+    token = Token(OLD, "ann", "user", created=0.0, expires=10.0)
+    assert held_by(token, 9.9) == Holder(user="ann", role="user")
+    assert ended(token, 10.0)
+    for one in (held_by(token, 10.0), held_by(None, 0.0)):
+        assert isinstance(one, NotAuthenticated)
+    assert not ended(Token(OLD, "ann", "user", 0.0), 1e12)
+
+
+def test_a_successor_lives_as_long() -> None:
+    assert replaced(Token(OLD, "ann", "admin", 5.0, 25.0), NEW, 100.0) == Token(
+        NEW, "ann", "admin", 100.0, 120.0
+    )
+    assert replaced(Token(OLD, "ann", "user", 5.0), NEW, 100.0).expires is None
+
+
+def test_it_ends(scene: Scene, clock: Clock) -> None:
+    call = scene.coordinator
+    assert call.issue_token(asks("i"), "ann", "user", OLD, 2.0).expires == clock.now + 2 * DAY
+    assert call.issue_token(asks("i"), "ann", "user", OLD, 2.0).expires == clock.now + 2 * DAY
+    clock.now += 2 * DAY - 1
+    assert call.holder(OLD).user == "ann"
+    clock.now += 1
+    with pytest.raises(NotAuthenticated, match="has ended"):
+        call.holder(OLD)
+    with pytest.raises(BadConfig, match="0 tokens"):  # it does not come to life again
+        call.rotate_token(asks("r"), OLD, NEW)
+    with pytest.raises(NameTaken, match="known already"):
+        call.issue_token(asks("again"), "bob", "admin", OLD)
+
+
+def test_rotated_both_hold_for_an_hour(scene: Scene, clock: Clock) -> None:
+    call = scene.coordinator
+    call.issue_token(asks("i"), "ann", "submitter", OLD, 2.0)
+    clock.now += DAY
+    for _ in range(2):  # the answer was lost, and it is asked again
+        new = call.rotate_token(asks("r"), OLD[:8], NEW)
+    assert (new.user, new.role, new.expires) == ("ann", "submitter", clock.now + 2 * DAY)
+    clock.now += OVERLAP - 1
+    assert call.holder(OLD) == call.holder(NEW)
+    clock.now += 1
+    with pytest.raises(NotAuthenticated):
+        call.holder(OLD)
+    assert call.holder(NEW).role == "submitter"
+    for few in ("", "b", "b" * 7):
+        with pytest.raises(BadConfig):
+            call.rotate_token(asks(f"few {few}"), few, "c" * 64)
+
+
+def test_its_last_use_is_noted_once_an_hour(
+    scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = scene.coordinator
+    call.issue_token(asks("i"), "ann", "user", OLD)
+    assert call.tokens()[0].used is None
+    first = clock.now
+    for after in (0, 10, OVERLAP):
+        clock.now = first + after
+        call.holder(OLD)
+    assert call.tokens()[0].used == first
+    clock.now += 1
+    call.holder(OLD)
+    assert call.tokens()[0].used == clock.now
+
+    def full(*_: object) -> None:
+        raise StorageUnavailable("the disk is full")
+
+    monkeypatch.setattr(call._registry, "used", full)
+    clock.now += 2 * OVERLAP
+    assert call.holder(OLD).user == "ann"  # who asks is known all the same
+    assert "disk is full" in (call.status(ADMIN).trouble or "")
+
+
+def test_a_repeated_revocation_is_answered_the_same(scene: Scene) -> None:
+    call = scene.coordinator
+    call.issue_token(asks("i"), "ann", "user", OLD)
+    assert [call.revoke_tokens(asks("v"), "ann").revoked for _ in "ab"] == [1, 1]
+    assert call.tokens() == []
+
+
+def test_tokens_of_a_home_before_there_were_ends_hold(scene: Scene) -> None:
+    scene.coordinator.issue_token(asks("i"), "ann", "user", OLD)
+    scene.coordinator.close()
+    with sqlite3.connect(scene.home.path / "registry.sqlite") as db:
+        for column in ("expires", "used"):
+            db.execute(f"ALTER TABLE token DROP COLUMN {column}")
+    scene.restart()
+    assert scene.coordinator.holder(OLD).user == "ann"
+    assert scene.coordinator.tokens()[0].expires is None
