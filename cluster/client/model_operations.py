@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,13 +13,14 @@ from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
+from cluster.domain.names import meant
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import CompositionRun, CompositionState, RunStatus
 from cluster.domain.tasks import ANY
 from cluster.domain.work import Evaluated, Refreshed
-from tacl.errors import RunFailed, UnknownVector
+from tacl.errors import NoComposition, RunFailed, UnknownVector
 
 R = TypeVar("R")
 
@@ -56,7 +58,12 @@ class ModelOperations(Session):
     # -- models
 
     users = asking(CoordinatorAPI.users)
-    composition = asking(CoordinatorAPI.composition)
+
+    def composition(self, user: str) -> Composition:
+        """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
+        with self._naming(user):
+            return self.coordinator.composition(self.context(), user)
+
     update_composition = asking(CoordinatorAPI.update_composition)
     composition_run = asking(CoordinatorAPI.composition_run)
     cancel_compositions = asking(CoordinatorAPI.cancel_compositions)
@@ -129,7 +136,8 @@ class ModelOperations(Session):
 
     def evaluating(self, user: str, materialized: bool = False) -> str:
         """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
-        return self.coordinator.evaluate(self.context(), user, materialized).run_id
+        with self._naming(user):
+            return self.coordinator.evaluate(self.context(), user, materialized).run_id
 
     def evaluate(
         self,
@@ -143,6 +151,15 @@ class ModelOperations(Session):
         NoComposition, RunFailed.
         """
         return self.evaluation(self.evaluating(user, materialized), progress)
+
+    @contextmanager
+    def _naming(self, user: str) -> Iterator[None]:
+        """A user without a model may be a misspelt one, of those whose models the asker sees."""
+        try:
+            yield
+        except NoComposition as error:
+            close = meant(user, [model.user for model in self.users()])
+            raise NoComposition(f"{error}{close}") from None
 
     def evaluation(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.domain.names import no_such
 from cluster.domain.status import ClusterStatus, TaskState
 from tacl.errors import RunFailed, UnknownTask
 
@@ -12,7 +13,7 @@ def pending(status: ClusterStatus, names: Sequence[str] = ()) -> list[str]:
     """What is not at its end: of these tasks, or of everything. Raises UnknownTask."""
     there = [task.name for task in status.tasks]
     if unknown := [name for name in names if name not in there]:
-        raise UnknownTask(f"no task {', '.join(unknown)}; there is {', '.join(there) or 'none'}")
+        raise UnknownTask(no_such("task", unknown[0], there))
     owed = [task.name for task in status.tasks if task.is_owed and _chosen(task.name, names)]
     return owed + [run.run_id for run in status.work if run.is_owed and not names]
 

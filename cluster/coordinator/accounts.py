@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext, identity
-from cluster.domain.names import checked_name
+from cluster.domain.names import checked_name, meant
 from cluster.domain.users import ROLES, Holder, IssuedToken, RevokedTokens, Role, TokenStatus
 from cluster.registry.tokens import Token
 from tacl.errors import BadConfig, NotAuthenticated, StorageUnavailable, TaclError, UnknownUser
@@ -99,9 +99,10 @@ class Accounts(Shell):
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
         def decide() -> Decision[RevokedTokens]:
-            count = sum(one.user == user for one in self._registry.tokens())
-            if not count:
-                raise UnknownUser(f"{user} has no token; see `tacl users list`")
+            holders = [one.user for one in self._registry.tokens()]
+            if not (count := holders.count(user)):
+                close = meant(user, holders)
+                raise UnknownUser(f"{user} has no token{close}; see `tacl users list`")
             answer = RevokedTokens(user=user, revoked=count)
             return Decision(answer, partial(self._registry.revoke, user))
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, CompositionMethod, RecipeTerm
+from cluster.domain.names import no_such
 from cluster.domain.tasks import CHAMPION, VectorRef
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import ComposeWork
@@ -59,8 +60,8 @@ class Pins:
             raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
         version = term.version or aliases.get(term.alias or CHAMPION)
         if version is None:
-            there_is = ", ".join(sorted(aliases))
-            raise UnknownVector(f"{term.name} has no alias {term.alias}; there is {there_is}")
+            of = f"alias of {term.name}"
+            raise UnknownVector(no_such(of, str(term.alias), sorted(aliases)))
         reference = self._registry.vector(term.name, version)
         for digest in (reference.blob, reference.head_blob):
             if not self._blobs.exists(digest):

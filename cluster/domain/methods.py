@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Composed, ComposeWork
 from tacl.compose.terms import Term, parse_selection, require_additions, require_kept, require_signs
@@ -48,7 +49,7 @@ def require_possible(
 ) -> None:
     """`rows`: which of fit and adapt are given. Raises BadConfig, BadRecipe."""
     if method not in WAYS:
-        raise BadConfig(f"there is no method {method}; there is {', '.join(WAYS)}")
+        raise BadConfig(no_such("method", method, WAYS))
     if len(rows) > 1:
         raise BadConfig("give labelled rows (--fit) or unlabelled inputs (--adapt), not both")
     for kind in rows:

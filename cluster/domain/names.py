@@ -1,13 +1,18 @@
-"""What tasks and users may be called: names that need no quotes in a recipe, a path or a shell."""
+"""What tasks and users may be called: names that need no quotes in a recipe, a path or a shell; and
+what is said of a name that is not there.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 from cluster.domain.tasks import GENERIC
 from tacl.errors import BadName
 
 LONGEST = 64
+SHOWN = 12  # of the names that there are
 VERSION = re.compile(r"v[0-9]+")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -42,3 +47,17 @@ def checked_name(name: str, what: str = "task") -> str:
             f"most {LONGEST} of them, the first one a letter, a digit or '_'; {GENERIC!r} is taken"
         )
     return name
+
+
+def no_such(what: str, name: str, names: Iterable[str]) -> str:
+    """`names` are those that the asker may know of."""
+    known = list(names)
+    more = f", ... ({len(known)})" if len(known) > SHOWN else ""
+    there_is = ", ".join(known[:SHOWN]) + more or "none yet"
+    return f"no {what} is named {name}{meant(name, known)}; there is {there_is}"
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """` (did you mean flowers?)`, where a name is close."""
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cluster.domain.base import Base, BlobRef
+from cluster.domain.names import no_such
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
@@ -100,7 +101,7 @@ class Tasks(Database):
                 "another name"
             )
         names = [task.name for task in self.tasks() if visibility.sees(task.name)]
-        raise UnknownTask(f"no task is named {name}; there is {', '.join(names) or 'none yet'}")
+        raise UnknownTask(no_such("task", name, names))
 
     def tasks(self, with_removed: bool = False) -> list[Task]:
         """By arrival."""

@@ -18,6 +18,7 @@ from torch.func import functional_call
 from cluster.api.service import Answered, Question, Ranked
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import head_blobs, recipe_of
+from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.serving.cache import BYTES, Hot
@@ -111,9 +112,7 @@ class Predictor:
         blobs = head_blobs(model)
         unknown = sorted(set(question.tasks or ()) - blobs.keys())
         if unknown:
-            raise UnknownTask(
-                f"{', '.join(unknown)} was asked for; {model.user}'s model has {', '.join(blobs)}"
-            )
+            raise UnknownTask(no_such(f"task of {model.user}'s model", unknown[0], blobs))
         told = [model.target.name] if model.target else blobs
         heads = {task: self._head(blobs[task]) for task in question.tasks or told}
         if not question.union:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from jobs.cli.options import Declared, command_with
+from jobs.cli.options import Command, Declared, Group, command_with
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tacl.errors import TaclError
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help"], "max_content_width": 100},
@@ -108,7 +108,7 @@ def verb(
 
         command = functools.wraps(function)(guarded)
         if declared is None:
-            return of.command(rich_help_panel=group, **settings)(command)
+            return of.command(rich_help_panel=group, cls=Command, **settings)(command)
         late = command_with(command, declared)
         of.command(rich_help_panel=group, cls=late, **settings)(_without_parameters(command))
         return command

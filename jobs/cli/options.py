@@ -12,12 +12,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Declared = Callable[[], list[inspect.Parameter]]
+
+
+class _PlainFlags:
+    """A flag that takes no value shows none in the help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for one in found:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return found
+
+
+class Command(_PlainFlags, TyperCommand):
+    """A verb."""
+
+
+class Group(_PlainFlags, TyperGroup):
+    """`tacl`, and its groups of verbs."""
 
 
 def training_options() -> list[inspect.Parameter]:
@@ -56,17 +75,18 @@ def _parameter(
     )
 
 
-def command_with(function: Callable[..., None], declared: Declared) -> type[TyperCommand]:
+def command_with(function: Callable[..., None], declared: Declared) -> type[Command]:
     """A command that learns the flags of `function` when it is used."""
 
-    class Command(TyperCommand):
+    class Late(Command):
         def make_context(self, *arguments: Any, **extra: Any) -> Any:
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
             settings = dict(self.context_settings)
-            app.command(help=self.help, context_settings=settings)(_complete(function, declared()))
+            made = app.command(help=self.help, context_settings=settings, cls=Command)
+            made(_complete(function, declared()))
             return typer.main.get_command(app).make_context(*arguments, **extra)
 
-    return Command
+    return Late
 
 
 def _complete(

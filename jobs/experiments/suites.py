@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from cluster.domain.names import no_such
 from jobs.experiments import prompts
 from tacl.errors import BadConfig
 from tacl.training.config import STRENGTH, Precision, RefreshConfig, TrainConfig
@@ -181,6 +182,6 @@ SUITES: dict[str, Callable[[], Suite]] = {
 def suite(name: str, base: str | None = None) -> Suite:
     """The suite of that name, on another base where one is given. BadConfig for an unknown one."""
     if name not in SUITES:
-        raise BadConfig(f"no suite {name!r}; there are {', '.join(SUITES)}")
+        raise BadConfig(no_such("suite", name, SUITES))
     found = SUITES[name]()
     return found if base is None else replace(found, base=base)

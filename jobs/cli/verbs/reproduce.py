@@ -74,13 +74,14 @@ def _request(
     seeds: str,
     local: bool,
 ) -> Any:
+    from cluster.domain.names import no_such
     from jobs.experiments.catalogue import TABLES
     from jobs.experiments.runner import Request, require_known
     from jobs.experiments.suites import suite as suite_named
     from tacl.errors import BadConfig, DataNotFound
 
     if name not in TABLES:
-        raise BadConfig(f"no table {name!r}; there are {', '.join(TABLES)}")
+        raise BadConfig(no_such("table", name, TABLES))
     if not data.is_dir():
         raise DataNotFound(f"no directory {data.absolute()} with one sub-directory per data set")
     try:

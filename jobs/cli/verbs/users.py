@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from jobs.cli.app import Home, Json, app, client, tell, verb
+from jobs.cli.options import Group
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
     from cluster.domain.users import Role
 
-users = typer.Typer(no_args_is_help=True, help="Manage users' tokens for the HTTP API.")
+users = typer.Typer(cls=Group, no_args_is_help=True, help="Manage users' tokens for the HTTP API.")
 app.add_typer(users, name="users", rich_help_panel="serving")
 UserName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 

@@ -110,7 +110,7 @@ def test_a_failed_run_says_why_and_is_retried(
 
 
 def test_wait_for_what_is_not_there(client: Client) -> None:
-    with pytest.raises(UnknownTask, match="no task x; there is none"):
+    with pytest.raises(UnknownTask, match="no task is named x; there is none yet"):
         client.wait("x")
 
 

@@ -131,6 +131,10 @@ def test_others_cannot_use_it(tmp_path: Path) -> None:
     ):
         with pytest.raises(UnknownTask, match="there is first, hers, his"):
             ask()
+    with pytest.raises(UnknownTask, match=f"named {SECRET[:-1]}; there is first, hers, his"):
+        call.task(RequestContext(user="bob"), SECRET[:-1])
+    with pytest.raises(UnknownTask, match=f"did you mean {SECRET}"):
+        call.task(RequestContext(user="ann"), SECRET[:-1])
     run = call.status(RequestContext(user="ann")).tasks[1].run_id  # type: ignore[index]
     with pytest.raises(Exception, match="no run"):
         call.run(RequestContext(user="bob"), run)

@@ -200,6 +200,10 @@ ERRORS = {
     "no vector": (["compose", "alice", "+old@v9"], 33, "v"),
     "no term": (["compose", "alice", "+old", "--jsn"], 34, "term"),
     "no model": (["query", "alice", "x"], 36, "tacl compose alice"),
+    "a name misspelt": (["logs", "odl"], 32, "no task is named odl (did you mean old?); there is"),
+    "a term misspelt": (["compose", "alice", "+odl"], 32, "did you mean old?"),
+    "awaited misspelt": (["wait", "odl"], 32, "did you mean old?"),
+    "a verb misspelt": (["sumbit", "x"], 2, "Did you mean 'submit'?"),
     "usage": (["submit", "x", "--data", "data.csv", "--penalty", "odd"], 2, "cyclical"),
 }
 
@@ -400,6 +404,38 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     hint = " ".join(ok(tacl("status")).split())
     how = "--method atlas --adapt DATA --classes x,y (DATA: the same rows again"
     assert f"newer versions of faces: tacl compose alice +digits +faces {how}" in hint
+
+
+def test_a_user_misspelt_is_told_of_who_has_a_model(tacl: Tacl) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    for verb in (("query", "alcie", "x"), ("evaluate", "alcie")):
+        assert "(did you mean alice?)" in tacl(*verb).stderr
+    assert "did you mean" not in tacl("query", "zoe", "x").stderr
+
+
+def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
+    for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue")):
+        text = ok(tacl(*verb, "--help"))
+        assert "bool" not in text
+    assert "--skip-bad" in ok(tacl("submit", "--help"))
+
+
+def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
+    def completed(words: str) -> list[str]:
+        asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        asked["COMP_CWORD"] = str(len(words.split()) - 1)
+        program = "from jobs.cli.main import app; app(prog_name='tacl')"
+        command = [sys.executable, "-c", program]
+        found = subprocess.run(
+            command, env=os.environ | asked, capture_output=True, text=True, check=False
+        )
+        return found.stdout.split()
+
+    assert completed("tacl su") == ["submit"]
+    assert completed("tacl submit --pen") == ["--penalty"]
+    assert completed("tacl compose ann --method t") == ["ties", "tsv"]
 
 
 NOT_MADE: dict[str, tuple[str, int, str]] = {

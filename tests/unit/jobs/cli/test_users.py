@@ -35,6 +35,11 @@ def _client(tmp_path: Path, coordinator: InProcess, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(users, "client", lambda home: client)
 
 
+def test_a_user_misspelt_is_told_of_who_has_a_token() -> None:
+    run("users", "issue", "alice")
+    assert "alcie has no token (did you mean alice?)" in run("users", "revoke", "alcie").stderr
+
+
 def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
     token = run("users", "issue", "alice", "--role", "submitter").stdout.strip()
     second = json.loads(run("users", "issue", "alice", "--json").stdout)["token"]
