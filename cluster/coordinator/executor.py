@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from functools import partial
 from typing import Any
 
 from cluster import failpoints
@@ -18,6 +18,7 @@ from cluster.coordinator.acceptance import checked, values_of
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.recovery import imports, options_of, restored
+from cluster.coordinator.retries import Retries
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
@@ -77,9 +78,11 @@ class Execution:
         self._handles: dict[str, Any] = {}  # what runs
         self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
         self._told: dict[str, Told] = {}
-        self._due: deque[Instruction] = deque()
+        self._due: list[Instruction] = []
+        self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
+        self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
-        self.trouble: str | None = None  # what is tried again
+        self._said: str | None = None  # why not everything could be looked after
         self.state = restored(registry, base.digest)
         self._forget_checkpoints()
         self.happened(NodesChanged(launcher.nodes(), launcher.free()))
@@ -89,10 +92,7 @@ class Execution:
         self._unchecked = True
         for event in events:
             self._due.extend(plan.handle(self.state, event))
-        try:
-            self._carry_out()
-        except Exception as error:  # what happened is kept; what follows from it is tried again
-            self.say(error)
+        self._carry_out()
 
     def request(self, run_id: str) -> None:
         """Let the plan know of a run in the registry; a failed one is queued again."""
@@ -120,15 +120,24 @@ class Execution:
                 if (nodes, free) != (self.state.nodes, self.state.free):
                     self.happened(NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
-                    if self._handles.get(run_id) is handle:  # else it was stopped meanwhile
-                        self._settle(run_id, outcome)
-                    self._outcomes.pop(run_id, None)
+                    stopped = self._handles.get(run_id) is not handle
+                    settle = partial(self._settle, run_id, outcome)
+                    if stopped or self._retries.done(("record its end", run_id), settle):
+                        self._outcomes.pop(run_id, None)
+            self._clear()
+            with self._lock:
                 self._carry_out()
                 if self._unchecked:
                     plan.validate(self.state)
-                self._unchecked, self.trouble = False, None
+                self._unchecked, self._said = False, None
         except Exception as error:
             self.say(error)
+
+    @property
+    def trouble(self) -> str | None:
+        """What cannot be done now, and is tried again."""
+        due = (instruction.run_id for instruction in self._due)
+        return self._said or self._retries.trouble({*due, *self._handles, *self._cleared})
 
     def reread(self) -> None:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
@@ -141,7 +150,7 @@ class Execution:
             state.runs[run_id].state = RunState.RUNNING
             if run_id in self._told:
                 self._told[run_id].arrivals = self._arrivals(run_id)
-        self._due = deque(Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others)
+        self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state = state
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
@@ -158,11 +167,21 @@ class Execution:
         with self._lock:
             running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
         for run_id, handle in running.items():
-            outcome = self._launcher.poll(handle)
-            if isinstance(outcome, Finished):
-                outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
-            if outcome is not None:
-                self._outcomes[run_id] = handle, outcome
+            self._retries.done(("look at it", run_id), partial(self._look, run_id, handle))
+
+    def _look(self, run_id: str, handle: Any) -> None:
+        outcome = self._launcher.poll(handle)
+        if isinstance(outcome, Finished):
+            outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
+        if outcome is not None:
+            self._outcomes[run_id] = handle, outcome
+
+    def _clear(self) -> None:
+        """Without the lock: in a bucket it takes a while."""
+        for run_id in list(self._cleared):
+            clear = checkpoints(self._home.checkpoints, run_id).clear
+            if self._retries.done(("delete its checkpoints", run_id), clear):
+                del self._cleared[run_id]
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
@@ -178,9 +197,9 @@ class Execution:
             event = Died(run_id, outcome.cause)
         del self._handles[run_id]
         self._told.pop(run_id, None)
-        self.happened(event)
         if isinstance(outcome, Finished):
-            checkpoints(self._home.checkpoints, run_id).clear()
+            self._cleared[run_id] = None
+        self.happened(event)
 
     def _recorded(self, run_id: str, result: Result) -> Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
@@ -201,15 +220,23 @@ class Execution:
     # -- what is due
 
     def _carry_out(self) -> None:
-        while self._due:
-            self._do(self._due[0])
-            self._due.popleft()
+        """In order; what fails holds up its own run alone, and so do checkpoints that it must not
+        find any more."""
+        due, self._due, waiting = self._due, list[Instruction](), set[str]()
+        for one in due:
+            key, do = ("carry it out", one.run_id), partial(self._do, one)
+            held = isinstance(one, Start) and one.run_id in self._cleared
+            if held or one.run_id in waiting or not self._retries.done(key, do):
+                self._due.append(one)
+                waiting.add(one.run_id)
 
     def _do(self, instruction: Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
         match instruction:
-            case Start() | Measure() | Refresh() if wanted is None:
+            case Start() | Measure() | Refresh() | Requeue() | Fail() if wanted is None:
                 return  # its task was removed before this could be done
+            case Requeue() if wanted and wanted.state == RunState.FAILED:
+                return  # it was cancelled before this could be recorded
             case Start() if wanted and wanted.state != RunState.RUNNING:
                 return  # it was cancelled before it could be started
             case Start(run_id, needs):
@@ -243,11 +270,12 @@ class Execution:
 
     def _stop(self, run_id: str, forget: bool) -> None:
         if run_id in self._handles:
-            self._launcher.cancel(self._handles.pop(run_id))
+            self._launcher.cancel(self._handles[run_id])
+            del self._handles[run_id]
             failpoints.reached("work stopped")
         self._told.pop(run_id, None)
         if forget:
-            checkpoints(self._home.checkpoints, run_id).clear()
+            self._cleared[run_id] = None
 
     def _prepare(self, work: Work) -> None:
         if isinstance(work, TrainWork):
@@ -259,7 +287,7 @@ class Execution:
         return Arrivals(reached, self._registry.arrivals(run_id))
 
     def say(self, error: Exception) -> None:
-        self.trouble = f"{type(error).__name__}: {error}"
+        self._said = f"{type(error).__name__}: {error}"
         LOG.exception("what is due is tried again")
 
     def _forget_checkpoints(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.coordinator import retries
 from cluster.coordinator.garbage import GRACE, unreferenced
 from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import Finished
@@ -154,6 +155,7 @@ def test_what_could_not_be_started_yet_is_dropped(
 
     with monkeypatch.context() as network:
         network.setattr(type(scene.launcher), "start", unreachable)
+        monkeypatch.setattr(retries, "FIRST", 0.0)
         scene.submit("signs")
         scene.submit("faces")
         scene.coordinator.remove(asks("remove"), "digits", False)
@@ -224,6 +226,7 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     old, first = checkpoint(scene, run), scene.process("train", "signs")
     scene.coordinator.remove(asks("purge"), "digits", True)
     assert first.cancelled
+    scene.coordinator.tick()
     assert not old.exists()
     again = scene.process("train", "signs").work
     assert isinstance(again, TrainWork)
