@@ -20,7 +20,7 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class Question:
     """Inputs for one model. Without tasks: all of the model; `union`: one list over all classes.
-    `pixels`: of all inputs together."""
+    `pixels`: of all inputs together; `alone`: it is answered in a pass without others."""
 
     model: Composition
     inputs: Sequence[bytes | str]
@@ -29,6 +29,7 @@ class Question:
     way: Way = "linearized"
     beside_base: bool = False
     pixels: int = 0
+    alone: bool = False
 
 
 @dataclass(frozen=True)

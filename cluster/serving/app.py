@@ -9,11 +9,14 @@ and of the predictors.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate
+from weakref import WeakValueDictionary
 
 import ray.util
 from ray import serve
@@ -34,30 +37,37 @@ from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.serving.batching import Gathering
+from cluster.serving.batching import Died, Gathering
 from cluster.storage.home import Home, on_loopback
 from tacl.errors import (
     BadConfig,
     ClusterNotRunning,
     DataNotFound,
-    Overloaded,
     TaclError,
 )
+
+if TYPE_CHECKING:
+    from cluster.serving.predictor import Decoded, Predictor
+
+    Prepared = list[tuple[Question, Decoded]]
 
 APP = "tacl"
 PORT = 8300
 AT_ONCE = 64  # rows in one pass
+LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
 CALLS = 2  # full ones that may be on their way for each predictor
 WAITING = 512  # questions for the predictors; more are refused
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 DRAIN_SECONDS = 20.0
-PATIENCE = 10.0  # seconds for a coordinator or predictor that was lost to be back
+PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
+PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 SECONDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 
 
 class Predictors:
-    """What is made a deployment: a predictor, one pass at a time."""
+    """What is made a deployment: a predictor, one pass at a time. Inputs are decoded in a thread of
+    their own, large ones in another, so that nobody's small question waits for them."""
 
     def __init__(self, home: str, threads: int) -> None:
         import torch
@@ -68,23 +78,37 @@ class Predictors:
         torch.set_num_threads(threads)
         log_to(Home.at(home).logs, "serving")
         self._predictor = Predictor(home)
+        self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
         self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
         self._size = Histogram(
             "tacl_predict_batch", description="questions in a pass", boundaries=[1, 2, 4, 8, 16, 32]
         )
 
     async def answer(self, questions: list[Question]) -> list[Answered | TaclError]:
-        return await self._passes.ask(questions)
+        decoder = self._decoders[any(map(_is_large, questions))]
+        decode = partial(_decoded, self._predictor, questions)
+        decoded = await asyncio.get_running_loop().run_in_executor(decoder, decode)
+        return await self._passes.ask(decoded)
 
-    async def _pass(self, calls: list[list[Question]]) -> list[list[Answered | TaclError]]:
-        questions = [question for call in calls for question in call]
+    async def _pass(self, calls: list[Prepared]) -> list[list[Answered | TaclError]]:
+        questions, decoded = zip(*(pair for call in calls for pair in call), strict=True)
         self._size.observe(len(questions))
-        found = iter(await asyncio.to_thread(self._predictor.answer, questions))
+        found = iter(await asyncio.to_thread(self._predictor.answer, questions, decoded))
         return [list(islice(found, len(call))) for call in calls]
 
 
-def _rows(questions: list[Question]) -> int:
-    return sum(len(question.inputs) for question in questions)
+def _decoded(predictor: Predictor, questions: list[Question]) -> Prepared:
+    return [(question, predictor.decode(question)) for question in questions]
+
+
+def _is_large(question: Question) -> bool:
+    return question.pixels > LARGE
+
+
+def _rows(call: Prepared) -> int:
+    if any(question.alone for question, _ in call):
+        return AT_ONCE
+    return sum(len(question.inputs) for question, _ in call)
 
 
 class Ingress:
@@ -101,13 +125,12 @@ class Ingress:
             "holder": Gathering(self._many("holders"), most=AT_ONCE),
             "composition": Gathering(self._many("compositions"), most=AT_ONCE),
         }
-        self._questions = Gathering(
-            self._predicted,
-            most=AT_ONCE,
-            weight=lambda question: len(question.inputs),
-            calls=CALLS * most,
-            waiting=WAITING,
+        gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
+        self._questions = gathering(
+            most=AT_ONCE, weight=lambda question: len(question.inputs), calls=CALLS * most
         )
+        self._large = gathering(most=1, calls=most)
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
         labels = ("route", "method", "status")
         self._count = Counter("tacl_http_requests", description="requests", tag_keys=labels)
         self._seconds = Histogram(
@@ -153,21 +176,26 @@ class Ingress:
                 await asyncio.sleep(pause)
 
     async def predict(self, question: Question) -> Answered:
-        return await self._questions.ask(question)
+        """Of a user's questions that take long to decode, one is answered at a time."""
+        if not _is_large(question):
+            return await self._questions.ask(question)
+        async with self._turns.setdefault(question.model.user, asyncio.Lock()):
+            return await self._large.ask(question)
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | TaclError]:
-        """A question has no effect: those whose predictor died are asked again."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                async with asyncio.timeout(LONGEST):
-                    return await self._predictors.answer.remote(questions)
-            except RayTaskError as error:
-                raise unwrapped(error) from None
-            except RayActorError as error:
-                if time.monotonic() > deadline:
-                    raise Overloaded("no predictor answers now; ask again soon") from error
-                await asyncio.sleep(0.1)
+        """Given up is cancelled there too."""
+        asked = self._predictors.answer.remote(questions)
+        try:
+            async with asyncio.timeout(LONGEST):
+                return await asked
+        except (TimeoutError, asyncio.CancelledError):
+            asked.cancel()
+            raise
+        except RayTaskError as error:
+            raise unwrapped(error) from None
+        except RayActorError as error:
+            await asyncio.sleep(PAUSE)
+            raise Died from error
 
     async def prepare(self, upload: Upload, request_id: str) -> Submission:
         """In a thread: every row is read and checked."""
@@ -196,6 +224,10 @@ def _listen_as_the_node() -> None:
     if on_loopback(address):
         here = f"{address}:0"
         replica.add_port_to_grpc_server = lambda server, _: add_port_to_grpc_server(server, here)
+
+
+def _alone(question: Question) -> Question:
+    return replace(question, alone=True)
 
 
 def _silent(why: str) -> ClusterNotRunning:

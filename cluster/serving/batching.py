@@ -1,7 +1,9 @@
 """What arrives while calls are on their way goes together in the next one.
 
 A way to another process or a pass through an encoder costs much by itself and little for one
-question more. Nobody waits for a clock: who comes while no call is on its way goes at once.
+question more. Nobody waits for a clock: who comes while no call is on its way goes at once. What
+nobody waits for any more is dropped, on its way too. Where the process that was asked died, one of
+the questions may have killed it: each is asked once more by itself, and never a third time.
 """
 
 from __future__ import annotations
@@ -9,12 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from contextvars import Context
+from typing import Generic, TypeVar
 
-from tacl.errors import Overloaded
+from tacl.errors import Overloaded, RunFailed
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+
+
+class Died(Exception):
+    """Raised by `send`: the process that was asked died before it answered this call."""
 
 
 class Gathering(Generic[Q, A]):
@@ -22,6 +29,8 @@ class Gathering(Generic[Q, A]):
 
     Args:
         send: for every question of a call its answer, or the error that whoever asked it gets.
+            Raises Died.
+        alone: makes of a question one that shares nothing with others where it is answered.
         most: what the questions of a call may weigh together; one that weighs more goes alone.
         weight: of a question; default 1.
         calls: how many may be on their way; those beside the first leave only when they are full.
@@ -33,11 +42,12 @@ class Gathering(Generic[Q, A]):
         send: Callable[[list[Q]], Awaitable[Sequence[A | Exception]]],
         *,
         most: int,
+        alone: Callable[[Q], Q] = lambda question: question,
         weight: Callable[[Q], int] = lambda question: 1,
         calls: int = 1,
         waiting: int = 1 << 20,
     ) -> None:
-        self._send, self._most, self._weight = send, most, weight
+        self._send, self._alone, self._most, self._weight = send, alone, most, weight
         self._most_calls, self._limit = calls, waiting
         self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
         self._calling: set[asyncio.Task[None]] = set()
@@ -49,7 +59,9 @@ class Gathering(Generic[Q, A]):
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, future))
         if self._leaves(beside=len(self._calling)):
-            self._calling.add(asyncio.create_task(self._calls()))
+            # Of nobody's context: a call is not the work of the request that it left with, and does
+            # not end with it.
+            self._calling.add(asyncio.create_task(self._calls(), context=Context()))
         return await future
 
     def _leaves(self, beside: int) -> bool:
@@ -76,15 +88,53 @@ class Gathering(Generic[Q, A]):
         return chosen
 
     async def _call(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:
-        found: Sequence[Any]
         try:
-            found = await self._send([question for question, _ in asked]) if asked else ()
-        except Exception as error:
-            found = [error] * len(asked)
-        for (_, future), answer in zip(asked, found, strict=True):
-            if future.done():
-                continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
+            await self._answer(asked)
+        except Died:
+            for question, future in asked:
+                await self._again(self._alone(question), future)
+
+    async def _again(self, question: Q, future: asyncio.Future[A]) -> None:
+        try:
+            await self._answer([(question, future)])
+        except Died:
+            if not future.done():
+                future.set_exception(
+                    RunFailed(
+                        "two processes died while they answered this question, the second one "
+                        "with nothing else to do; it is not asked again. Ask something else"
+                    )
+                )
+
+    async def _answer(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:
+        """Raises Died."""
+        asked = [(question, future) for question, future in asked if not future.done()]
+        if not asked:
+            return
+        sending = self._send([question for question, _ in asked])
+        call = asyncio.ensure_future(sending)
+
+        def left(_: asyncio.Future[A]) -> None:
+            if all(future.cancelled() for _, future in asked):
+                call.cancel()
+
+        for _, future in asked:
+            future.add_done_callback(left)
+        await asyncio.wait([call])
+        if not call.cancelled():
+            _tell([future for _, future in asked], call)
+
+
+def _tell(futures: list[asyncio.Future[A]], call: asyncio.Future[Sequence[A | Exception]]) -> None:
+    """Raises Died, and tells any other error to all."""
+    error = call.exception()
+    if isinstance(error, Died) or (error and not isinstance(error, Exception)):
+        raise error
+    found = [error] * len(futures) if error else call.result()
+    for future, answer in zip(futures, found, strict=True):
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

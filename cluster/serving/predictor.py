@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,8 @@ from tacl.vectors.vector import TaskVector
 
 LOG = logging.getLogger(__name__)
 PLAIN: Recipe = {}  # the base alone
+T = TypeVar("T")
+Decoded = list[Item] | TaclError
 
 
 class Predictor:
@@ -74,9 +77,13 @@ class Predictor:
         return found.answers
 
     @torch.no_grad()
-    def answer(self, questions: Sequence[Question]) -> list[Answered | TaclError]:
-        """Of every question its answer or what is wrong with it, all in one pass."""
-        asked = [self._opened(question) for question in questions]
+    def answer(
+        self, questions: Sequence[Question], decoded: Sequence[Decoded] | None = None
+    ) -> list[Answered | TaclError]:
+        """Of every question its answer or what is wrong with it, all in one pass. `decoded`: what
+        `decode` made of each."""
+        decoded = decoded or [self.decode(question) for question in questions]
+        asked = [self._opened(*pair) for pair in zip(questions, decoded, strict=True)]
         fine = [one for one in asked if isinstance(one, _Asked)]
         digests = {one.question.model.digest for one in fine}
         if len(digests) == 1 and digests <= self._hot.kept.keys():
@@ -96,16 +103,17 @@ class Predictor:
             for one in asked
         ]
 
-    def _opened(self, question: Question) -> _Asked | TaclError:
-        try:
-            heads = self._wanted(question)
-            items = [self._backbone.prepare(raw) for raw in question.inputs]
-            return _Asked(question, items, heads, self._recipe(question.model))
-        except TaclError as error:
-            return error
-        except Exception as error:  # a defect met by one question is not the others' trouble
-            LOG.exception("a question could not be opened")
-            return RunFailed(f"a defect: {type(error).__name__}")
+    def decode(self, question: Question) -> Decoded:
+        """The inputs of a question, prepared, or what is wrong with them. Touches nothing that
+        `answer` changes: threads may decode while another answers, texts in one thread."""
+        return _met(lambda: [self._backbone.prepare(raw) for raw in question.inputs])
+
+    def _opened(self, question: Question, items: Decoded) -> _Asked | TaclError:
+        if isinstance(items, TaclError):
+            return items
+        return _met(
+            lambda: _Asked(question, items, self._wanted(question), self._recipe(question.model))
+        )
 
     def _wanted(self, question: Question) -> dict[str, Head]:
         model = question.model
@@ -183,6 +191,17 @@ class Predictor:
         theta = {name: theta0[name] + value for name, value in tau.items()}
         batch = self._backbone.collate(one.items)
         return list(functional_call(encoder, theta, (batch,), strict=False).float().cpu())
+
+
+def _met(step: Callable[[], T]) -> T | TaclError:
+    """What a step gives, or its error: what one question meets is not the others' trouble."""
+    try:
+        return step()
+    except TaclError as error:
+        return error
+    except Exception as error:
+        LOG.exception("a question could not be opened")
+        return RunFailed(f"a defect: {type(error).__name__}")
 
 
 class _Asked:

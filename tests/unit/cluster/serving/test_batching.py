@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from cluster.serving.batching import Gathering
-from tacl.errors import BadSample, Overloaded
+from cluster.serving.batching import Died, Gathering
+from tacl.errors import BadSample, Overloaded, RunFailed
 
 
 class Slow:
@@ -108,5 +109,110 @@ def test_too_many_are_refused_at_once() -> None:
             await gathering.ask(4)
         slow.open.set()
         assert await asyncio.gather(*tasks) == [0, 2, 4, 6]
+
+    run(story())
+
+
+def test_what_nobody_waits_for_is_cancelled_on_its_way() -> None:
+    async def story() -> None:
+        slow, cancelled = Slow(), []
+
+        async def send(numbers: list[int]) -> list[int | Exception]:
+            try:
+                return await slow(numbers)
+            except asyncio.CancelledError:
+                cancelled.append(numbers)
+                raise
+
+        gathering = Gathering(send, most=2)
+        (first,) = await asked(gathering, 1)
+        second, third, fourth = await asked(gathering, 2, 3, 4)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        assert cancelled == [[1]]
+        second.cancel()
+        await asyncio.sleep(0.01)
+        assert (slow.calls, cancelled) == ([[1], [2, 3]], [[1]])  # somebody waits for 3
+        slow.open.set()
+        assert await asyncio.gather(third, fourth) == [6, 8]
+
+    run(story())
+
+
+def test_a_call_does_not_end_with_the_request_that_it_left_with() -> None:
+    """Serve cancels what was asked in the context of a request whose caller has gone."""
+    whose: ContextVar[str] = ContextVar("whose")
+
+    async def story() -> None:
+        found: list[str] = []
+
+        async def send(numbers: list[int]) -> list[int | Exception]:
+            found.append(whose.get("nobody's"))
+            return list(numbers)
+
+        whose.set("the first caller's")
+        assert await Gathering(send, most=2).ask(1) == 1
+        assert found == ["nobody's"]
+
+    run(story())
+
+
+class Mortal:
+    """A predictor that numbers of 100 and more kill, with all that it was asked in the same call.
+    0 kills the first time only: something else did."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.deaths = 0
+
+    async def __call__(self, numbers: list[int]) -> list[int | Exception]:
+        self.calls.append(numbers)
+        await asyncio.sleep(0)
+        if max(numbers) >= 100 or (0 in numbers and not self.deaths):
+            self.deaths += 1
+            raise Died
+        return [2 * number for number in numbers]
+
+    def times(self, number: int) -> int:
+        return sum(call.count(number) for call in self.calls)
+
+
+def test_one_poisoned_question_kills_twice_and_the_others_are_answered() -> None:
+    async def story() -> None:
+        mortal = Mortal()
+        gathering = Gathering(mortal, most=10)
+        first, *tasks = await asyncio.gather(
+            *map(gathering.ask, [1, 2, 100, 3, 4]), return_exceptions=True
+        )
+        assert first == 2
+        assert [tasks[0], *tasks[2:]] == [4, 6, 8]
+        assert isinstance(tasks[1], RunFailed)
+        assert mortal.deaths == mortal.times(100) == 2
+        assert all(len(call) == 1 for call in mortal.calls[2:])
+        assert await gathering.ask(5) == 10
+
+    run(story())
+
+
+def test_a_death_of_another_cause_costs_nobody_the_answer() -> None:
+    async def story() -> None:
+        mortal = Mortal()
+        gathering = Gathering(mortal, most=10)
+        assert await gathering.ask(0) == 0
+        assert mortal.calls == [[0], [0]]
+
+    run(story())
+
+
+def test_who_left_is_not_asked_again_after_a_death() -> None:
+    async def story() -> None:
+        mortal = Mortal()
+        gathering = Gathering(mortal, most=10, alone=lambda number: -number)
+        tasks = [asyncio.create_task(gathering.ask(number)) for number in (0, 100, 7)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        assert await asyncio.gather(*tasks[:2]) == [0, -200]
+        assert mortal.times(-7) == 0
+        assert mortal.times(-100) == 1  # asked again as a question that shares nothing
 
     run(story())

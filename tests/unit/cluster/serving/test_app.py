@@ -1,0 +1,194 @@
+"""The ingress and the predictors around what is remote: who waits for whom, and what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, cast
+
+import pytest
+from ray.exceptions import RayActorError
+
+from cluster.api.service import Answered, Question
+from cluster.domain.compositions import Composition
+from cluster.serving import app, predictor
+from cluster.serving.app import LARGE, Ingress, Predictors
+from tacl.errors import RunFailed
+
+
+def question(user: str, pixels: int = 0, said: str = "x") -> Question:
+    model = Composition(user=user, terms=(), digest=user)
+    return Question(model, [said], pixels=pixels)
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 10))
+
+
+class Slow:
+    """A predictor whose large pictures are decoded when a test lets them."""
+
+    def __init__(self, home: str) -> None:
+        self.decodes, self.decoding = threading.Event(), threading.Event()
+        self.passing = threading.Event()
+        self.passing.set()
+        self.decoded: list[str] = []
+        self.passes: list[list[str]] = []
+
+    def decode(self, asked: Question) -> list[Any]:
+        self.decoded.append(asked.model.user)
+        if asked.pixels > LARGE:
+            self.decoding.set()
+            assert self.decodes.wait(10)
+        return []
+
+    def answer(self, asked: Sequence[Question], decoded: Sequence[Any]) -> list[Answered]:
+        assert self.passing.wait(10)
+        self.passes.append([one.model.user for one in asked])
+        return [Answered([]) for _ in asked]
+
+
+@pytest.fixture
+def predictors(monkeypatch: pytest.MonkeyPatch) -> tuple[Predictors, Slow]:
+    monkeypatch.setattr(predictor, "Predictor", Slow)
+    monkeypatch.setattr(app, "log_to", lambda *where: None)
+    monkeypatch.setattr(app, "_listen_as_the_node", lambda: None)
+    found = Predictors("/nowhere", 1)
+    return found, cast(Slow, found._predictor)
+
+
+def test_a_small_question_waits_for_nobodys_large_picture(predictors) -> None:
+    served, slow = predictors
+
+    async def story() -> None:
+        large = asyncio.create_task(served.answer([question("eve", LARGE + 1)]))
+        while not slow.decoding.is_set():
+            await asyncio.sleep(0.001)
+        assert await served.answer([question("bob")]) == [Answered([])]
+        assert not large.done()
+        slow.decodes.set()
+        assert await large == [Answered([])]
+
+    run(story())
+
+
+def test_what_was_given_up_is_not_decoded(predictors) -> None:
+    served, slow = predictors
+
+    async def story() -> None:
+        tasks = [asyncio.create_task(served.answer([question(u, LARGE + 1)])) for u in "abc"]
+        while not slow.decoding.is_set():
+            await asyncio.sleep(0.001)
+        tasks[1].cancel()
+        await asyncio.sleep(0.01)
+        slow.decodes.set()
+        await asyncio.gather(tasks[0], tasks[2])
+        assert slow.decoded == ["a", "c"]
+
+    run(story())
+
+
+def test_a_suspect_shares_its_pass_with_nobody(predictors) -> None:
+    served, slow = predictors
+
+    async def story() -> None:
+        slow.passing.clear()
+        asked = [question("ann"), question("bob"), app._alone(question("eve")), question("cid")]
+        tasks = [asyncio.create_task(served.answer([one])) for one in asked]
+        while len(slow.decoded) < 4:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        slow.passing.set()
+        await asyncio.gather(*tasks)
+        assert slow.passes == [["ann"], ["bob"], ["eve"], ["cid"]]
+
+    run(story())
+
+
+class Response:
+    """As Serve's: awaited or cancelled."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self.task, self.cancelled = asyncio.ensure_future(work), False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.task.__await__()
+
+
+class Handle:
+    """Of predictors that die of `poison`, and answer when `open` lets them."""
+
+    def __init__(self) -> None:
+        self.answer, self.open = self, asyncio.Event()
+        self.calls: list[list[Question]] = []
+        self.responses: list[Response] = []
+
+    def remote(self, asked: list[Question]) -> Response:
+        self.calls.append(asked)
+        self.responses.append(Response(self._answered(asked)))
+        return self.responses[-1]
+
+    async def _answered(self, asked: list[Question]) -> list[Answered]:
+        await self.open.wait()
+        if any("poison" in one.inputs for one in asked):
+            raise RayActorError
+        return [Answered([{one.model.user: []}]) for one in asked]
+
+    def users(self) -> list[list[str]]:
+        return [[one.model.user for one in call] for call in self.calls]
+
+
+def ingress(handle: Handle, monkeypatch: pytest.MonkeyPatch) -> Ingress:
+    monkeypatch.setattr(app, "log_to", lambda *where: None)
+    monkeypatch.setattr(app, "_listen_as_the_node", lambda: None)
+    return Ingress("/nowhere", cast(Any, handle), 1, False)
+
+
+async def asked(served: Ingress, *questions: Question) -> list[asyncio.Task[Answered]]:
+    tasks = [asyncio.create_task(served.predict(one)) for one in questions]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_large_questions_of_one_user_take_turns_with_those_of_others(monkeypatch) -> None:
+    async def story() -> None:
+        handle = Handle()
+        served = ingress(handle, monkeypatch)
+        tasks = await asked(served, *[question("eve", LARGE + 1)] * 4)
+        tasks += await asked(served, question("bob", LARGE + 1), question("cid"))
+        assert handle.users() == [["eve"], ["cid"]]  # a small one does not even queue with them
+        handle.open.set()
+        await asyncio.gather(*tasks)
+        assert handle.users()[2] == ["bob"]
+
+    run(story())
+
+
+def test_the_callers_leaving_is_told_to_the_predictor(monkeypatch) -> None:
+    async def story() -> None:
+        handle = Handle()
+        for pixels in (0, LARGE + 1):
+            (task,) = await asked(ingress(handle, monkeypatch), question("eve", pixels))
+            task.cancel()
+            await asyncio.sleep(0.01)
+        assert [response.cancelled for response in handle.responses] == [True, True]
+
+    run(story())
+
+
+def test_a_predictor_dies_of_a_question_twice_and_no_more(monkeypatch) -> None:
+    async def story() -> None:
+        handle = Handle()
+        handle.open.set()
+        served = ingress(handle, monkeypatch)
+        users = [question("ann"), question("eve", said="poison"), question("bob")]
+        found = await asyncio.gather(*map(served.predict, users * 2), return_exceptions=True)
+        assert [type(one) for one in found] == [Answered, RunFailed, Answered] * 2
+        poisoned = [call for call in handle.calls if any("poison" in q.inputs for q in call)]
+        assert sum(len(call) == 1 and call[0].alone for call in poisoned) == 2
+
+    run(story())
