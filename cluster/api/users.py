@@ -15,11 +15,17 @@ from cluster.api.compositions import UserName
 from cluster.api.dependencies import Cluster, Key, tell
 from cluster.api.schemas import NewToken, Successor
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus
 from tacl.errors import BadConfig
 
 ROUTER = APIRouter(route_class=Guarded, tags=["users"])
 Digits = Annotated[str, Path(pattern="^[0-9a-f]{8}$", examples=["5b0c4d7e"])]
+
+
+@ROUTER.get("/me")
+async def me(caller: Asking) -> Holder:
+    """Whose token this is, and its role."""
+    return Holder(user=caller.name, role=caller.role)
 
 
 @ROUTER.get("/tokens")

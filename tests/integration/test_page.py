@@ -38,6 +38,8 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.token: str | None = None
+        self.role = "submitter"
+        self.models: dict[str, dict[str, Any]] = {}
         self.modality = "image"
         self.tasks: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
@@ -79,6 +81,15 @@ class FakeApi:
             base = {"spec": "embedded", "modality": self.modality}
             return {"base": base, "tasks": self.tasks, "work": []}
 
+        @app.get("/v1/me")
+        def me() -> Any:
+            return {"user": "me", "role": self.role}
+
+        @app.get("/v1/compositions/{user}")
+        def composition(user: str) -> Any:
+            none = JSONResponse({"message": f"{user} has no model yet"}, 409)
+            return self.models.get(user, none)
+
         @app.get("/v1/interference")
         def interference() -> Any:
             names = [task["name"] for task in self.tasks if task["version"]]
@@ -110,12 +121,13 @@ class FakeApi:
             return found | {"answers": [answer], "base": [base]}
 
         @app.post("/v1/tasks")
-        async def submit(file: UploadFile, name: str = Form()) -> Any:
+        async def submit(file: UploadFile, name: str = Form(), options: str = Form()) -> Any:
             if name in [task["name"] for task in self.tasks]:
                 return JSONResponse({"message": f"there is a task {name} already"}, 409)
-            self.asked.append(("submit", (name, file.filename, len(await file.read()))))
+            given = (name, file.filename, len(await file.read()), json.loads(options))
+            self.asked.append(("submit", given))
             self.task(name, "queued")
-            return {"task": name, "state": "queued"}
+            return {"task": name, "state": "queued", "notes": ["read as Latin-1"]}
 
         @app.get("/v1/events")
         def events() -> Any:
@@ -219,6 +231,8 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     says(page, "#link", "live")
     api.task("digits", "queued", reason="waits for 1 CPU")
     says(page, "#task-digits", "waits for 1 CPU")
+    api.task("digits", "training")
+    says(page, "#task-digits .progress", "starting")
     api.task("digits", "training", step=30, steps=120, loss=1.25)
     says(page, "#task-digits", "30 of 120 steps, loss 1.25")
     assert page.locator("#task-digits progress").get_attribute("value") == "30"
@@ -357,7 +371,9 @@ def test_submit(api: FakeApi, open_page: Any) -> None:
         page.locator("#submit input[type=file]").set_input_files(csv)
         page.locator("#submit button").click()
         says(page, "#submit .told", "there is a task" if name == "digits" else "signs is queued")
-    assert api.asked == [("submit", ("signs", "x.csv", 15))]
+        page.locator("#submit input[name=skip_bad]").check()
+    says(page, "#submit .told", "read as Latin-1")
+    assert api.asked == [("submit", ("signs", "x.csv", 15, {"skip_bad": True}))]
     says(page, "#task-signs", "queued")
 
 
@@ -373,6 +389,39 @@ def test_sign_in(api: FakeApi, open_page: Any) -> None:
     says(page, "#link", "live")
     assert not page.locator("#sign-in").is_visible()
     assert page.locator("#main").is_visible()
+    says(page, "#who", "signed in as me (submitter)")
+    page.get_by_role("button", name="Sign out").click()
+    page.locator("#sign-in").wait_for()
+    assert not page.locator("#main").is_visible()
+
+
+def test_who_may_not_submit_is_not_asked_to(api: FakeApi, open_page: Any) -> None:
+    api.role = "user"
+    page = open_page()
+    says(page, "#who", "open to all")
+    says(page, ".empty", "No task yet")
+    page.locator("#tasks details").wait_for(state="hidden")
+    assert not page.get_by_text("Submit one below").is_visible()
+    assert not page.get_by_role("button", name="Sign out").is_visible()
+
+
+def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs", "faces")
+    recipe = [("digits", 1.0), ("signs", -0.5)]
+    terms = [{"vector": {"task": task}, "coefficient": factor} for task, factor in recipe]
+    api.models["me"] = {"user": "me", "digest": "cd", "method": "sum", "recipe": terms}
+    api.models["eve"] = {"user": "eve", "digest": "ef", "method": "ties", "terms": ["+a", "+b"]}
+    page = open_page()
+    says(page, "#compose output", "+digits −0.5*signs")
+    ticked = [box.is_checked() for box in page.locator("#compose .terms [type=checkbox]").all()]
+    assert ticked == [True, True, False]
+    api.changes += 1
+    page.locator("#compose .terms [type=checkbox]").nth(2).check()
+    says(page, "#compose output", "+digits −0.5*signs +faces")  # what a person ticks stays
+    page.locator("#compose input[name=user]").fill("eve")
+    page.locator("#compose input[name=user]").press("Tab")
+    says(page, "#compose .told", "made by ties of +a +b")
+    assert page.locator("#compose output").inner_text() == "nothing picked"
 
 
 def test_a_phone(api: FakeApi, open_page: Any) -> None:
@@ -384,6 +433,11 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     page.locator("#heat .main-svg").first.wait_for()
     page.locator("#accuracy table").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for link in page.locator("nav a").all():
+        box = link.bounding_box()
+        assert box["x"] + box["width"] <= 360  # none is cut
+    year = page.evaluate("new Date(1e12).toLocaleDateString([], {dateStyle: 'short'})")
+    says(page, "#accuracy small", year)
     boxes = page.locator("button:visible, summary:visible").all()
     assert min(box.bounding_box()["height"] for box in boxes) >= 24  # of a finger
 
@@ -409,6 +463,7 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
         page = seen.page
         page.locator("#sign-in input").fill("token of ann")
         page.locator("#sign-in button").click()
+        says(page, "#who", "signed in as ann (submitter)")
         says(page, ".empty", "No task yet")
         page.get_by_text("Submit a task").click()
         for name in ("letters", "x/y"):

@@ -9,6 +9,7 @@ export class Refused extends Error {
 export const token = {
   get: () => sessionStorage.getItem(KEY),
   set: (value) => sessionStorage.setItem(KEY, value),
+  forget: () => sessionStorage.removeItem(KEY),
 };
 
 const headers = () => (token.get() ? { authorization: `Bearer ${token.get()}` } : {});
@@ -31,6 +32,7 @@ const post = (path, body, more = {}) => ask(path, {
   body: JSON.stringify(body),
 });
 
+export const me = () => ask("me");
 export const status = () => ask("status");
 export const interference = () => ask("interference");
 // A user that is not named is whoever asks.
@@ -38,14 +40,18 @@ export const accuracy = (user) => ask(`accuracy${user ? `?user=${encodeURICompon
 // Under one key, however often it is asked: a failure is told, and a new key tries again.
 export const evaluate = (user, key) =>
   post(`compositions/${encodeURIComponent(user)}/evaluation`, {}, { "idempotency-key": key });
+// Of a user who has none yet, or whom the asker must not know of: null.
+export const composition = (user) => ask(`compositions/${encodeURIComponent(user)}`)
+  .catch((error) => { if ([404, 409, 410].includes(error.status)) return null; throw error; });
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
 export const predict = (user, input) =>
   post("predict", { user: user || null, inputs: [input], beside_base: true });
 
-export function submit(name, file) {
+export function submit(name, file, options) {
   const form = new FormData();
   form.set("name", name);
   form.set("file", file);
+  form.set("options", JSON.stringify(options));
   return ask("tasks", { method: "POST", body: form });
 }
 

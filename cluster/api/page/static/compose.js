@@ -46,6 +46,14 @@ function term(name) {
   sign.addEventListener("click", () => { state.sign *= -1; state.on = pick.checked = true; draw(); });
   slide.addEventListener("input", () => { size.value = slide.value; use(slide.value); draw(); });
   size.addEventListener("input", () => { slide.value = size.value; use(size.value); draw(); });
+  line.addEventListener("take", ({ detail }) => {
+    const factor = detail[name] ?? 0;
+    state.on = pick.checked = factor !== 0;
+    state.sign = factor < 0 ? -1 : 1;
+    state.size = Math.abs(factor) || 1;
+    slide.value = size.value = state.size;
+    draw();
+  });
   line.addEventListener("pick", () => { state.on = pick.checked = true; draw(); });
   queueMicrotask(draw);
   return line;
@@ -87,7 +95,17 @@ function* pairs(names) {
   }
 }
 
-let model = null; // the one composed last
+let model = null; // the one composed last, or found
+
+// Tick what the user's model is made of; null: there is none.
+export function take(found) {
+  model = found;
+  const isSum = found?.method === "sum";
+  const factors = Object.fromEntries(isSum ? found.recipe.map((one) => [one.vector.task, one.coefficient]) : []);
+  for (const line of $(".terms", form).children) line.dispatchEvent(new CustomEvent("take", { detail: factors }));
+  $(".measure", form).hidden = !found;
+  if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.join(" ")}.`);
+}
 
 onSubmit(form, async () => {
   model = await api.compose(user(), terms());

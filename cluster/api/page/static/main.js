@@ -6,15 +6,24 @@ import * as compose from "./compose.js";
 import { $ } from "./dom.js";
 import * as matrices from "./matrices.js";
 import * as tasks from "./tasks.js";
+import { isSignedIn } from "./who.js";
 
 let versions = "";
 
+let shown = null; // whose model was ticked
+
 async function look() {
+  const me = await isSignedIn();
   const found = await api.status();
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
   tasks.show(found.tasks);
   compose.showTerms(found.tasks);
+  const user = compose.user() || me.user;
+  if (user !== shown) {
+    compose.take(await api.composition(user));
+    shown = user;
+  }
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
   if (owed) setTimeout(soon, 3000); // of pairs and evaluations no event tells
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;

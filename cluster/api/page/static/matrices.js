@@ -22,7 +22,7 @@ export async function showAccuracy(user) {
 }
 
 function label(row) {
-  const time = new Date(1000 * row.at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
   const names = row.terms.length > 2 ? `${row.terms[0]} … ${row.terms.at(-1)}` : row.terms.join(" ");
   return el("span", { title: row.label }, el("small", {}, time), ` ${names.replaceAll(/@v\d+/g, "")}`);
 }

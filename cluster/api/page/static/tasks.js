@@ -31,7 +31,8 @@ function line(task) {
 
 function progress(task) {
   const made = el("div", { className: "progress" });
-  if (task.state === "training" && task.steps) {
+  if (task.state === "training" && !task.steps) made.append("starting");
+  else if (task.state === "training") {
     const label = `${task.step ?? 0} of ${task.steps} steps`;
     const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": label });
     made.append(bar, `${label}${task.loss === null ? "" : `, loss ${task.loss.toFixed(2)}`}`);
@@ -42,7 +43,7 @@ function progress(task) {
 }
 
 onSubmit($("#submit"), async (data) => {
-  const done = await submit(data.get("name"), data.get("file"));
+  const done = await submit(data.get("name"), data.get("file"), { skip_bad: data.has("skip_bad") });
   $("#submit").reset();
-  return `${done.task} is ${done.state}.`;
+  return [`${done.task} is ${done.state}.`, ...(done.notes ?? [])].join("\n");
 });

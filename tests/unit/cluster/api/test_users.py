@@ -30,6 +30,13 @@ def by(world: tuple[TestClient, Local]) -> Any:
     return lambda token: Client(server=Server("http://test", token, world[0]))
 
 
+def test_everybody_hears_who_they_are(world) -> None:
+    for name, role in (("ann", "submitter"), ("eve", "user"), ("root", "admin")):
+        found = world[0].get("/v1/me", headers={"authorization": f"Bearer token of {name}"})
+        assert found.json() == {"user": name, "role": role}
+    assert world[0].get("/v1/me").status_code == 401
+
+
 def test_an_admin_issues_and_revokes(by) -> None:
     root = by("token of root")
     token = root.issue_token("bob", "submitter", days=1.0).token
