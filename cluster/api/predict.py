@@ -17,7 +17,7 @@ from cluster.api.schemas import Answer, Ask, Chances, Input, Name
 from cluster.api.service import Question, Service
 from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.operations import Ranked
+from cluster.domain.operations import Ranked, best
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
@@ -25,7 +25,8 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 @ROUTER.post("/predict")
 async def predict(body: Ask, caller: Asking, service: Cluster) -> Answer:
-    """Probabilities of the classes, from the user's model as it is now."""
+    """The likeliest task and class of each input, and the probabilities of all, from the user's
+    model as it is now. Where tasks are named, those of their classes within each."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     return await _answer(body, inputs, caller, service)
 
@@ -65,15 +66,7 @@ async def _answer(
                 await _measured(service, caller, user, body) if body.way != "linearized" else None
             )
             found = await service.predict(
-                Question(
-                    model,
-                    inputs,
-                    body.tasks,
-                    body.classes == "union",
-                    body.way,
-                    body.beside_base,
-                    weight.pixels,
-                )
+                Question(model, inputs, body.tasks, body.way, body.beside_base, weight.pixels)
             )
     except TimeoutError as error:
         raise TooLate(
@@ -83,6 +76,7 @@ async def _answer(
         user=user,
         digest=model.digest,
         way=body.way,
+        best=list(best(found.answers, body.tasks)),
         answers=_wire(found.answers),
         base=None if found.base is None else _wire(found.base),
         measured=measured,

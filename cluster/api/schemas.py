@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from cluster.api.limits import INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
+from cluster.domain.operations import Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
 from cluster.domain.users import Role
@@ -165,9 +166,10 @@ class Ask(Wire):
     inputs: list[Input] = Field(
         min_length=1, max_length=INPUTS, examples=[[{"text": "Stocks fell on Monday."}]]
     )
-    tasks: list[Name] | None = Field(default=None, description="Default: all of the model.")
-    classes: Literal["tasks", "union"] = Field(
-        default="tasks", description="Probabilities within each task, or over all classes at once."
+    tasks: list[Name] | None = Field(
+        default=None,
+        description="Probabilities within each of these. Default: the classes of all tasks that "
+        "the model adds compete.",
     )
     way: Literal["linearized", "materialized"] = "linearized"
     accept: bool = Field(
@@ -183,11 +185,15 @@ Chances = list[dict[str, list[Chance]]]
 
 
 class Answer(Wire):
-    """For every input {task: [[class, probability], ...]}, likeliest first."""
+    """For every input {task: [[class, probability], ...]}, likeliest first: where tasks were named,
+    those of each sum to 1; where none was, those of all tasks together."""
 
     user: str = Field(examples=["alice"])
     digest: str = Field(description="Of the model that answered.", examples=["4be1b5f1"])
     way: str = Field(examples=["linearized"])
+    best: list[Candidate] = Field(
+        default=[], description="For every input the likeliest, where no task was named."
+    )
     answers: Chances = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
     base: Chances | None = None
     measured: dict[str, dict[str, float]] | None = Field(

@@ -19,13 +19,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Question:
-    """Inputs for one model. Without tasks: all of the model; `union`: one list over all classes.
+    """Inputs for one model. Without tasks, the classes of all tasks that it adds compete.
     `pixels`: of all inputs together; `alone`: it is answered in a pass without others."""
 
     model: Composition
     inputs: Sequence[bytes | str]
     tasks: Sequence[str] | None = None
-    union: bool = False
     way: Way = "linearized"
     beside_base: bool = False
     pixels: int = 0

@@ -14,7 +14,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
 from cluster.domain.names import meant
-from cluster.domain.operations import Answers
+from cluster.domain.operations import Answers, best
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import CompositionRun, CompositionState, RunStatus
@@ -198,10 +198,12 @@ class ModelOperations(Session):
         inputs: Sequence[str | bytes | Path],
         tasks: Sequence[str] | None = None,
     ) -> Answers:
-        """Ask the user's model, for all tasks of the model or those named.
+        """Ask the user's model of which task and class each input is; with `tasks`, of which class
+        within each of these.
 
-        An input is a text, or a picture's path or bytes, as the base reads. Raises NoComposition,
-        DataNotFound, BadSample, UnknownTask.
+        An input is a text, or a picture's path or bytes, as the base reads. A task that the model
+        subtracts is an answer only where it is named. Raises NoComposition, DataNotFound,
+        BadSample, UnknownTask, and BadRecipe where none is named and all are subtracted.
         """
         modality = self.base().modality
         raw = [raw_input(one, modality) for one in inputs]
@@ -209,4 +211,5 @@ class ModelOperations(Session):
             return self._server.query(user, raw, tasks)
         model = self.composition(user)
         answers = self.predictor.predict(model, raw, tasks)
-        return Answers(user=user, digest=model.digest, answers=tuple(answers))
+        likeliest = best(answers, tasks)
+        return Answers(user=user, digest=model.digest, best=likeliest, answers=tuple(answers))

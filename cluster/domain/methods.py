@@ -99,6 +99,17 @@ def head_blobs(model: Composition) -> dict[str, str]:
     return own | {term.vector.task: term.vector.head_blob for term in model.terms}
 
 
+def answering(model: Composition) -> tuple[str, ...]:
+    """Tasks that may be the answer where none is named: the new one that it was fitted to, else
+    those that are added. What is subtracted is to be forgotten, and is none."""
+    if model.target is not None:
+        return (model.target.name,)
+    sums: dict[str, float] = {}
+    for term in model.terms:
+        sums[term.vector.task] = sums.get(term.vector.task, 0.0) + term.coefficient
+    return tuple(task for task, coefficient in sums.items() if coefficient > 0)
+
+
 def model_of(work: ComposeWork, found: Composed) -> Composition:
     """What was made; the same content has the same digest."""
     terms = [[digest, c] for digest, c in sorted(recipe_of(found.terms).items())]

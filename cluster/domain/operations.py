@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from pydantic import Field
+
 from cluster.domain.base import Answer, Modality
 from cluster.domain.tasks import Submitted
 
-Ranked = dict[str, list[tuple[str, float]]]  # task -> (class, probability), likeliest first
+# task -> (class, probability), likeliest first. Where tasks were named, those of each sum to 1;
+# where none was, those of all tasks together.
+Ranked = dict[str, list[tuple[str, float]]]
 
 
 class StartedCluster(Answer):
@@ -55,11 +61,36 @@ class Imported(Submitted):
     """A task whose vector came from a checkpoint. `notes`: also what of that was left aside."""
 
 
+class Candidate(Answer):
+    """A class of all tasks' together: `probability` is P(task | x) P(label | x, task)."""
+
+    task: str = Field(examples=["faces"])
+    label: str = Field(examples=["happy"])
+    probability: float = Field(examples=[0.93])
+
+
+def candidates(answer: Ranked) -> list[Candidate]:
+    """Of an answer for which no task was named, likeliest first."""
+    found = [
+        Candidate(task=task, label=label, probability=probability)
+        for task, ranked in answer.items()
+        for label, probability in ranked
+    ]
+    return sorted(found, key=lambda one: -one.probability)
+
+
+def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candidate, ...]:
+    """The likeliest of each answer; none where tasks were named."""
+    return () if tasks else tuple(candidates(answer)[0] for answer in answers)
+
+
 class Answers(Answer):
-    """A model's answers, one per input, from the model named by `digest`."""
+    """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
+    task and class, where no task was named."""
 
     user: str
     digest: str
+    best: tuple[Candidate, ...] = ()
     answers: tuple[Ranked, ...]
 
 

@@ -159,7 +159,7 @@ class Evaluated(Message):
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
     normalized: float
-    class_incremental: float
+    class_incremental: float | None  # of the tasks that answer unnamed; None where none does
     by_class: dict[str, ClassReport] = {}
     seconds: float
 

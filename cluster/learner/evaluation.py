@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
-from cluster.domain.methods import is_plain
+from cluster.domain.methods import answering, is_plain
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import BATCH, Materials
@@ -71,10 +71,22 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single),
-        class_incremental=metrics.absolute(metrics.class_incremental(features, labels, heads)),
+        class_incremental=_task_unknown(work.composition, features, labels, heads),
         by_class={t: _by_class(heads[t], features[t], labels[t]) for t in heads},
         seconds=time.monotonic() - started,
     )
+
+
+def _task_unknown(
+    model: Composition,
+    features: Mapping[str, Tensor],
+    labels: Mapping[str, Tensor],
+    heads: Mapping[str, Head],
+) -> float | None:
+    """Class-incremental accuracy among what is asked when no task is named."""
+    tasks = [task for task in answering(model) if task in features]
+    asked, columns = {t: features[t] for t in tasks}, {t: heads[t] for t in tasks}
+    return metrics.absolute(metrics.class_incremental(asked, labels, columns)) if tasks else None
 
 
 def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from cluster.api.service import Answered, Question, Ranked
 from cluster.domain.compositions import Composition, Merged
-from cluster.domain.methods import head_blobs, recipe_of
+from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials
@@ -26,8 +26,9 @@ from cluster.serving.cache import BYTES, Hot
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.compose.arithmetic import require_one_model
-from tacl.errors import MixedRegimes, RunFailed, TaclError, UnknownTask
-from tacl.heads.head import Head, union
+from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTask
+from tacl.heads.columns import Columns
+from tacl.heads.head import Head
 from tacl.models.mixed import MixedEncoder, Recipe, alone, mixes, summed
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
@@ -66,10 +67,12 @@ class Predictor:
         inputs: Sequence[bytes | str],
         tasks: Sequence[str] | None = None,
     ) -> list[Ranked]:
-        """One answer per input, for all tasks of the composition or for those named.
+        """One answer per input: over the classes of all tasks that the composition adds, or within
+        each of the tasks that are named.
 
         Exact: the dual forward of the composed vector. Raises BadSample, ModalityMismatch,
-        UnknownTask (not in the composition), MixedRegimes.
+        UnknownTask (not in the composition), BadRecipe (none is named, all are subtracted),
+        MixedRegimes.
         """
         (found,) = self.answer([Question(composition, inputs, tasks)])
         if isinstance(found, TaclError):
@@ -95,7 +98,7 @@ class Predictor:
             if one.question.way == "materialized":
                 one.features += self._materialized(one)
         bases = [one for one in fine if one.question.beside_base]
-        plain = [(_Asked(one.question, one.items, one.heads, PLAIN), one) for one in bases]
+        plain = [(_Asked(one.question, one.items, one.columns, PLAIN), one) for one in bases]
         self._exact([(beside, item) for beside, _ in plain for item in beside.items])
         beside = {id(one): ranked for shadow, one in plain for ranked in [shadow.ranked()]}
         return [
@@ -112,24 +115,23 @@ class Predictor:
         if isinstance(items, TaclError):
             return items
         return _met(
-            lambda: _Asked(question, items, self._wanted(question), self._recipe(question.model))
+            lambda: _Asked(question, items, self._columns(question), self._recipe(question.model))
         )
 
-    def _wanted(self, question: Question) -> dict[str, Head]:
+    def _columns(self, question: Question) -> Columns:
+        """Of the tasks that may be the answer."""
         model = question.model
         blobs = head_blobs(model)
         unknown = sorted(set(question.tasks or ()) - blobs.keys())
         if unknown:
             raise UnknownTask(no_such(f"task of {model.user}'s model", unknown[0], blobs))
-        told = [model.target.name] if model.target else blobs
-        heads = {task: self._head(blobs[task]) for task in question.tasks or told}
-        if not question.union:
-            return heads
-        named = [
-            Head(head.weight_CD, head.scale, tuple(f"{task}/{name}" for name in head.classes))
-            for task, head in heads.items()
-        ]
-        return {"union": union(named)}
+        tasks = question.tasks or answering(model)
+        if not tasks:
+            raise BadRecipe(
+                f"{model.user}'s model adds no task, so that none can be the answer; ask for one "
+                f"by its name: {', '.join(blobs)}"
+            )
+        return Columns({task: self._head(blobs[task]) for task in tasks})
 
     def _head(self, blob: str) -> Head:
         if blob not in self._heads:
@@ -205,12 +207,13 @@ def _met(step: Callable[[], T]) -> T | TaclError:
 
 
 class _Asked:
-    """A question on its way: prepared inputs, heads, and the features that come."""
+    """A question on its way: prepared inputs, the columns of its tasks, and the features that
+    come."""
 
     def __init__(
-        self, question: Question, items: list[Item], heads: Mapping[str, Head], recipe: Recipe
+        self, question: Question, items: list[Item], columns: Columns, recipe: Recipe
     ) -> None:
-        self.question, self.items, self.heads, self.recipe = question, items, heads, recipe
+        self.question, self.items, self.columns, self.recipe = question, items, columns, recipe
         self.key = question.model.digest if recipe is not PLAIN else ""
         self.features: list[Tensor] = []
 
@@ -218,13 +221,14 @@ class _Asked:
         if not self.features:
             return []
         features_ND = torch.stack(self.features)
-        shares = {task: head.logits(features_ND).softmax(-1) for task, head in self.heads.items()}
+        columns = self.columns
+        shares = (columns.within if self.question.tasks else columns.joint)(features_ND)
         return [
-            {task: _ranked(head, shares[task][row]) for task, head in self.heads.items()}
+            {task: _ranked(names, shares[task][row]) for task, names in columns.classes.items()}
             for row in range(len(features_ND))
         ]
 
 
-def _ranked(head: Head, shares_C: Tensor) -> list[tuple[str, float]]:
+def _ranked(classes: tuple[str, ...], shares_C: Tensor) -> list[tuple[str, float]]:
     ordered = torch.argsort(shares_C, descending=True, stable=True).tolist()
-    return [(head.classes[row], float(shares_C[row])) for row in ordered]
+    return [(classes[column], float(shares_C[column])) for column in ordered]

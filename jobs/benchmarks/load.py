@@ -25,6 +25,7 @@ from cluster.client.client import Client
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import Materials
 from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.columns import Columns
 
 VECTORS = 8
 OF_EACH = 4  # vectors in a recipe
@@ -69,9 +70,8 @@ class Oracle:
     def _expected(self, user: int) -> list[Expected]:
         recipe = recipe_of(user)
         features_ND = self._cached.linearized(recipe)
-        shares = {
-            task: self.heads[task].logits(features_ND).softmax(-1).tolist() for task in recipe
-        }
+        columns = Columns({task: self.heads[task] for task in recipe})
+        shares = {task: found.tolist() for task, found in columns.joint(features_ND).items()}
         return [
             {t: dict(zip(self.heads[t].classes, shares[t][row], strict=True)) for t in recipe}
             for row in range(len(features_ND))

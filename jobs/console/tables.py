@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.domain.compositions import Composition, MeasuredAgain, RecipeTerm
+from cluster.domain.operations import Answers, candidates
 from cluster.domain.reports import (
     AliasReport,
     InterferenceReport,
@@ -373,16 +374,14 @@ def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
     return [Text(f"\n{said}; all of them: --json", style="italic"), made]
 
 
-def answers(
-    inputs: Sequence[str],
-    found: Sequence[Mapping[str, Sequence[tuple[str, float]]]],
-    most: int,
-) -> RenderableType:
-    """The likeliest classes per input and task."""
+def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
+    """The likeliest classes per input; where tasks were named, of each."""
     parts: list[RenderableType] = []
-    for asked, answer in zip(inputs, found, strict=True):
+    for asked, answer in zip(inputs, found.answers, strict=True):
         made = table("task", "class", "probability", right=("probability",))
-        for task, ranked in answer.items():
+        for one in candidates(answer)[:most] if found.best else ():
+            made.add_row(one.task, one.label, f"{one.probability:.3f}")
+        for task, ranked in answer.items() if not found.best else ():
             for i, (name, share) in enumerate(ranked[:most]):
                 made.add_row(task if i == 0 else "", name, f"{share:.3f}")
         parts += [Text(asked[:90], style="italic"), made, Text()]

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from tacl.evaluation.tangents import Cached
-from tacl.heads.head import Head, union
+from tacl.heads.columns import Columns
+from tacl.heads.head import Head
 
 
 def accuracy(logits_NC: Tensor, labels_N: Tensor) -> float:
@@ -49,11 +50,11 @@ def class_incremental(
     features[t]: the merged model's features [N_t, D] of task t's rows. The mean over tasks is
     `absolute` of the result.
     """
-    joint, offsets, offset = union(list(heads.values())), {}, 0
+    columns, offsets, offset = Columns(heads), {}, 0
     for task, head in heads.items():
         offsets[task] = offset
         offset += len(head.classes)
-    return {t: accuracy(joint.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
+    return {t: accuracy(columns.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
 
 
 @dataclass(frozen=True)

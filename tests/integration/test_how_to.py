@@ -80,7 +80,7 @@ def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[s
     here, down = here.code.rsplit("\n", 2)[:2]
     known: dict[str, Any] = {}
     exec(compile(here, OWN_DATA, "exec"), known)
-    assert "'news': [(" in capsys.readouterr().out
+    assert "task='news' label=" in capsys.readouterr().out
     serving, _ = blocks("sh", HTTP)
     port = free_port()
     serve, issue = (line.partition("#")[0] for line in serving.code.splitlines())

@@ -115,8 +115,8 @@ class FakeApi:
         @app.post("/v1/predict")
         async def predict(request: Request) -> Any:
             self.asked.append(("predict", await request.json()))
-            answer = {"digits": [["zero", 0.75], ["nine", 0.25]]}
-            base = {"digits": [["nine", 0.6], ["zero", 0.4]]}
+            answer = {"signs": [["stop", 0.2]], "digits": [["zero", 0.75], ["nine", 0.05]]}
+            base = {"signs": [["stop", 0.1]], "digits": [["nine", 0.6], ["zero", 0.3]]}
             found = {"user": "me", "digest": "ab12" * 16}
             return found | {"answers": [answer], "base": [base]}
 
@@ -338,11 +338,11 @@ def test_a_picture_is_asked_about(api: FakeApi, open_page: Any) -> None:
     file = {"name": "p.png", "mimeType": "image/png", "buffer": png()}
     page.locator("#try input[type=file]").set_input_files(file)
     page.get_by_role("button", name="Ask", exact=True).click()
-    says(page, "#try .answer", "digits")
+    says(page, "#try .answer h3", "digits: zero")
     sides = [side.all_inner_texts() for side in page.locator("#try .beside > div").all()]
     (own,), (base,) = sides
-    assert own.split("\n") == ["me’s model", "zero", "0.75", "nine", "0.25"]
-    assert base.split("\n") == ["the base alone", "nine", "0.60", "zero", "0.40"]
+    assert own == "me’s model\nzero digits\n0.75\nstop signs\n0.20\nnine digits\n0.05"
+    assert base == "the base alone\nnine digits\n0.60\nzero digits\n0.30\nstop signs\n0.10"
     ((_, asked),) = api.asked
     assert base64.b64decode(asked["inputs"][0]["image"]) == png()
 

@@ -13,7 +13,7 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.domain.compositions import Composition
-from cluster.domain.operations import Answers, Ranked
+from cluster.domain.operations import Answers, Ranked, candidates
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
 from cluster.runtime.connection import leave
@@ -172,6 +172,16 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
             assert told.user == asker.user
             moves.require(asker.user, asked, told.digest)
             _require_close(told.answers, expected[told.digest])
+    together = client.compose("bob", ["t0", "0.5*t1"])
+    unnamed, named = (bob.client.query("bob", pictures, tasks) for tasks in (None, ["t0", "t1"]))
+    assert unnamed.digest == together.digest
+    for first, everywhere, within in zip(unnamed.best, unnamed.answers, named.answers, strict=True):
+        weights = {task: sum(share for _, share in ranked) for task, ranked in everywhere.items()}
+        assert sum(weights.values()) == pytest.approx(1, abs=1e-4)
+        assert first == candidates(everywhere)[0]
+        label, share = within[first.task][0]
+        assert first.label == label
+        assert first.probability == pytest.approx(weights[first.task] * share, rel=1e-3)
     client.revoke_tokens("bob")
     with pytest.raises(NotAuthenticated):
         bob.client.query("bob", pictures)

@@ -124,7 +124,7 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     assert asked["digest"] == alice["digest"]
     assert {name for name, _ in ranked} == {"ash", "birch", "cedar", "date"}
     assert sum(share for _, share in ranked) == pytest.approx(1, abs=1e-5)
-    assert tacl("query", "bob", picture)["answers"][0].keys() == {"trees", "leaves"}
+    assert tacl("query", "bob", picture)["best"][0]["task"] == "trees"  # leaves are subtracted
 
     refreshed = tacl("refresh", "trees")
     assert len(tacl("vectors", "trees")) == 1 + refreshed["accepted"]

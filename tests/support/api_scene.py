@@ -17,7 +17,7 @@ from cluster.data.compositions import prepared_in
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Method
-from cluster.domain.methods import head_blobs
+from cluster.domain.methods import answering
 from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
@@ -46,7 +46,7 @@ class Local:
 
     async def predict(self, question: Question) -> Answered:
         self.questions.append(question)
-        tasks = question.tasks or list(head_blobs(question.model))
+        tasks = question.tasks or answering(question.model)
         one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
         answers = [one for _ in question.inputs]
         return Answered(answers, answers if question.beside_base else None)

@@ -221,16 +221,26 @@ def query(
     user: User,
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Image files, or texts.")],
     task: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only these tasks; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Answer within this task; repeatable.",
+            show_default="the classes of all tasks compete",
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Classes shown per task.")] = 3,
+    top: Annotated[
+        int, typer.Option(min=1, help="Classes shown per input, or per task that is named.")
+    ] = 3,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Query a user's model: classes and probabilities per task."""
+    """Query a user's model: the likeliest task and class of each input, with probabilities.
+
+    Of all tasks that the model adds; one that it subtracts answers only where it is named.
+    """
     from jobs.console import tables
     from jobs.console.progress import saying
 
     with saying("querying"):
         found = client(home).query(user, inputs, task)
-    tell(found, as_json, lambda f: tables.answers(inputs, f.answers, top))
+    tell(found, as_json, lambda f: tables.answers(inputs, f, top))

@@ -1,10 +1,11 @@
-// Ask the model: a picture or a text; its classes beside those of the base alone.
+// Ask the model: a picture or a text. The classes of all its tasks compete; beside them those that
+// the base alone finds.
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
 import { $, el, onSubmit } from "./dom.js";
 
-const MOST = 5; // classes shown of a task
+const MOST = 5; // classes shown
 const section = $("#try");
 const form = $("form", section);
 const drop = $(".drop", section);
@@ -59,17 +60,23 @@ onSubmit(form, async () => {
   const found = await predict(user(), await input());
   const [answer] = found.answers;
   const [base] = found.base;
-  $(".answers", section).replaceChildren(...Object.keys(answer).map((task) =>
+  const [own, plain] = [answer, base].map(likeliest);
+  $(".answers", section).replaceChildren(
     el("div", { className: "answer" },
-      el("h3", {}, task),
-      el("div", { className: "beside" }, side(`${found.user}’s model`, answer[task]), side("the base alone", base[task])))));
+      el("h3", {}, `${own[0].task}: ${own[0].name}`),
+      el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain))));
   return `Answered by the model ${found.digest.slice(0, 12)}.`;
 });
 
+const likeliest = (answer) => Object.entries(answer)
+  .flatMap(([task, ranked]) => ranked.map(([name, chance]) => ({ task, name, chance })))
+  .sort((one, other) => other.chance - one.chance).slice(0, MOST);
+
 function side(who, ranked) {
-  return el("div", {}, el("h4", {}, who), ...ranked.slice(0, MOST).map(([name, chance]) => {
+  return el("div", {}, el("h4", {}, who), ...ranked.map(({ task, name, chance }) => {
     const bar = el("i", { "aria-hidden": "true" });
     bar.style.width = `${100 * chance}%`;
-    return el("div", { className: "chance" }, bar, el("span", {}, name), el("span", {}, chance.toFixed(2)));
+    const what = el("span", {}, name, " ", el("small", {}, task));
+    return el("div", { className: "chance" }, bar, what, el("span", {}, chance.toFixed(2)));
   }));
 }

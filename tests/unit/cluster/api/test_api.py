@@ -85,12 +85,12 @@ def test_the_whole_way(people, world) -> None:
     assert eve.get("compositions/eve").json() == model
     found = eve.post("predict", {"inputs": [{"text": "what?"}], "beside_base": True}).json()
     assert (found["user"], found["digest"]) == ("eve", model["digest"])
-    assert (
-        found["answers"]
-        == found["base"]
-        == [{t: [["a", 0.75], ["b", 0.25]] for t in ("news", "trec")}]
-    )
+    assert found["best"] == [{"task": "news", "label": "a", "probability": 0.75}]
+    assert found["answers"] == found["base"] == [{"news": [["a", 0.75], ["b", 0.25]]}]
     assert world[1].questions[0].inputs == ["what?"]
+    named = eve.post("predict", {"inputs": [{"text": "what?"}], "tasks": ["trec"]}).json()
+    assert (named["best"], named["answers"]) == ([], [{"trec": [["a", 0.75], ["b", 0.25]]}])
+    assert [question.tasks for question in world[1].questions] == [None, ["trec"]]
     assert eve.post("compositions/eve/evaluation").status_code == 202
     measured = eve.get("accuracy").json()
     assert measured["rows"][0]["accuracies"] == {"news": 0.88, "trec": 0.88}

@@ -10,6 +10,7 @@ from PIL import Image
 
 from cluster.client.client import Client, default_home
 from cluster.client.waiting import pending
+from cluster.domain.operations import Candidate
 from cluster.runtime.connection import unwrapped
 from cluster.runtime.launch import absolute_base, absolute_data
 from tacl.errors import (
@@ -72,7 +73,11 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]
     assert client.composition("alice") == model
     assert client.evaluate("alice").normalized == 0.97
+    asked = client.query("alice", ["what is this?"])
+    assert asked.best == (Candidate(task="one", label="a", probability=0.75),)
+    assert asked.model_dump(mode="json")["best"] == [asked.best[0].model_dump()]
     answer = client.query("alice", ["what is this?"], ["two"])
+    assert answer.best == ()
     assert answer.digest == model.digest
     assert answer.answers == ({"two": [("a", 0.75), ("b", 0.25)]},)
     assert answer.model_dump(mode="json")["answers"] == [{"two": [["a", 0.75], ["b", 0.25]]}]

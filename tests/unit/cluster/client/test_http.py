@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cluster.client import http as http_client
 from cluster.client.client import Client
 from cluster.client.http import Server
+from cluster.domain.operations import Candidate
 from cluster.domain.receipts import RetriedTask
 from tacl.errors import (
     AliasMoved,
@@ -75,7 +76,11 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert ann.composition("ann") == ann.update_composition("ann") == model
     assert ann.evaluate("ann").absolute == 0.88
     assert len(ann.accuracy_history("ann").rows) == 1
+    asked = ann.query("ann", ["what is this?"])
+    assert asked.best == (Candidate(task="news", label="a", probability=0.75),)
+    assert asked.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
     answer = ann.query("ann", ["what is this?"], ["news"])
+    assert answer.best == ()
     assert answer.digest == model.digest
     assert answer.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
     assert ann.users()[0].user == "ann"

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.domain.compositions import CompositionMethod, Merged, RecipeTerm, Report, Target
+from cluster.domain.compositions import (
+    Composition,
+    CompositionMethod,
+    Merged,
+    RecipeTerm,
+    Report,
+    Target,
+)
 from cluster.domain.methods import (
     TARGET,
+    answering,
     head_blobs,
     is_plain,
     model_of,
@@ -118,3 +126,24 @@ def test_the_same_content_is_the_same_model_whoever_made_it() -> None:
     assert recipe_of(learned) == {"a 1": {"x": 0.5}, "b 1": 2.0}
     assert head_blobs(one) == {"a": "head of a", "b": "head of b"}
     assert next(iter(head_blobs(others[-1]).items())) == (TARGET, "own")
+    assert answering(one) == ("a", "b")
+    assert answering(others[-1]) == (TARGET,)
+
+
+@pytest.mark.parametrize(
+    ("terms", "tasks"),
+    [
+        ("a 0.1*b", "a b"),
+        ("-0.5*a b", "b"),
+        ("a@v1 -0.4*a@v2", "a"),
+        ("a@v1 -a@v2 b", "b"),
+        ("-a", ""),
+    ],
+)
+def test_what_is_subtracted_is_no_answer(terms: str, tasks: str) -> None:
+    pinned = [
+        RecipeTerm(coefficient=term.coefficient, vector=ref(term.name))
+        for term in parse_recipe(terms.split())
+    ]
+    model = Composition(digest="d", user="alice", terms=tuple(pinned))
+    assert " ".join(answering(model)) == tasks

@@ -100,7 +100,7 @@ def answers_are_those_of(trees: Trees, model: Composition, tau: dict, task: str)
     predictor = Predictor(str(home.path))
     plain = tiny.composition((1.0, refs[0]))
     for beside in ([], [Question(plain, inputs)]):
-        found = predictor.answer([*beside, Question(model, inputs)])[-1]
+        found = predictor.answer([*beside, Question(model, inputs, [task])])[-1]
         for row, answer in enumerate(found.answers):  # type: ignore[union-attr]
             for name, share in answer[task]:
                 expected = expected_NC[row, head.classes.index(name)].item()

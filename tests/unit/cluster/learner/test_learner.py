@@ -398,7 +398,10 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
         assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
         ratios = [r["composed"] / r["individual"] for r in rows]
         assert found.normalized == pytest.approx(sum(ratios) / 2)
-        assert 0 < found.class_incremental <= found.absolute
+        added = [found.per_task[ref.task]["composed"] for c, ref in terms if c > 0]
+        assert found.class_incremental is not None
+        assert 0 < found.class_incremental <= sum(added) / len(added)
+    assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
 
 
 def test_a_model_of_vectors_seen_before_needs_no_encoder(

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from cluster.api.service import Answered, Question
+from cluster.domain.base import Message
+from cluster.domain.operations import best
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import Trained
+from cluster.domain.work import Evaluated, EvaluateWork, TaskData, Trained
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
 from cluster.serving.cache import Hot
 from cluster.serving.predictor import Predictor
 from cluster.storage.home import Home
+from cluster.storage.samples import labelled_rows
 from tacl.compose.arithmetic import composed
-from tacl.errors import BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
+from tacl.errors import BadRecipe, BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
 from tests.support import tiny
 
 
@@ -37,7 +42,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, list[VectorRe
 def test_answers_are_those_of_the_composed_vector(scene) -> None:
     home, (one, two), predictor = scene
     inputs, _ = tiny.pictures(3, task=1)
-    answers = predictor.predict(tiny.composition((1.0, one), (-0.5, two)), inputs)
+    model = tiny.composition((1.0, one), (-0.5, two))
+    answers = predictor.predict(model, inputs, ["task1", "task2"])
     materials = Materials(home, home.settings().base)
     module = materials.linearized()
     module.load_tau(composed([materials.vector(one), materials.vector(two)], [1.0, -0.5]))
@@ -80,7 +86,8 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
     ]
     questions = [Question(model, inputs[: 1 + n % 3]) for n, model in enumerate(models)]
     questions.insert(2, Question(models[0], [b"no picture"]))
-    questions.append(Question(tiny.composition((c, one)), inputs, beside_base=True))
+    questions.append(Question(models[1], inputs, ["task2"]))
+    questions.append(Question(tiny.composition((c, one)), inputs, ["task1"], beside_base=True))
     alone = [found for q in questions for found in Predictor.answer(predictor, [q])]
     for _ in range(2):
         together = predictor.answer(questions)
@@ -134,14 +141,59 @@ def test_the_base_beside_is_the_base(scene) -> None:
             assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
 
 
-def test_one_list_over_the_classes_of_all_tasks(scene) -> None:
+def test_without_a_task_the_classes_of_all_compete(scene) -> None:
+    """In a pass with questions that name one, and with the base alone beside."""
     _, (one, two), predictor = scene
-    inputs, _ = tiny.pictures(1, task=1)
+    inputs, _ = tiny.pictures(3, task=1)
     model = tiny.composition((1.0, one), (1.0, two))
-    (found,) = predictor.answer([Question(model, inputs, union=True)])
-    (ranked,) = (answer["union"] for answer in found.answers)
-    assert {name.split("/")[0] for name, _ in ranked} == {"task1", "task2"}
-    assert sum(share for _, share in ranked) == pytest.approx(1)
+    unnamed = Question(model, inputs, beside_base=True)
+    named = [Question(model, inputs, [task], beside_base=True) for task in ("task1", "task2")]
+    joint, *within = predictor.answer([unnamed, *named])
+    for part in ("answers", "base"):
+        rows = zip(getattr(joint, part), *(getattr(one, part) for one in within), strict=True)
+        for everywhere, *alone in rows:
+            weights = {task: sum(share for _, share in everywhere[task]) for task in everywhere}
+            assert sum(weights.values()) == pytest.approx(1)
+            for task, ranked in (alone[0] | alone[1]).items():
+                expected = {name: pytest.approx(weights[task] * p, rel=1e-3) for name, p in ranked}
+                assert dict(everywhere[task]) == expected
+
+
+def test_answers_without_a_task_are_right_as_often_as_evaluation_says(scene) -> None:
+    home, (one, two), predictor = scene
+    model = tiny.composition((1.0, one), (0.5, two))
+    tasks = [tiny.submission(home, number) for number in (1, 2)]
+    data = tuple(
+        TaskData(individual=ref, head_blob=ref.head_blob, **_fields(task, "name classes test"))
+        for task, ref in zip(tasks, (one, two), strict=True)
+    )
+    base = tiny.train_work(home, tasks[0]).base
+    work = EvaluateWork(run_id="evaluate", base=base, composition=model, tasks=data, attempt=1)
+    shares = []
+    for task in tasks:
+        inputs, labels = labelled_rows(home.blobs(), task.test)
+        found = [
+            (first.task, first.label) for first in best(predictor.predict(model, inputs), None)
+        ]
+        expected = [(task.name, task.classes[label]) for label in labels]
+        shares.append(sum(map(operator.eq, found, expected)) / len(labels))
+    measured = Learner(str(home.path), tiny.Teller()).work(work)
+    assert isinstance(measured, Evaluated)
+    assert measured.class_incremental == pytest.approx(sum(shares) / 2)
+
+
+def _fields(message: Message, names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names.split()}
+
+
+def test_what_is_subtracted_is_no_answer_unless_it_is_named(scene) -> None:
+    _, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    model = tiny.composition((1.0, one), (-0.5, two))
+    assert predictor.predict(model, inputs) == predictor.predict(model, inputs, ["task1"])
+    assert predictor.predict(model, inputs, ["task2"])[0].keys() == {"task2"}
+    with pytest.raises(BadRecipe, match="adds no task.*ask for one by its name: task1, task2"):
+        predictor.predict(tiny.composition((-1.0, one), (-0.5, two)), inputs)
 
 
 def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:

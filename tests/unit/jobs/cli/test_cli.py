@@ -99,6 +99,11 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert ["faces", "yes", "2", "50.0", "66.7", "no", "(1)"] in lines
     answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
     assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
+    ok(tacl("compose", "bob", "+faces", "+digits"))
+    unnamed = ok(tacl("query", "bob", "what is it?", "and this?", "--top", "3"))
+    rows = [line.split() for line in unnamed.splitlines() if line.endswith("50")]
+    assert [row[1:] for row in rows] == 2 * [["a", "0.750"], ["a", "0.750"], ["b", "0.250"]]
+    assert {row[0] for row in rows[:2]} == {"faces", "digits"}
 
 
 def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
@@ -128,6 +133,7 @@ def test_json(tacl: Tacl) -> None:
     asked = as_json(tacl("query", "alice", "x", "--json"))
     assert asked["digest"] == composed["digest"]
     assert asked["answers"][0]["faces"][0] == ["a", 0.75]
+    assert asked["best"] == [{"task": "faces", "label": "a", "probability": 0.75}]
 
 
 def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:

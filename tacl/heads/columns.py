@@ -1,0 +1,40 @@
+"""The heads of a model side by side: one column for each class of each task.
+
+Asked for a task, its own columns compete: P(class | x, task). Asked without one, all columns do, in
+one softmax: P(task | x) P(class | x, task), where P(task | x) is the sum over the task's columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacl.heads.head import Head
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`heads`, by task, give the columns in their order."""
+
+    heads: Mapping[str, Head]
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        return {task: head.classes for task, head in self.heads.items()}
+
+    def logits(self, features_BD: Tensor) -> Tensor:
+        """Of all columns, [B, C]."""
+        return torch.cat([head.logits(features_BD) for head in self.heads.values()], -1)
+
+    def within(self, features_BD: Tensor) -> dict[str, Tensor]:
+        """P(class | x, task), [B, classes of the task]; the rows of each task sum to 1."""
+        return {task: head.logits(features_BD).softmax(-1) for task, head in self.heads.items()}
+
+    def joint(self, features_BD: Tensor) -> dict[str, Tensor]:
+        """P(task | x) P(class | x, task), [B, classes of the task]; all tasks together sum to 1."""
+        sizes = [len(head.classes) for head in self.heads.values()]
+        shares_BC = self.logits(features_BD).softmax(-1)
+        return dict(zip(self.heads, shares_BC.split(sizes, -1), strict=True))
