@@ -4,6 +4,7 @@ that its reader knows, every command is one that `tacl` has."""
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import shlex
@@ -49,7 +50,13 @@ def schema_of(shared: Path, kind: str) -> Node:
 def pods(cluster: Node) -> Iterator[Node]:
     """The pods of a RayCluster's spec."""
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
-        yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **group["template"]}
+        yield {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+
+
+def cluster_of(name: str) -> Node:
+    """The RayCluster's spec of a manifest."""
+    spec = read(name)["spec"]
+    return spec.get("rayClusterConfig", spec)
 
 
 def require_commands(text: str) -> None:
@@ -92,15 +99,73 @@ def test_the_service_of_kuberay(shared: Path) -> None:
     assert f"--storage {application.args['home']}" in start_of(head)
 
 
-@pytest.mark.parametrize("name", ["kuberay/cluster.yaml", "kuberay/service.yaml"])
+MANIFESTS = ("kuberay/cluster.yaml", "kuberay/service.yaml")
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
 def test_pods(name: str) -> None:
-    spec = read(name)["spec"]
-    for pod in pods(spec.get("rayClusterConfig", spec)):
+    for pod in pods(cluster_of(name)):
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
-    pod = next(pods(spec.get("rayClusterConfig", spec)))
+    pod = next(pods(cluster_of(name)))
     pod["spec"]["containers"][0]["lifecycel"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_pods_have_no_rights_that_they_do_not_need(name: str) -> None:
+    spec = cluster_of(name)
+    assert (spec["authOptions"]["mode"], spec["tlsOptions"]) == ("token", {"enabled": True})
+    for pod in pods(spec):
+        inside = pod["spec"]
+        assert inside["securityContext"]["runAsNonRoot"] is True
+        assert inside["securityContext"]["runAsUser"] == image_user()
+        assert inside["automountServiceAccountToken"] is False
+        for container in inside["containers"]:
+            rights = container["securityContext"]
+            assert (rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"]) == (
+                False,
+                True,
+            )
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+            places = {volume["name"]: volume for volume in inside["volumes"]}
+            mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+            assert mounted == {"/tmp", "/home/tacl"}  # Ray's files; the home, which is a cache
+            assert all("emptyDir" in places[mount["name"]] for mount in container["volumeMounts"])
+            assert "env" not in container  # secrets are named, never written here
+            assert container["envFrom"] == [{"secretRef": {"name": "tacl"}}]
+
+
+def image_user() -> int:
+    (line,) = re.findall(r"^USER (\d+)$", (DEPLOY / "Containerfile").read_text(), re.M)
+    return int(line)
+
+
+def test_who_reaches_the_pods_and_how_many_may_go_at_a_time() -> None:
+    network, *budgets = yaml.safe_load_all((DEPLOY / "kuberay/access.yaml").read_text())
+    for one in (network, *budgets):
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    labels = [pod["metadata"]["labels"] for name in MANIFESTS for pod in pods(cluster_of(name))]
+    ours = network["spec"]["podSelector"]["matchLabels"]
+    assert all(ours.items() <= label.items() for label in labels)
+    assert network["spec"]["policyTypes"] == ["Ingress"]
+    everybody = [rule for rule in network["spec"]["ingress"] if not rule.get("from")]
+    assert not everybody
+    selected = [budget["spec"]["selector"]["matchLabels"] for budget in budgets]
+    assert selected == [{**ours, "ray.io/node-type": node} for node in ("head", "worker")]
+
+
+def test_machines_reached_by_ssh_ask_for_a_token_over_tls() -> None:
+    text = (DEPLOY / "ray.env").read_text()
+    settings = dict(re.findall(r"^export (\w+)=(\S+)", text, re.M))
+    assert (settings["RAY_AUTH_MODE"], settings["RAY_USE_TLS"]) == ("token", "1")
+    from ray._common import tls_utils
+
+    read_by_ray = re.findall(r'"(RAY_TLS_\w+)"', inspect.getsource(tls_utils.load_certs_from_env))
+    assert set(read_by_ray) < set(settings)
+    cluster = read("ray-cluster.yaml")
+    commands = cluster["head_start_ray_commands"] + cluster["worker_start_ray_commands"]
+    assert all(". ~/tacl/cluster/deploy/ray.env" in command for command in commands)
 
 
 def start_of(head: Node) -> str:
