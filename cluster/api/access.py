@@ -41,7 +41,8 @@ class Caller:
     def context(self, key: str | None = None) -> RequestContext:
         """Of a request under this idempotency key; keys of different people never meet."""
         viewer = None if self.role == "admin" else self.name
-        return RequestContext(user=viewer, request_id=f"{self.name}:{key}" if key else new_id())
+        request_id = f"{self.name}:{key}" if key else new_id()
+        return RequestContext(user=viewer, limited=viewer is not None, request_id=request_id)
 
     def require(self, role: Role) -> None:
         if ROLES.index(self.role) < ROLES.index(role):

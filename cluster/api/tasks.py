@@ -16,7 +16,6 @@ from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Service, Upload
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import RequestContext
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
 from cluster.domain.reports import AliasReport, InterferenceReport, VectorStatus
 from cluster.domain.status import (
@@ -28,7 +27,7 @@ from cluster.domain.status import (
     TaskStatus,
 )
 from cluster.domain.tasks import Options, Submitted
-from tacl.errors import NameTaken, RunFailed, UnknownRun, UnknownTask
+from tacl.errors import RunFailed, UnknownRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
@@ -102,19 +101,10 @@ async def submit_reference(
 async def _submit(service: Service, caller: Caller, upload: Upload, key: str | None) -> Submitted:
     caller.require_own_name(upload.name)
     if key is None:
-        await _require_free(service, upload.name)
+        await service.ask(CoordinatorAPI.admit, caller.context(), upload.name)
     context = caller.context(key)
     submission = await service.prepare(upload, context.request_id)
     return await service.ask(CoordinatorAPI.submit, context, submission)
-
-
-async def _require_free(service: Service, name: str) -> None:
-    """Before any data is read; the coordinator asks again when it stores the task."""
-    try:
-        await service.ask(CoordinatorAPI.task, RequestContext(), name)  # of anybody
-    except UnknownTask:
-        return
-    raise NameTaken(f"there is a task {name} already; submit under another name")
 
 
 @ROUTER.get("/tasks/{name}")

@@ -1,4 +1,5 @@
-"""Tokens over HTTP: an admin issues and revokes, whoever holds one takes a new one in its place.
+"""Users over HTTP: what they use, and their tokens. An admin issues and revokes, whoever holds one
+takes a new one in its place.
 
 Whoever needs a token makes it, and sends its sha256.
 """
@@ -15,7 +16,7 @@ from cluster.api.compositions import UserName
 from cluster.api.dependencies import Cluster, Key, tell
 from cluster.api.schemas import NewToken, Successor
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 from tacl.errors import BadConfig
 
 ROUTER = APIRouter(route_class=Guarded, tags=["users"])
@@ -33,6 +34,14 @@ async def tokens(caller: Asking, service: Cluster) -> Sequence[TokenStatus]:
     """The caller's tokens: role, when each was made, ends, and was last used. An admin sees
     everybody's."""
     found = await tell(service, CoordinatorAPI.tokens)
+    return [one for one in found if caller.role == "admin" or one.user == caller.name]
+
+
+@ROUTER.get("/usage")
+async def usage(caller: Asking, service: Cluster) -> Sequence[Usage]:
+    """What the caller has of the cluster, and the most that one may have who is no admin. An admin
+    sees everybody's."""
+    found = await tell(service, CoordinatorAPI.usage)
     return [one for one in found if caller.role == "admin" or one.user == caller.name]
 
 

@@ -44,7 +44,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         """
         checked_name(name)
         self._require_here("import")
-        self._require_free(name)
+        self.coordinator.admit(self.context(), name)
         from cluster.learner.importing import converted
 
         with converted(name, Path(checkpoint).expanduser(), self.home) as (vector, notes):

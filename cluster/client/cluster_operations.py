@@ -13,7 +13,7 @@ from cluster.client.session import Session
 from cluster.domain.operations import BackedUp, Restored, Served, StartedCluster
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import Resources
-from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 
 if TYPE_CHECKING:
     from cluster.runtime.doctor import Check
@@ -146,6 +146,10 @@ class ClusterOperations(Session):
     def tokens(self) -> Sequence[TokenStatus]:
         """Who holds tokens, and of which role; the tokens themselves are kept nowhere."""
         return self.coordinator.tokens()
+
+    def usage(self) -> Sequence[Usage]:
+        """What each user has of the cluster, and the most that one may have over HTTP."""
+        return self.coordinator.usage()
 
     def revoke_tokens(self, user: str) -> RevokedTokens:
         """All of a user's. Raises UnknownUser."""

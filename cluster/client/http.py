@@ -31,7 +31,7 @@ from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun
 from cluster.domain.status import CompositionRun, Resources
 from cluster.domain.tasks import ANY, Options, Submitted
-from cluster.domain.users import TokenStatus
+from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
@@ -78,6 +78,7 @@ OPERATIONS = {
     "accuracy_history": Operation("GET", "accuracy"),
     "run": Operation("GET", "runs/{run_id}"),
     "tokens": Operation("GET", "tokens"),
+    "usage": Operation("GET", "usage"),
     "issue_token": Operation("POST", "users/{user}/tokens"),
     "rotate_token": Operation("POST", "tokens/{token}/rotate"),
     "revoke_tokens": Operation("DELETE", "users/{user}/tokens"),
@@ -196,6 +197,9 @@ class _Coordinator:
 
     def tokens(self) -> Sequence[TokenStatus]:
         return self._ask("tokens", RequestContext())
+
+    def usage(self) -> Sequence[Usage]:
+        return self._ask("usage", RequestContext())
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None

@@ -11,12 +11,10 @@ from cluster.client.arguments import uploadable
 from cluster.client.session import Session, asking
 from cluster.client.waiting import pending, require_success
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask
 from cluster.domain.status import ClusterStatus
 from cluster.domain.tasks import Submitted
-from tacl.errors import NameTaken, UnknownTask
 
 if TYPE_CHECKING:
     from cluster.data.ingest import Ingested
@@ -71,7 +69,7 @@ class TaskOperations(Session):
             with uploadable(data, how) as path:
                 return self._server.upload(self.context(request_id), name, path, private, chosen)
         if request_id is None:
-            self._require_free(name)
+            self.coordinator.admit(self.context(), name)
         context = self.context(request_id)
         submission = prepared_submission(
             name,
@@ -151,11 +149,3 @@ class TaskOperations(Session):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"not done within {timeout:g} s: {pending(status, names)}")
             time.sleep(poll)
-
-    def _require_free(self, name: str) -> None:
-        """Before any data is read; the coordinator asks again when it stores the task."""
-        try:
-            self.coordinator.task(RequestContext(), name)  # of anybody
-        except UnknownTask:
-            return
-        raise NameTaken(f"there is a task {name} already; submit under another name")

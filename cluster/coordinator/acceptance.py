@@ -71,8 +71,7 @@ def require_sound(
     """Raises what is wrong with it: BadName, NameTaken, ModalityMismatch, TooFewClasses,
     EmptySplit, CorruptBlob, NotPlaceable."""
     name = checked_task(submission.name, submission.owner, submission.private)
-    if name in taken:
-        raise NameTaken(f"there is a task {name} already; submit under another name")
+    require_free(name, taken)
     if submission.modality != base.modality:
         raise ModalityMismatch(
             f"{name} is a task on {submission.modality}s, and the base {base.spec} of "
@@ -87,6 +86,11 @@ def require_sound(
             f"{name} asks for {resources(needs)}; {describe(nodes)}. Ask for less with "
             "--workers, --cpus-per-worker and --gpus-per-worker, or add nodes"
         )
+
+
+def require_free(name: str, taken: Iterable[str]) -> None:
+    if name in taken:
+        raise NameTaken(f"there is a task {name} already; submit under another name")
 
 
 def _require_rows(submission: Submission, blobs: Blobs) -> None:

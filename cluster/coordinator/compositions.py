@@ -83,6 +83,7 @@ class Compositions(Runs):
         self._require_shared(context, model, how, shared)
         shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
         work = work_orders.composing(self._registry, self._base, model, how, shards)
+        self._require_share(context, user, work.run_id)
         write = partial(self._registry.make, work, self._is_gone(work.run_id))
         queue = partial(self._execution.request, work.run_id)
         return Decision(QueuedRun(run_id=work.run_id), write, queue)
@@ -131,6 +132,7 @@ class Compositions(Runs):
         def decide() -> Decision[QueuedRun]:
             model = self.composition(context, user)
             work = work_orders.evaluation(self._registry, self._base, model, materialized)
+            self._require_share(context, user, work.run_id)
             write = partial(self._registry.add_run, work, None)
             queue = partial(self._execution.request, work.run_id)
             return Decision(QueuedRun(run_id=work.run_id), write, queue)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
 from cluster.coordinator.arrivals import known
-from cluster.coordinator.shell import Shell
+from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import RequestContext
 from cluster.domain.status import OWED, RunState, RunStatus
 from cluster.domain.tasks import Shard
@@ -19,7 +19,7 @@ from tacl.errors import RunFailed
 R = TypeVar("R", Evaluated, Refreshed)
 
 
-class Runs(Shell):
+class Runs(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def known(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.coordinator import views, work_orders
-from cluster.coordinator.acceptance import require_sound
-from cluster.coordinator.shell import Decision, Shell
+from cluster.coordinator.acceptance import PARTS, require_free, require_sound
+from cluster.coordinator.quotas import Quotas
+from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext, identity
 from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
 from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
@@ -17,8 +18,14 @@ from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 
 
-class Tasks(Shell):
+class Tasks(Quotas):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
+
+    def admit(self, context: RequestContext, name: str) -> None:
+        with self._lock:
+            require_free(name, self._shards)
+            if context.user is not None:
+                self._require_share(context, context.user)
 
     def submit(self, context: RequestContext, submission: Submission) -> Submitted:
         """The request's id is that of the submission, whoever brings it."""
@@ -27,6 +34,8 @@ class Tasks(Shell):
             nodes = self._state.nodes
             require_sound(submission, self._base, self._shards, self._blobs, nodes)
             work = work_orders.training(self._base, submission)
+            parts = [getattr(submission, part).digest for part in PARTS]
+            self._require_share(context, submission.owner, work.run_id, parts)
             answer = Submitted(
                 task=submission.name,
                 run_id=work.run_id,

@@ -160,7 +160,7 @@ def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
         kind=record.kind,
         task=record.task,
         version=record.work.vector.version if isinstance(record.work, RefreshWork) else None,
-        user=_user(record.work),
+        user=user_of(record.work),
         about=about(record.work),
         state=record.state,
     )
@@ -199,7 +199,7 @@ def _reason(record: Run, state: State, visibility: Visibility) -> str | None:
     return "; ".join(parts) or None
 
 
-def _user(work: Work) -> str | None:
+def user_of(work: Work) -> str | None:
     """Whose model the work is about."""
     if isinstance(work, ComposeWork):
         return work.user

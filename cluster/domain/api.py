@@ -38,7 +38,7 @@ from cluster.domain.status import (
     TaskDetail,
 )
 from cluster.domain.tasks import Shard, Submission, Submitted
-from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 from cluster.domain.work import Evaluated, Progress, Refreshed
 
 
@@ -46,6 +46,11 @@ class CoordinatorAPI(Protocol):
     """What people ask, through client, command line and HTTP."""
 
     # -- tasks
+
+    def admit(self, context: RequestContext, name: str) -> None:
+        """What `submit` would refuse whatever the data are; asked before they are read. Raises
+        NameTaken, TooMany."""
+        ...
 
     def submit(self, context: RequestContext, submission: Submission) -> Submitted:
         """Accept a task: everything is checked before anything is stored.
@@ -225,6 +230,10 @@ class CoordinatorAPI(Protocol):
         ...
 
     def tokens(self) -> Sequence[TokenStatus]: ...
+
+    def usage(self) -> Sequence[Usage]:
+        """What each user has of the cluster, by name."""
+        ...
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
         """All of a user's. Raises UnknownUser when there was none."""

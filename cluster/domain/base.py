@@ -44,10 +44,12 @@ class RequestContext(Message):
     """Who asks, and under which id.
 
     `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
-    request repeated under its id is carried out once and answered the same again.
+    request repeated under its id is carried out once and answered the same again. `limited`: they
+    may take no more than a user's share of the cluster.
     """
 
     user: str | None = None
+    limited: bool = False
     request_id: str = Field(default_factory=new_id)
 
 

@@ -34,6 +34,17 @@ class TokenStatus(Holder):
     used: float | None = None  # within an hour before its last use
 
 
+class Usage(Answer):
+    """What a user has of the cluster, and the most that one may have who asks over HTTP and is no
+    admin: runs that wait or run, and bytes of samples and vectors."""
+
+    user: str
+    queued: int
+    queued_most: int
+    stored: int
+    stored_most: int
+
+
 class RevokedTokens(Answer):
     user: str
     revoked: int

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -117,6 +117,12 @@ class Blobs:
     def exists(self, digest: str) -> bool:
         """Whether a file of that name is there; its content is not checked."""
         return self._has(digest, size=None)
+
+    def size(self, digests: Iterable[str]) -> int:
+        """Bytes of all of these that are there."""
+        with self._storage.reaching():
+            found = self._filesystem.get_file_info([self._place(digest) for digest in digests])
+        return sum(file.size for file in found if file.is_file)
 
     def verify(self, digest: str) -> None:
         """Read it all: CorruptBlob when missing, truncated or altered."""

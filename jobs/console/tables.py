@@ -30,7 +30,7 @@ from cluster.domain.status import (
     TaskStatus,
     Watched,
 )
-from cluster.domain.users import TokenStatus
+from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from tacl.evaluation.interference import HIGH_CHANGE
 
@@ -397,6 +397,14 @@ def tokens(found: Sequence[TokenStatus]) -> RenderableType:
         days = [when(at)[:10] if at else "never" for at in (one.created, one.expires, one.used)]
         made.add_row(one.user, one.role, one.token, *days)
     return made if found else Text("no tokens; issue one: tacl users issue NAME")
+
+
+def users(found: Sequence[TokenStatus], usage: Sequence[Usage]) -> RenderableType:
+    made = table("user", "runs queued", "GiB stored")
+    for one in usage:
+        stored = f"{one.stored / 2**30:.1f} of {one.stored_most >> 30}"
+        made.add_row(one.user, f"{one.queued} of {one.queued_most}", stored)
+    return Group(tokens(found), made) if usage else tokens(found)
 
 
 def pretrained(record: dict[str, Any], out: Path) -> RenderableType:

@@ -54,10 +54,11 @@ def rotate(
 
 @verb("serving", of=users, name="list")
 def list_tokens(home: Home = None, as_json: Json = False) -> None:
-    """List users with tokens, their roles, when each token ends and was last used."""
+    """List users: roles, when each token ends and was last used, and what each user uses."""
     from jobs.console import tables
 
-    tell({"tokens": client(home).tokens()}, as_json, lambda f: tables.tokens(f["tokens"]))
+    found = {"tokens": client(home).tokens(), "usage": client(home).usage()}
+    tell(found, as_json, lambda f: tables.users(f["tokens"], f["usage"]))
 
 
 @verb("serving", of=users)

@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from cluster.api import events, limits
 from cluster.api.access import require_here
 from cluster.api.shares import HOUR, Hourly, Places
+from cluster.coordinator import quotas
 from tacl.errors import NotAllowed, Overloaded, TooMany
 from tests.support.api_scene import headers, scene
 from tests.unit.cluster.api.test_api import CSV, PEOPLE, Person
@@ -186,6 +187,17 @@ def test_listeners_that_come_at_once_are_no_more_than_there_are_places(app, monk
         found = asyncio.run(all_at_once())
         assert sorted(found[:10]) == [200] * 8 + [429] * 2
         assert found[10:] == [200] * 2
+
+
+def test_what_is_over_a_quota_is_refused_before_it_is_stored(app, monkeypatch) -> None:
+    monkeypatch.setattr(quotas, "QUEUED", 0)
+    monkeypatch.setattr(app.state.service, "prepare", None)  # reads and stores data
+    with TestClient(app) as http:
+        answer = Person(http, "ann").submit("news")
+        assert (answer.status_code, answer.json()["error"]) == (429, "TooMany")
+        assert answer.headers["retry-after"] == "60"
+        assert Person(http, "ann").get("usage").json()[0]["queued_most"] == 0
+        assert {one["user"] for one in Person(http, "root").get("usage").json()} == set(PEOPLE)
 
 
 # -- pages of elsewhere, where no token is asked for

@@ -51,6 +51,7 @@ def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
     assert "submitter" in table
     assert token not in table
     assert "never" not in table  # a token ends
+    assert "0 of 32" in table
     shown = hashed(second)[:8]
     third = run("users", "rotate", shown).stdout.strip()
     assert coordinator.holder(hashed(third)).role == "user"

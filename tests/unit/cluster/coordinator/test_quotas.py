@@ -1,0 +1,103 @@
+"""A user over HTTP has so many runs queued and so many bytes stored; nobody else is limited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator import quotas
+from cluster.coordinator.quotas import QUEUED, STORED, require_share
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import CompositionMethod
+from cluster.domain.users import Usage
+from cluster.scheduler.state import Node
+from tacl.errors import TooMany
+from tests.support.fakes import ADMIN, Scene, asks, submission
+
+
+def over(user: str | None, limited: bool = True) -> RequestContext:
+    return RequestContext(user=user, limited=limited)
+
+
+@pytest.mark.parametrize(
+    ("queued", "stored", "seconds"),
+    [(QUEUED, STORED, None), (QUEUED + 1, 0, 60), (0, STORED + 1, 3600)],
+)
+def test_what_is_a_share(queued: int, stored: int, seconds: int | None) -> None:
+    usage = Usage(user="ann", queued=queued, queued_most=1, stored=stored, stored_most=1)
+    if seconds is None:
+        return require_share(usage)
+    with pytest.raises(TooMany) as refused:
+        require_share(usage)
+    assert refused.value.seconds == seconds
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, Node(1))
+
+
+def used(scene: Scene, user: str) -> Usage:
+    return next(one for one in scene.coordinator.usage() if one.user == user)
+
+
+def test_runs_are_counted_by_who_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "QUEUED", 2)
+    call, home = scene.coordinator, scene.home
+    for name in ("one", "two"):
+        call.submit(over("ann"), submission(home, name, owner="ann", request_id=name))
+    for refused in (
+        lambda: call.submit(over("ann"), submission(home, "three", owner="ann")),
+        lambda: call.admit(over("ann"), "three"),
+    ):
+        with pytest.raises(TooMany, match="ann has 2 runs queued"):
+            refused()
+    again = call.submit(over("ann"), submission(home, "one", owner="ann", request_id="one"))
+    assert again.task == "one"  # what was accepted is answered the same
+    call.submit(over("bob"), submission(home, "his", owner="bob"))
+    call.submit(over("ann", limited=False), submission(home, "local", owner="ann"))
+    assert used(scene, "ann").queued == 3
+    scene.settle()
+    assert used(scene, "ann").queued == 0
+    call.admit(over("ann"), "three")
+
+
+def test_runs_of_models_are_counted_and_those_that_are_there_are_answered(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "QUEUED", 1)
+    for name in ("one", "two"):
+        scene.submit(name, refresh="never")
+    scene.settle()
+    call, how = scene.coordinator, CompositionMethod(method="ties")
+    call.compose(asks("c"), "ann", ["one"])
+    first = call.evaluate(over("ann"), "ann")
+    assert call.evaluate(over("ann"), "ann") == first
+    with pytest.raises(TooMany):
+        call.start_composition(over("ann"), "ann", ["one", "two"], how)
+    scene.settle()
+    made = call.start_composition(over("ann"), "ann", ["one", "two"], how)
+    assert call.evaluate(over("ann"), "ann") == first  # is done, and needs no room
+    assert call.start_composition(over("ann"), "ann", ["one", "two"], how).run_id == made.run_id
+
+
+def test_bytes_are_counted_until_they_are_purged(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, home = scene.coordinator, scene.home
+    call.submit(over("ann"), submission(home, "one", owner="ann"))
+    scene.settle()
+    stored = used(scene, "ann").stored
+    assert 0 < stored <= sum(blob.size for blob in home.blobs().stored())
+    monkeypatch.setattr(quotas, "STORED", stored)
+    new = submission(home, "two", owner="ann")
+    with pytest.raises(TooMany, match="may have"):
+        call.submit(over("ann"), new)
+    call.submit(over("bob"), submission(home, "his", owner="bob"))
+    call.remove(asks("r"), "one", False)
+    assert used(scene, "ann").stored == stored  # models may need them
+    call.remove(asks("p"), "one", True)
+    assert used(scene, "ann").stored == 0
+    call.submit(over("ann"), new)
+    assert call.status(ADMIN).tasks
