@@ -7,7 +7,9 @@ milliseconds.
 from __future__ import annotations
 
 import hashlib
+import html
 import json
+import reprlib
 import uuid
 from collections.abc import Mapping
 from typing import Literal
@@ -24,10 +26,29 @@ def identity(kind: str, parts: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+SHORT = reprlib.Repr()
+SHORT.maxstring, SHORT.maxother, SHORT.maxdict = 60, 240, 6
+
+
 class Message(BaseModel):
-    """Immutable, strict about unknown fields; infinities and NaN survive as JSON."""
+    """Immutable, strict about unknown fields; infinities and NaN survive as JSON. Shown short, also
+    by a notebook: without what is empty, and of much the first."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    def _shown(self) -> list[tuple[str, str]]:
+        return [
+            (name, SHORT.repr(value)) for name, value in self if value not in (None, (), {}, "")
+        ]
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._shown())})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{n}</th><td>{html.escape(text)}</td></tr>" for n, text in self._shown())
+        return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
 
 
 class Answer(Message):

@@ -129,6 +129,8 @@ def described(one: Watched) -> str:
     if one.is_owed and one.steps:
         parts.append(f"step {one.step or 0} of {one.steps}")
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
+    elif one.state == "training":
+        parts.append("starting")
     if isinstance(one, TaskStatus) and one.accuracy_after is not None:
         parts.append(f"accuracy {100 * one.accuracy_after:.1f} %")
     if one.state in ("queued", "failed") and one.reason:

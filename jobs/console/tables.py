@@ -87,10 +87,11 @@ def state(value: str) -> Text:
 
 
 def steps(one: Watched) -> str:
-    """`12/300` while it runs"""
+    """`12/300` while it runs. A training starts for a while; other work may have no steps."""
     if not one.is_owed or one.state == "queued":
         return ""
-    return f"{one.step or 0}/{one.steps}" if one.steps else "starting"
+    begun = "" if one.state != "training" else "starting"
+    return f"{one.step or 0}/{one.steps}" if one.steps else begun
 
 
 def when(seconds: float | None) -> str:

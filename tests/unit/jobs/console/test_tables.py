@@ -7,10 +7,19 @@ from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
 from cluster.domain.reports import InterferenceReport, MeasuredVector
-from cluster.domain.status import ClusterStatus, NodeStatus, Resources, TaskState, TaskStatus
+from cluster.domain.status import (
+    ClusterStatus,
+    NodeStatus,
+    Resources,
+    RunState,
+    RunStatus,
+    TaskState,
+    TaskStatus,
+)
 from cluster.domain.tasks import Options
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import tables
+from jobs.console.progress import described
 
 ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
 LONG = "a_task_whose_name_is_as_long_as_people_make_them_in_practice"
@@ -47,6 +56,10 @@ def test_a_status_is_whole_at_80_columns() -> None:
 def test_a_training_that_has_no_step_yet_is_starting() -> None:
     text = shown(tables.status(status(task(state=TaskState.TRAINING))))
     assert "starting" in text
+    assert described(task(state=TaskState.TRAINING)) == "training, starting"
+    run = {"run_id": "r", "attempt": 0, "created": 0.0, "kind": "evaluate", "task": None}
+    running = RunStatus.model_validate(run | {"about": "x", "state": RunState.RUNNING})
+    assert tables.steps(running) == ""  # it has none
     assert "0/40" in shown(tables.status(status(task(state=TaskState.TRAINING, steps=40))))
     done = shown(tables.status(status(task(step=40, steps=40))))
     assert "steps" not in done
