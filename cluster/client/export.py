@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cluster.client.model_card import Card, Row, text_of
 from cluster.domain.compositions import Composition
-from cluster.domain.methods import head_blobs
+from cluster.domain.methods import answering, head_blobs
 from cluster.domain.operations import Exported
 from cluster.domain.work import Evaluated
 from cluster.learner.artifacts import Materials
@@ -78,6 +78,7 @@ def export(
             materialized=materialized,
             rows=rows,
             inputs=_inputs(materials.backbone),
+            answering=answering(model) or tuple(head_blobs(model)),
             method=model.method,
         )
         (folder / "README.md").write_text(text_of(card), encoding="utf-8")

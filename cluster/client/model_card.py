@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,7 @@ class Card:
     materialized: float  # and of these files
     rows: tuple[Row, ...]
     inputs: Mapping[str, Any]  # preprocessing
+    answering: tuple[str, ...]  # tasks that an input may be of
     method: str = "sum"
 
 
@@ -146,15 +148,19 @@ def _snippet(card: Card) -> str:
         "timm": _timm,
         "safetensors": _safetensors,
     }[card.format](card)
-    return load if card.format == "safetensors" else load + _CLASSIFY
+    return load if card.format == "safetensors" else load + _classify(card)
 
 
-_CLASSIFY = """
+def _classify(card: Card) -> str:
+    return f"""
+tasks = {json.dumps(card.answering)}  # one of these; name a single one to ask within it
+unit = torch.nn.functional.normalize(features, dim=-1)
 with safe_open("heads.safetensors", "pt") as file:
-    for task, head in json.loads(file.metadata()["heads"]).items():
-        cosines = torch.nn.functional.normalize(features, dim=-1) @ file.get_tensor(f"{task}.weight").T
-        chances = (head["scale"] * cosines).softmax(-1)
-        print(task, head["classes"][chances[0].argmax()], round(chances[0].max().item(), 4))"""  # noqa: E501
+    heads = json.loads(file.metadata()["heads"])
+    logits = [heads[t]["scale"] * unit @ file.get_tensor(f"{{t}}.weight").T for t in tasks]
+chances = torch.cat(logits, -1)[0].softmax(-1)
+columns = [(task, name) for task in tasks for name in heads[task]["classes"]]
+print(*columns[chances.argmax()], round(chances.max().item(), 4))"""
 
 
 def _transformers(card: Card) -> str:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from torch.nn.functional import normalize
 
 from cluster.client.model_card import Card, Row, text_of
 from cluster.domain.base import Base
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
+from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 from tacl.interchange import Format, write_heads, write_model
 from tests.support import bases, tiny
@@ -52,6 +54,7 @@ def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card
         materialized=0.872,
         rows=(row,),
         inputs={**backbone.inputs.description(), "pooling": pooling},
+        answering=("trees", "signs"),
     )
 
 
@@ -64,17 +67,22 @@ def test_the_program_of_the_card(format: Format, tmp_path: Path) -> None:
     picture = tiny.pictures(1)[0][0]
     item = backbone.prepare(TEXT if format == "transformers" else picture)
     features = materialized_features(backbone, materialized(backbone.encoder, {}), [item])
-    weight = torch.nn.functional.normalize(torch.randn(2, features.shape[1]), dim=-1)
-    head = Head(weight, 20.0, ("ash", "birch"))
-    write_heads({"trees": head}, folder)
+    weight = normalize(torch.randn(4, features.shape[1]), dim=-1)
+    heads = {
+        "trees": Head(weight[:2], 20.0, ("ash", "birch")),
+        "signs": Head(weight[2:4], 20.0, ("stop", "yield")),
+    }
+    subtracted = {"cars": Head(100 * normalize(features), 20.0, ("van",))}
+    write_heads({**heads, **subtracted}, folder)
     (folder / "picture.png").write_bytes(picture)
     said = run(text_of(card(backbone, format)), folder).split()
     if format == "safetensors":
         assert int(said[0]) > 20
         return
-    chances = head.logits(features).softmax(-1)[0]
-    assert said[:2] == ["trees", head.classes[int(chances.argmax())]]
-    assert float(said[2]) == pytest.approx(chances.max().item(), abs=2e-3)
+    joint = {t: shares[0].tolist() for t, shares in Columns(heads).joint(features).items()}
+    task = max(joint, key=lambda t: max(joint[t]))
+    assert said[:2] == [task, heads[task].classes[joint[task].index(max(joint[task]))]]
+    assert float(said[2]) == pytest.approx(max(joint[task]), abs=2e-3)
 
 
 def run(text: str, folder: Path) -> str:
