@@ -18,13 +18,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api import compositions, events, page, predict, tasks, users
+from cluster.api import compositions, events, health, metrics, page, predict, tasks, users
 from cluster.api.access import OnlyHere
+from cluster.api.health import LastLook
 from cluster.api.limits import Bounded, without_paths
+from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
 from cluster.api.service import Service
 from cluster.api.shares import Shares
-from cluster.domain.api import CoordinatorAPI
 from cluster.errors import http_status
 from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError, TooMany
 
@@ -51,7 +52,7 @@ RETRY = (ClusterNotRunning, Overloaded, TooMany)
 Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
 
 
-def create_app(service: Service, *, open_to_all: bool, observe: Observe | None = None) -> FastAPI:
+def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     """`open_to_all`: no tokens are asked for; only for a server on the loopback interface."""
     app = FastAPI(
         title="TACL",
@@ -64,27 +65,17 @@ def create_app(service: Service, *, open_to_all: bool, observe: Observe | None =
         default_response_class=Body,
     )
     app.state.service, app.state.open = service, open_to_all
-    for group in (tasks, compositions, predict, events, users):
+    app.state.requests, app.state.readiness = Requests(), LastLook(service)
+    for group in (tasks, compositions, predict, events, users, metrics, health):
         app.include_router(group.ROUTER, prefix="/v1")
     app.state.shares = shares = Shares()
     app.add_middleware(Bounded, hourly=shares.bytes)
     if open_to_all:
         app.add_middleware(OnlyHere)
-    app.add_middleware(Told, observe=observe or (lambda *facts: None))
+    app.add_middleware(Told, observe=app.state.requests.answered)
     app.exception_handler(TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
-
-    @app.get("/v1/health", tags=["service"], responses={})
-    async def health() -> dict[str, str]:
-        """This process answers."""
-        return {"status": "ok"}
-
-    @app.get("/v1/ready", tags=["service"])
-    async def ready() -> dict[str, str]:
-        """The cluster answers too."""
-        await service.ask(CoordinatorAPI.cluster)
-        return {"status": "ready"}
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> RedirectResponse:

@@ -9,6 +9,7 @@ from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
+from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.operations import Ranked
 from cluster.domain.tasks import Options, Submission
 
@@ -65,6 +66,18 @@ class Service(Protocol):
 
     async def predict(self, question: Question) -> Answered:
         """Raises Overloaded when too much waits already."""
+        ...
+
+    async def predictors(self) -> Sequence[PredictorFigures]:
+        """Of every predictor that answers now."""
+        ...
+
+    async def stored(self) -> StoreFigures:
+        """As it was some minutes ago at the most."""
+        ...
+
+    async def reads(self) -> bool:
+        """Answers as soon as an upload could be read."""
         ...
 
     async def prepare(self, upload: Upload, request_id: str) -> Submission:

@@ -16,6 +16,7 @@ from cluster.coordinator.compositions import Compositions
 from cluster.coordinator.tasks import Tasks
 from cluster.coordinator.vectors import Vectors
 from cluster.domain.base import RequestContext
+from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import ClusterStatus, Resources
 
@@ -37,6 +38,17 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
     def cluster(self) -> Resources:
         with self._lock:
             return views.room(self._state)
+
+    def figures(self) -> CoordinatorFigures:
+        with self._lock:
+            return CoordinatorFigures(
+                runs=views.counted(self._state),
+                lock=self._lock.waiting.spent(),
+                reads=self._registry.reads.spent(),
+                writes=self._registry.writes.spent(),
+                steps=self._steps,
+                trouble=self._execution.trouble is not None,
+            )
 
     def references(self, context: RequestContext) -> dict[str, str]:
         with self._lock:

@@ -8,7 +8,6 @@ done now, as when the disk is full, is tried again.
 from __future__ import annotations
 
 import logging
-import threading
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, values_of
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored
 from cluster.coordinator.retries import Retries
 from cluster.domain.base import Base
@@ -70,7 +70,7 @@ class Execution:
     """
 
     def __init__(
-        self, home: Home, base: Base, registry: Registry, launcher: Launcher, lock: threading.RLock
+        self, home: Home, base: Base, registry: Registry, launcher: Launcher, lock: Lock
     ) -> None:
         self._home, self._base, self._registry, self._launcher = home, base, registry, launcher
         self._blobs = home.blobs()

@@ -37,6 +37,7 @@ class Runs(Quotas):
             with self._writing():
                 self._registry.told(run_id, step, newcomers, progress, left)
             told.arrivals.record(step, newcomers, left)
+            self._steps += 1
             return told.arrivals.at(step)
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:

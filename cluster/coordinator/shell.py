@@ -7,7 +7,6 @@ the plan. The constructor is the recovery: it reads the registry and issues the 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from cluster.coordinator import garbage, views
 from cluster.coordinator.acceptance import missing_files
 from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
 from cluster.domain.base import Message, RequestContext
 from cluster.domain.tasks import Shard
@@ -53,7 +53,7 @@ class Shell:
         settings = place.founded()
         self._base = settings.base
         self._blobs = place.blobs()
-        self._lock = threading.RLock()  # methods and `tick` come from different threads
+        self._lock = Lock()  # methods and `tick` come from different threads
         self._registry = Registry(place.registry_url)
         self._registry.hold()
         self._registry.founded(settings.base, settings.generic)
@@ -62,6 +62,7 @@ class Shell:
         self._damaged = missing_files(champions, self._blobs)
         self._unsure = False  # whether a commit's outcome is not known
         self._owes_erasure = True
+        self._steps = 0  # of trainings, since this process began
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
 

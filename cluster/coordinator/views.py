@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from cluster.coordinator.work_orders import tasks_of
 from cluster.domain.base import Base
 from cluster.domain.compositions import Composition
+from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.status import (
     COMPOSITION_STATES,
@@ -242,6 +244,12 @@ def composition_run(
         model=result and model_of(work, result),
         report=result and result.report,
     )
+
+
+def counted(state: State) -> tuple[RunCount, ...]:
+    """The runs that are owed or failed."""
+    found = Counter((run.kind, run.state) for run in state.runs.values())
+    return tuple(RunCount(kind=k, state=s, runs=n) for (k, s), n in sorted(found.items()))
 
 
 def room(state: State) -> Resources:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
+from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import (
     CancelledCompositions,
     CancelledTask,
@@ -197,6 +198,8 @@ class CoordinatorAPI(Protocol):
         ...
 
     def cluster(self) -> Resources: ...
+
+    def figures(self) -> CoordinatorFigures: ...
 
     def references(self, context: RequestContext) -> dict[str, str]:
         """Every file that something needs: {digest: what it is}, for `tacl doctor`."""

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from cluster import failpoints
 from cluster.registry.dialects import engine_of, hold, shown
 from cluster.registry.schema import META, METADATA, SCHEMA
+from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
 WRITER = "writer"  # the row of META with the epoch
@@ -25,6 +26,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._engine = engine_of(url)
         self._held: sa.Connection | None = None
+        self.reads, self.writes = Stopwatch(), Stopwatch()
         self._is_locked = False
         self._epoch: int | None = None  # None: nobody that lasts, as one who looks before a start
         try:
@@ -100,7 +102,8 @@ class Database:
 
     @contextmanager
     def _written(self, name: str, write: str) -> Iterator[sa.Connection]:
-        with self._reaching(), self._engine.execution_options(write=write).begin() as db:
+        begun = self._engine.execution_options(write=write).begin
+        with self.writes.running(), self._reaching(), begun() as db:
             self._require_current(db)
             yield db
             failpoints.reached(f"registry {name} written")
@@ -108,7 +111,7 @@ class Database:
 
     @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
-        with self._reaching(), self._engine.connect() as db:
+        with self.reads.running(), self._reaching(), self._engine.connect() as db:
             yield db
 
     def _rows(self, query: sa.Select) -> Sequence[sa.Row]:

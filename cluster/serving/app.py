@@ -9,6 +9,7 @@ and of the predictors.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,9 +25,9 @@ from ray._common.tls_utils import add_port_to_grpc_server
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve._private import replica
 from ray.serve.config import AutoscalingConfig, HTTPOptions
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
-from ray.util.metrics import Counter, Histogram
 
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
@@ -34,6 +35,7 @@ from cluster.api.service import Answered, P, Question, R, Upload
 from cluster.api.uploads import submission_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod, Method
+from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
@@ -62,7 +64,7 @@ DRAIN_SECONDS = 20.0
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
-SECONDS = [0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
+LISTED = 300.0  # seconds that a listing of the blob store is told again
 
 
 class Predictors:
@@ -80,9 +82,7 @@ class Predictors:
         self._predictor = Predictor(home)
         self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
         self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
-        self._size = Histogram(
-            "tacl_predict_batch", description="questions in a pass", boundaries=[1, 2, 4, 8, 16, 32]
-        )
+        self._count, self._asked = 0, 0  # passes, and questions in them
 
     async def answer(self, questions: list[Question]) -> list[Answered | TaclError]:
         decoder = self._decoders[any(map(_is_large, questions))]
@@ -90,9 +90,14 @@ class Predictors:
         decoded = await asyncio.get_running_loop().run_in_executor(decoder, decode)
         return await self._passes.ask(decoded)
 
+    async def figures(self) -> PredictorFigures:
+        name = serve.get_replica_context().replica_id.unique_id
+        kept = self._predictor.kept()
+        return PredictorFigures(predictor=name, passes=self._count, questions=self._asked, **kept)
+
     async def _pass(self, calls: list[Prepared]) -> list[list[Answered | TaclError]]:
         questions, decoded = zip(*(pair for call in calls for pair in call), strict=True)
-        self._size.observe(len(questions))
+        self._count, self._asked = self._count + 1, self._asked + len(questions)
         found = iter(await asyncio.to_thread(self._predictor.answer, questions, decoded))
         return [list(islice(found, len(call))) for call in calls]
 
@@ -131,21 +136,10 @@ class Ingress:
         )
         self._large = gathering(most=1, calls=most)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
-        labels = ("route", "method", "status")
-        self._count = Counter("tacl_http_requests", description="requests", tag_keys=labels)
-        self._seconds = Histogram(
-            "tacl_http_seconds",
-            description="time to an answer",
-            boundaries=SECONDS,
-            tag_keys=("route", "method"),
-        )
+        self._stored: tuple[float, StoreFigures] | None = None
 
     def __serve_build_asgi_app__(self) -> Any:
-        return create_app(self, open_to_all=self._open, observe=self._observe)
-
-    def _observe(self, route: str, method: str, status: int, seconds: float) -> None:
-        self._count.inc(tags={"route": route, "method": method, "status": f"{status // 100}xx"})
-        self._seconds.observe(seconds, tags={"route": route, "method": method})
+        return create_app(self, open_to_all=self._open)
 
     async def ask(
         self,
@@ -197,6 +191,24 @@ class Ingress:
             await asyncio.sleep(PAUSE)
             raise Died from error
 
+    async def predictors(self) -> list[PredictorFigures]:
+        """Asked past what waits for them."""
+        try:
+            asked = self._predictors.broadcast("figures")
+            found = await asked.results_async(return_exceptions=True)
+        except RayServeException:  # none starts
+            return []
+        return [one for one in found if isinstance(one, PredictorFigures)]
+
+    async def stored(self) -> StoreFigures:
+        if self._stored is None or time.monotonic() > self._stored[0] + LISTED:
+            self._stored = time.monotonic(), await asyncio.to_thread(_listed, self._home)
+        return self._stored[1]
+
+    async def reads(self) -> bool:
+        """Uploads are read in the threads of this process."""
+        return await asyncio.to_thread(lambda: True)
+
     async def prepare(self, upload: Upload, request_id: str) -> Submission:
         """In a thread: every row is read and checked."""
         return await asyncio.to_thread(submission_of, upload, request_id, Home.at(self._home))
@@ -224,6 +236,11 @@ def _listen_as_the_node() -> None:
     if on_loopback(address):
         here = f"{address}:0"
         replica.add_port_to_grpc_server = lambda server, _: add_port_to_grpc_server(server, here)
+
+
+def _listed(home: str) -> StoreFigures:
+    sizes = [one.size for one in Home.at(home).blobs().stored()]
+    return StoreFigures(blobs=len(sizes), bytes=sum(sizes))
 
 
 def _alone(question: Question) -> Question:

@@ -61,6 +61,12 @@ class Predictor:
             )
         self._module = None if self._mixes else self._materials.linearized()
 
+    def kept(self) -> dict[str, int]:
+        """What lies in memory: vectors, models that are kept composed, and bytes of both."""
+        every = [*self._taus.values(), *self._hot.kept.values()]
+        size = sum(value.numel() * value.element_size() for tau in every for value in tau.values())
+        return {"vectors": len(self._taus), "models": len(self._hot.kept), "bytes": size}
+
     def predict(
         self,
         composition: Composition,

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import httpx2
 import pytest
@@ -80,11 +81,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 def url(client: Client) -> Iterator[str]:
     """Where it is served; afterwards nothing is."""
     url = client.serve(port=free_port(), cpus=0.5).url
-    assert httpx2.get(f"{url}/v1/ready").json() == {"status": "ready"}
+    assert ready(url)["status"] == "ready"
     yield url
     client.stop_serving()
     with pytest.raises(httpx2.HTTPError):
         httpx2.get(f"{url}/v1/health")
+
+
+def ready(url: str) -> dict[str, Any]:
+    return httpx2.get(f"{url}/v1/ready").json()
 
 
 class Asker(threading.Thread):
@@ -148,6 +153,8 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
         (old,) = pids(client.home, "ServeReplica:tacl:predictor")
         client.refresh("t0")
         os.kill(old, signal.SIGKILL)
+        until(lambda: not ready(url)["predictors"], "its death is seen", PATIENCE)
+        until(lambda: ready(url)["status"] == "ready", "another one answers", PATIENCE)
         until(lambda: client.task("t0").version == 2, "a second version is there", PATIENCE)
         anns = moves.moved(client.update_composition("ann"))
         bobs = moves.moved(client.compose("bob", ["-0.5*t0", "t1"]))
@@ -182,9 +189,24 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
         label, share = within[first.task][0]
         assert first.label == label
         assert first.probability == pytest.approx(weights[first.task] * share, rel=1e-3)
+    _require_figures(client, url)
     client.revoke_tokens("bob")
     with pytest.raises(NotAuthenticated):
         bob.client.query("bob", pictures)
+
+
+def _require_figures(client: Client, url: str) -> None:
+    """Every process has told its figures, and what it did."""
+    token = client.issue_token("root", "admin").token
+    told = httpx2.get(f"{url}/v1/metrics", headers={"authorization": f"Bearer {token}"}).text
+    assert "\ntacl_predictors 1.0\n" in told
+    assert "tacl_predict_questions_total{predictor=" in told
+    assert "tacl_registry_writes_total" in told
+    logs = {path.stem: path.read_text() for path in client.home.logs.glob("*.log")}
+    for name, message in {
+        "cluster": "ready", "coordinator": "placed", "learners": "ended", "serving": "answered"
+    }.items():  # fmt: skip
+        assert f'"message": "{message}"' in logs[name], name
 
 
 @pytest.mark.ray

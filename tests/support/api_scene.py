@@ -17,6 +17,7 @@ from cluster.data.compositions import prepared_in
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Method
+from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.methods import answering
 from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
@@ -34,6 +35,8 @@ class Local:
         self.coordinator = InProcess(home, self.launcher)
         self.lock = threading.Lock()
         self.questions: list[Question] = []
+        figures = {"passes": 2, "questions": 5, "vectors": 4, "models": 1, "bytes": 99}
+        self.answering = [PredictorFigures(predictor="p1", **figures)]
 
     async def ask(
         self,
@@ -50,6 +53,15 @@ class Local:
         one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
         answers = [one for _ in question.inputs]
         return Answered(answers, answers if question.beside_base else None)
+
+    async def predictors(self) -> list[PredictorFigures]:
+        return self.answering
+
+    async def stored(self) -> StoreFigures:
+        return StoreFigures(blobs=3, bytes=300)
+
+    async def reads(self) -> bool:
+        return True
 
     async def prepare(self, upload: Upload, request_id: str) -> Submission:
         return submission_of(upload, request_id, Home(self.home))

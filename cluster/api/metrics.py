@@ -1,0 +1,106 @@
+"""What Prometheus scrapes: requests as they are answered, and what the others are asked then.
+
+docs/metrics.md has the names. No label names a task or a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from cluster.api.access import Asking, Guarded
+from cluster.api.dependencies import Cluster
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.figures import CoordinatorFigures, PredictorFigures, StoreFigures
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+ROUTER = APIRouter(route_class=Guarded, tags=["service"])
+
+
+class Requests:
+    """Every request over HTTP, counted where it is answered."""
+
+    def __init__(self) -> None:
+        self._kept = CollectorRegistry()
+        labels = ("route", "method", "status")
+        self._count = Counter("tacl_http_requests", "Requests.", labels, registry=self._kept)
+        self._seconds = Histogram(
+            "tacl_http_seconds",
+            "Time to an answer.",
+            labels[:2],
+            registry=self._kept,
+            buckets=SECONDS,
+        )
+
+    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        self._count.labels(route, method, f"{status // 100}xx").inc()
+        self._seconds.labels(route, method).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._kept)
+
+
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@ROUTER.get("/metrics", openapi_extra={"x-role": "admin"}, response_model=None, responses=TEXT)
+async def metrics(request: Request, caller: Asking, service: Cluster) -> PlainTextResponse:
+    """Figures in the text format of Prometheus; for an admin's token."""
+    coordinator = await service.ask(CoordinatorAPI.figures)
+    found = [
+        *_of_coordinator(coordinator),
+        *_of_predictors(await service.predictors()),
+        *_of_store(await service.stored()),
+    ]
+    requests: Requests = request.app.state.requests
+    return PlainTextResponse(requests.text() + text_of(found))
+
+
+def text_of(found: Iterable[Metric]) -> bytes:
+    class Found(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return found
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Found())
+    return generate_latest(registry)
+
+
+def _of_coordinator(found: CoordinatorFigures) -> Iterator[Metric]:
+    runs = GaugeMetricFamily("tacl_runs", "Runs that are owed or failed.", labels=("kind", "state"))
+    for one in found.runs:
+        runs.add_metric((one.kind, one.state), one.runs)
+    yield runs
+    yield GaugeMetricFamily("tacl_trouble", "1: something is tried again.", found.trouble)
+    yield CounterMetricFamily("tacl_training_steps", "Optimizer steps.", found.steps)
+    told = {"lock_wait": found.lock, "registry_read": found.reads, "registry_write": found.writes}
+    for name, spent in told.items():
+        yield CounterMetricFamily(f"tacl_{name}s", f"Times: {name}.", spent.times)
+        yield CounterMetricFamily(f"tacl_{name}_seconds", f"Time: {name}.", spent.seconds)
+
+
+def _of_predictors(found: Sequence[PredictorFigures]) -> Iterator[Metric]:
+    yield GaugeMetricFamily("tacl_predictors", "Predictors that answer.", len(found))
+    for name in ("passes", "questions"):
+        family = CounterMetricFamily(f"tacl_predict_{name}", f"{name}.", labels=("predictor",))
+        for one in found:
+            family.add_metric((one.predictor,), getattr(one, name))
+        yield family
+    for name in ("vectors", "models", "bytes"):
+        family = GaugeMetricFamily(f"tacl_predictor_{name}", f"{name}.", labels=("predictor",))
+        for one in found:
+            family.add_metric((one.predictor,), getattr(one, name))
+        yield family
+
+
+def _of_store(found: StoreFigures) -> Iterator[Metric]:
+    yield GaugeMetricFamily("tacl_blobs", "Files of the blob store.", found.blobs)
+    yield GaugeMetricFamily("tacl_blob_bytes", "Their bytes.", found.bytes)

@@ -1,0 +1,21 @@
+"""The lock that requests and `tick` share; it knows how long it was waited for."""
+
+from __future__ import annotations
+
+import threading
+
+from cluster.registry.stopwatch import Stopwatch
+
+
+class Lock:
+    """Reentrant."""
+
+    def __init__(self) -> None:
+        self._lock, self.waiting = threading.RLock(), Stopwatch()
+
+    def __enter__(self) -> None:
+        with self.waiting.running():
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()

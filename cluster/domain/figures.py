@@ -1,0 +1,60 @@
+"""What is measured of a cluster that runs; docs/metrics.md says under which names it is told."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cluster.domain.base import Answer
+from cluster.domain.status import RunState
+
+
+class Readiness(Answer):
+    """Which parts of a server answer now; it is ready when all of them do."""
+
+    status: Literal["ready", "unready"]
+    coordinator: bool
+    predictors: bool
+    uploads: bool
+
+
+class RunCount(Answer):
+    """How many runs that are owed or failed there are of one kind in one state."""
+
+    kind: str
+    state: RunState
+    runs: int
+
+
+class Spent(Answer):
+    """How often something was done since its process began, and how long that took together."""
+
+    times: int
+    seconds: float
+
+
+class CoordinatorFigures(Answer):
+    """`lock`: waiting until no other request is carried out; `steps`: of trainings; `trouble`:
+    whether something is tried again and again, as on a full disk."""
+
+    runs: tuple[RunCount, ...]
+    lock: Spent
+    reads: Spent
+    writes: Spent
+    steps: int
+    trouble: bool
+
+
+class PredictorFigures(Answer):
+    """Of one predictor; `bytes` of its vectors, and of the models that it keeps composed."""
+
+    predictor: str
+    passes: int
+    questions: int
+    vectors: int
+    models: int
+    bytes: int
+
+
+class StoreFigures(Answer):
+    blobs: int
+    bytes: int
