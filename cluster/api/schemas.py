@@ -176,7 +176,7 @@ class Ask(Wire):
         default=False, description="Take the measured accuracy of the materialized model as it is."
     )
     beside_base: bool = Field(default=False, description="Answer for the plain base too.")
-    seconds: float = Field(default=20.0, gt=0, le=60, description="Deadline.")
+    seconds: float = Field(default=20.0, ge=0.5, le=60, description="Deadline.")
 
 
 # A tuple would say the same; tools that read OpenAPI disagree on how it is written there.
