@@ -14,6 +14,8 @@ from cluster.domain.work import (
     Composed,
     ComposeWork,
     Evaluated,
+    Fitted,
+    FitWork,
     Measured,
     MeasureWork,
     Refreshed,
@@ -42,6 +44,7 @@ RESULTS = {
     "train": Trained,
     "refresh": Refreshed,
     "measure": Measured,
+    "fit": Fitted,
     "evaluate": Evaluated,
     "compose": Composed,
 }
@@ -138,6 +141,8 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
     if isinstance(work, MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")
+    if isinstance(work, FitWork) and isinstance(result, Fitted) and _is_partial(work, result):
+        return Raised("heads were fitted of other vectors than were asked for")
     if isinstance(result, Refreshed) and result.accepted and result.vector_blob is None:
         return Raised("a refresh was accepted and brought no vector")
     if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
@@ -161,11 +166,18 @@ def blobs_of(result: Result) -> list[str]:
     named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
     if isinstance(result, Composed):
         named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
+    if isinstance(result, Fitted):
+        named = [blob for one in result.heads for blob in (one.head, one.frozen)]
     return [digest for digest in named if digest is not None]
 
 
 def _is_foreign(work: ComposeWork, result: Composed) -> bool:
     return [term.vector for term in work.terms] != [term.vector for term in result.terms]
+
+
+def _is_partial(work: FitWork, result: Fitted) -> bool:
+    asked = [(task.vector.task, task.vector.digest) for task in work.tasks]
+    return asked != [(head.task, head.vector) for head in result.heads]
 
 
 # -- what was taken in before

@@ -53,7 +53,8 @@ class Compositions(Runs):
         self, context: RequestContext, user: str, recipe: Sequence[Term]
     ) -> Decision[Composition]:
         model = self._pins.composed(user, recipe, self._visibility(context))
-        return Decision(model, partial(self._registry.compose, model))
+        answering = self._execution.heads.answering(model, self._state.owners)
+        return Decision(answering, partial(self._registry.compose, model))
 
     # -- what a run computes
 
@@ -122,7 +123,11 @@ class Compositions(Runs):
         with self._lock:
             found = {model.user: model for model in self._registry.compositions(*users)}
             purged = self._registry.purged()
-        return [current(user, found.get(user), purged) for user in users]
+            owners, heads = self._state.owners, self._execution.heads
+        models = [current(user, found.get(user), purged) for user in users]
+        return [
+            one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
+        ]
 
     def users(self, context: RequestContext) -> list[UserModel]:
         with self._lock:
@@ -131,7 +136,8 @@ class Compositions(Runs):
     def evaluate(self, context: RequestContext, user: str, materialized: bool = False) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
             model = self.composition(context, user)
-            work = work_orders.evaluation(self._registry, self._base, model, materialized)
+            fitted = self._execution.heads.of(model, self._state.owners)
+            work = work_orders.evaluation(self._registry, self._base, model, materialized, fitted)
             self._require_share(context, user, work.run_id)
             write = partial(self._registry.add_run, work, None)
             queue = partial(self._execution.request, work.run_id)

@@ -15,6 +15,7 @@ from cluster import failpoints
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, values_of
 from cluster.coordinator.arrivals import Arrivals
+from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored
@@ -23,7 +24,16 @@ from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
-from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
+from cluster.domain.work import (
+    Composed,
+    Fitted,
+    Measured,
+    Refreshed,
+    Result,
+    Trained,
+    TrainWork,
+    Work,
+)
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler.queue import needs_of, urgency_of
@@ -33,6 +43,7 @@ from cluster.scheduler.state import (
     Event,
     Fail,
     Failed,
+    Fit,
     Instruction,
     Measure,
     NodesChanged,
@@ -84,6 +95,7 @@ class Execution:
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
         self.state = restored(registry, base.digest)
+        self.heads = FittedHeads(registry)
         self._forget_checkpoints()
         self.happened(NodesChanged(launcher.nodes(), launcher.free()))
 
@@ -151,7 +163,7 @@ class Execution:
             if run_id in self._told:
                 self._told[run_id].arrivals = self._arrivals(run_id)
         self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
-        self.state = state
+        self.state, self.heads = state, FittedHeads(self._registry)
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def close(self) -> None:
@@ -213,6 +225,8 @@ class Execution:
             self._registry.composed(run_id, result)
             return Ended(run_id)
         self._registry.finish(run_id, result)
+        if isinstance(result, Fitted):
+            self.heads.add(result)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
         return Ended(run_id)
@@ -233,7 +247,7 @@ class Execution:
     def _do(self, instruction: Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
         match instruction:
-            case Start() | Measure() | Refresh() | Requeue() | Fail() if wanted is None:
+            case Start() | Measure() | Refresh() | Fit() | Requeue() | Fail() if wanted is None:
                 return  # its task was removed before this could be done
             case Requeue() if wanted and wanted.state == RunState.FAILED:
                 return  # it was cancelled before this could be recorded
@@ -251,6 +265,9 @@ class Execution:
             case Refresh():
                 work = work_orders.refreshing(self._registry, self._base, instruction)
                 self._registry.add_run(work, instruction.task)
+            case Fit():
+                work = work_orders.fitting(self._registry, self._base, instruction)
+                self._registry.add_run(work, None)
             case Requeue(run_id, cause):
                 self._registry.requeue(run_id, cause)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})

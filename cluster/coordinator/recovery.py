@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Options
-from cluster.domain.work import MeasureWork, RefreshWork, TrainWork, Work
+from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.plan import measured_on
@@ -27,7 +27,8 @@ def restored(registry: Registry, base: str) -> State:
         state.runs[run.run_id] = run
         if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
-    state.done.update(registry.run_ids(RunState.DONE, "refresh"))
+    for kind in ("refresh", "fit"):
+        state.done.update(registry.run_ids(RunState.DONE, kind))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)
     return state
@@ -63,6 +64,8 @@ def _run(record: Record) -> Run:
 
 
 def _others_of(work: Work) -> frozenset[str]:
+    if isinstance(work, FitWork):
+        return frozenset(task.vector.task for task in work.tasks)
     if not isinstance(work, RefreshWork):
         return frozenset()
     return frozenset(shard.task for shard in work.others)

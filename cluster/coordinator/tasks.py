@@ -114,6 +114,8 @@ class Tasks(Quotas):
                 self._shards.pop(task, None)
                 self._execution.happened(Removed(task, uses, tuple(anew)))
                 self._owes_erasure |= purge
+                if purge:
+                    self._execution.heads.purge(task)
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
             write = partial(self._registry.remove, task, how, uses, anew, gone)

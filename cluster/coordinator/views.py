@@ -33,6 +33,7 @@ from cluster.domain.work import (
     Composed,
     ComposeWork,
     EvaluateWork,
+    FitWork,
     MeasureWork,
     RefreshWork,
     TrainWork,
@@ -75,13 +76,14 @@ def status(
         if visibility.sees(record.name)
     )
     awaited = registry.awaited()
-    others = registry.runs(LEFT, kinds=("refresh", "measure", "evaluate", "compose"))
+    others = registry.runs(LEFT, kinds=("refresh", "measure", "fit", "evaluate", "compose"))
     work = tuple(
         run(record, state, visibility)
         for record in others
         if not _is_past(record, champions, awaited)
         and (record.task is None or visibility.sees(record.task))
-        if not isinstance(record.work, ComposeWork) or visibility.sees_all(tasks_of(record.work))
+        if not isinstance(record.work, ComposeWork | FitWork)
+        or visibility.sees_all(tasks_of(record.work))
     )
     return ClusterStatus(base=base, tasks=tasks, work=work, room=room(state), trouble=trouble)
 
@@ -218,6 +220,9 @@ def about(work: Work) -> str:
     if isinstance(work, MeasureWork):
         count = len(work.pairs)
         return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
+    if isinstance(work, FitWork):
+        count = len(work.tasks)
+        return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
     if isinstance(work, ComposeWork):
         return f"composing by {work.making.method} the model of {work.user}"
     return f"evaluating the model of {work.composition.user}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from cluster.domain.base import Base, identity
 from cluster.domain.compositions import Composition, CompositionMethod
@@ -11,6 +12,9 @@ from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.domain.work import (
     ComposeWork,
     EvaluateWork,
+    FitTask,
+    FittedHead,
+    FitWork,
     MeasureWork,
     RefreshWork,
     TaskData,
@@ -19,7 +23,7 @@ from cluster.domain.work import (
     Work,
 )
 from cluster.registry import Registry
-from cluster.scheduler.state import Measure, Refresh
+from cluster.scheduler.state import Fit, Measure, Refresh
 
 
 def training(base: Base, submission: Submission) -> TrainWork:
@@ -57,13 +61,32 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
     )
 
 
+def fitting(registry: Registry, base: Base, fit: Fit) -> FitWork:
+    tasks = tuple(
+        FitTask(
+            vector=_vector(registry, task, digest),
+            **registry.task(task).submission.model_dump(include={"train", "validation"}),
+        )
+        for task, digest in fit.champions
+    )
+    linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
+    return FitWork(run_id=fit.run_id, base=base, tasks=linearized, attempt=0)
+
+
 def evaluation(
-    registry: Registry, base: Base, model: Composition, materialized: bool = False
+    registry: Registry,
+    base: Base,
+    model: Composition,
+    materialized: bool = False,
+    fitted: Mapping[str, FittedHead] = MappingProxyType({}),
 ) -> EvaluateWork:
+    """`fitted`: by task, the heads with which the model answers where not as trained."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
-    tasks = tuple(_task_data(registry, name) for name in names)
+    tasks = tuple(_task_data(registry, name, fitted.get(name)) for name in names)
     tests = [[task.name, task.test.digest] for task in tasks]
-    parts = {"base": base.digest, "model": model.digest, "tests": tests}
+    parts: dict[str, object] = {"base": base.digest, "model": model.digest, "tests": tests}
+    if fitted:
+        parts["heads"] = [[task.name, task.fitted_head, task.frozen_head] for task in tasks]
     run_id = identity("evaluate", {**parts, "materialized": True} if materialized else parts)
     return EvaluateWork(
         run_id=run_id,
@@ -114,6 +137,8 @@ def tasks_of(work: Work) -> set[str]:
         return {work.vector.task}
     if isinstance(work, MeasureWork):
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
+    if isinstance(work, FitWork):
+        return {task.vector.task for task in work.tasks}
     return {task.name for task in work.tasks}  # of a model
 
 
@@ -126,12 +151,14 @@ def uses(work: Work, task: str, purged: bool) -> bool:
     return task in tasks_of(work) and (purged or not of_a_model)
 
 
-def _task_data(registry: Registry, name: str) -> TaskData:
+def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> TaskData:
     submission, first = registry.any_task(name).submission, registry.vector(name, 1)
     return TaskData(
         name=name,
         classes=submission.classes,
         head_blob=first.head_blob,
+        fitted_head=fitted and fitted.head,
+        frozen_head=fitted and fitted.frozen,
         test=submission.test,
         individual=first,
     )

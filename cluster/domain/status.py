@@ -92,7 +92,7 @@ class RunStatus(RunProgress):
     """A piece of work. `user`: whose model is composed or evaluated; `version`: of the task's
     vector that is refreshed."""
 
-    kind: str  # train | refresh | measure | evaluate | compose
+    kind: str  # train | refresh | measure | fit | evaluate | compose
     task: str | None
     version: int | None = None
     user: str | None = None

@@ -73,6 +73,12 @@ class Options(Message):
         default="samples",
         description="What training runs of other tasks see of this task's inputs.",
     )
+    heads: Literal["fitted", "trained"] = Field(
+        default="fitted",
+        exclude_if=lambda heads: heads == "fitted",
+        description="Head with which the task is answered: fitted again on its labelled rows, "
+        "together with those of other tasks, or the one that its vector was trained under.",
+    )
     seed: int = Field(default=0, description="Seed of splits, batches and samples.")
     skip_bad: bool = Field(
         default=False,

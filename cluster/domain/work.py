@@ -50,6 +50,24 @@ class MeasureWork(Message):
     attempt: int
 
 
+class FitTask(Message):
+    """What fitting heads needs of one task: its champion, and its labelled rows."""
+
+    vector: VectorRef
+    train: BlobRef
+    validation: BlobRef
+
+
+class FitWork(Message):
+    """Fit the heads of these tasks again, together, under sums of their vectors."""
+
+    kind: Literal["fit"] = "fit"
+    run_id: str
+    base: Base
+    tasks: tuple[FitTask, ...]
+    attempt: int
+
+
 class TaskRows(Message):
     """What making a composition needs of one task of its recipe."""
 
@@ -77,7 +95,9 @@ class TaskData(Message):
 
     name: str
     classes: tuple[str, ...]
-    head_blob: str
+    head_blob: str  # that it was trained under
+    fitted_head: str | None = None  # that it answers with
+    frozen_head: str | None = None  # fitted on the same rows at theta0
     test: BlobRef
     individual: VectorRef  # the vector as first trained
 
@@ -97,7 +117,7 @@ class EvaluateWork(Message):
     attempt: int
 
 
-Work = TrainWork | RefreshWork | MeasureWork | EvaluateWork | ComposeWork
+Work = TrainWork | RefreshWork | MeasureWork | FitWork | EvaluateWork | ComposeWork
 
 
 class Progress(Message):
@@ -152,6 +172,22 @@ class ClassReport(Message):
     confusion: tuple[tuple[int, ...], ...]
 
 
+class FittedHead(Message):
+    """Of one task under one vector: the blobs of its heads, under sums and at theta0."""
+
+    task: str
+    vector: str  # digest
+    head: str
+    frozen: str
+
+
+class Fitted(Message):
+    """Heads that answer together."""
+
+    heads: tuple[FittedHead, ...]
+    metrics: dict[str, float]  # validation rows: known, unknown, frozen_known ...; rows, seconds
+
+
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split (method.md section 4). `by_class`: of the composed
     model; empty where it was evaluated by an earlier version."""
@@ -159,9 +195,19 @@ class Evaluated(Message):
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
     normalized: float
-    class_incremental: float | None  # of the tasks that answer unnamed; None where none does
+    # task unknown, with the heads of the training; None where no task answers unnamed
+    class_incremental: float | None
+    task_unknown: float | None = None  # with the heads that answer
+    calibration_error: float | None = None  # of P(task, class | x)
+    frozen_known: float | None = None  # a classifier on the base, fitted on the same rows
+    frozen_unknown: float | None = None
     by_class: dict[str, ClassReport] = {}
     seconds: float
+
+    @property
+    def unknown(self) -> float | None:
+        """Task unknown; as evaluations told it before heads were fitted again, of those."""
+        return self.class_incremental if self.task_unknown is None else self.task_unknown
 
 
 class Composed(Message):
@@ -173,4 +219,4 @@ class Composed(Message):
     report: Report
 
 
-Result = Trained | Refreshed | Measured | Evaluated | Composed
+Result = Trained | Refreshed | Measured | Fitted | Evaluated | Composed

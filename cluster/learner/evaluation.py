@@ -35,10 +35,14 @@ from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
 Terms = Sequence[RecipeTerm]
+Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
 def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
+
+    Zero-shot and class-incremental accuracy are with the heads of the training, all others with
+    the heads that answer.
 
     Raises MixedRegimes for vectors that were not trained in the linearized model.
     """
@@ -47,10 +51,12 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
     materials = Materials(home, work.base)
     kept = Kept(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
-    features, labels, heads = {}, {}, {}
+    features, plain, labels, trained, heads = {}, {}, {}, {}, {}
     for task in work.tasks:
         rows = TestRows(kept, task)
-        head = heads[task.name] = materials.head(task.head_blob)
+        trained[task.name] = materials.head(task.head_blob)
+        head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
+        plain[task.name] = rows.features_ND
         individual_ND = rows.features_ND + rows.tangent(_alone(task.individual))
         features[task.name] = rows.features_ND + rows.tangent_of(work.composition)
         labels[task.name] = rows.labels_N
@@ -62,7 +68,9 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         if work.materialized:
             points["materialized"] = rows.materialized(work.composition)
         per_task[task.name] = {
-            name: metrics.accuracy(head.logits(f_ND), rows.labels_N)
+            name: metrics.accuracy(
+                (trained[task.name] if name == "zero_shot" else head).logits(f_ND), rows.labels_N
+            )
             for name, f_ND in points.items()
         }
     merged = {task: row["composed"] for task, row in per_task.items()}
@@ -71,22 +79,35 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single),
-        class_incremental=_task_unknown(work.composition, features, labels, heads),
+        class_incremental=_task_unknown(work.composition, features, labels, trained),
+        task_unknown=_task_unknown(work.composition, features, labels, heads),
+        calibration_error=_calibration_error(work.composition, features, labels, heads),
+        **_frozen(work, materials, plain, labels),
         by_class={t: _by_class(heads[t], features[t], labels[t]) for t in heads},
         seconds=time.monotonic() - started,
     )
 
 
 def _task_unknown(
-    model: Composition,
-    features: Mapping[str, Tensor],
-    labels: Mapping[str, Tensor],
-    heads: Mapping[str, Head],
+    model: Composition, features: Features, labels: Features, heads: Mapping[str, Head]
 ) -> float | None:
-    """Class-incremental accuracy among what is asked when no task is named."""
+    """Accuracy among what is asked when no task is named."""
+    asked, columns = _unnamed(model, features, heads)
+    return metrics.absolute(metrics.class_incremental(asked, labels, columns)) if asked else None
+
+
+def _calibration_error(
+    model: Composition, features: Features, labels: Features, heads: Mapping[str, Head]
+) -> float | None:
+    asked, columns = _unnamed(model, features, heads)
+    return metrics.joint_calibration(asked, labels, columns) if asked else None
+
+
+def _unnamed(
+    model: Composition, features: Features, heads: Mapping[str, Head]
+) -> tuple[dict[str, Tensor], dict[str, Head]]:
     tasks = [task for task in answering(model) if task in features]
-    asked, columns = {t: features[t] for t in tasks}, {t: heads[t] for t in tasks}
-    return metrics.absolute(metrics.class_incremental(asked, labels, columns)) if tasks else None
+    return {task: features[task] for task in tasks}, {task: heads[task] for task in tasks}
 
 
 def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
@@ -97,6 +118,22 @@ def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
         f1=tuple(f1_scores(found_CC)),
         confusion=tuple(map(tuple, found_CC.tolist())),
     )
+
+
+def _frozen(
+    work: EvaluateWork, materials: Materials, features: Features, labels: Features
+) -> dict[str, float | None]:
+    """What a classifier on the base alone gives, fitted on the rows that the heads were fitted on;
+    nothing where none were."""
+    blobs = {task.name: task.frozen_head for task in work.tasks}
+    heads = {name: materials.head(blob) for name, blob in blobs.items() if blob}
+    if len(heads) < len(blobs):
+        return {}
+    known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in features.items()}
+    return {
+        "frozen_known": metrics.absolute(known),
+        "frozen_unknown": _task_unknown(work.composition, features, labels, heads),
+    }
 
 
 class Kept:

@@ -46,6 +46,10 @@ class Learner:
             from cluster.learner.interference import measure
 
             return measure(work, self._home)
+        if isinstance(work, works.FitWork):
+            from cluster.learner.heads import fit
+
+            return fit(work, self._home)
         if isinstance(work, works.EvaluateWork):
             from cluster.learner.evaluation import evaluate
 

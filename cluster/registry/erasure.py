@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Merged, Target
-from cluster.domain.status import OWED, STOPPED
+from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Submission, VectorRef
-from cluster.domain.work import ComposeWork
+from cluster.domain.work import ComposeWork, Fitted
 from cluster.registry.database import Database, put_once
 from cluster.registry.schema import (
     AWAITED,
@@ -53,6 +53,7 @@ class Erasure(Database):
                     found |= parts_of(Submission.model_validate_json(row.submission))
             found |= dict(_asked_of(db))
             found |= dict(_models(db, purged))
+            found |= dict(_fitted(db, purged))
             return found | dict(_vectors(db, purged))
 
     def references_of(self, task: str) -> References:
@@ -62,6 +63,7 @@ class Erasure(Database):
             found = parts_of(Submission.model_validate_json(db.scalar(mine) or ""))
             found |= dict(_samples(db, set(), task))
             found |= dict(_models(db, set(), task))
+            found |= dict(_fitted(db, set(), task))
             return found | dict(_vectors(db, set(), task))
 
     def erasures(self) -> list[str]:
@@ -121,6 +123,21 @@ def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:
         for blob in [*given, making.adapt and making.adapt.inputs]:
             if blob is not None:
                 yield blob.digest, Reference("", "rows that a model is to be made from")
+
+
+def _fitted(
+    db: sa.Connection, without: set[str], task: str | None = None
+) -> Iterator[tuple[str, Reference]]:
+    """Heads that were fitted together; with a task, every one that has seen its rows."""
+    done = sa.select(RUN.c.result).where(RUN.c.kind == "fit", RUN.c.state == RunState.DONE)
+    for text in db.scalars(done):
+        heads = Fitted.model_validate_json(text).heads
+        of = {one.task for one in heads}
+        if of & without or task not in (None, *of):
+            continue
+        for one in heads:
+            yield one.head, Reference(one.task, f"the fitted head of {one.task}")
+            yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
 
 
 def _models(

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from cluster.domain.base import Message
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.work import Progress, Result, Work
+from cluster.domain.work import Fitted, Progress, Result, Work
 from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of, with_head
@@ -167,6 +167,12 @@ class Runs(Database):
         with self._read() as db:
             text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
         return None if text is None else kind.model_validate_json(text)
+
+    def fits(self) -> list[Fitted]:
+        """Heads that were fitted again, in the order in which they were."""
+        done = sa.select(RUN.c.result).where(*one(RUN, state=RunState.DONE, kind="fit"))
+        texts = self._values(done.order_by(RUN.c.ended, RUN.c.number))
+        return [Fitted.model_validate_json(text) for text in texts]
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from pydantic import JsonValue
 
 from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
-from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
+from cluster.domain.work import Evaluated, Fitted, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.database import one, put, put_once
 from cluster.registry.journal import log
@@ -38,7 +38,7 @@ class Vector:
 class Vectors(Runs):
     """Every version of every task's vector."""
 
-    def finish(self, run_id: str, result: Measured | Evaluated | Refreshed) -> None:
+    def finish(self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed) -> None:
         """A result that publishes no vector; measured pairs become rows."""
         with self._write() as db:
             if is_done(db, run_id):
@@ -47,6 +47,8 @@ class Vectors(Runs):
             if isinstance(result, Measured):
                 _add_pairs(db, result.pairs)
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
+            elif isinstance(result, Fitted):
+                log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
             elif isinstance(result, Refreshed):
                 log(db, "refused", f"the refresh was refused: {result.reason}", row.task, run_id)
 

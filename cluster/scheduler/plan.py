@@ -15,7 +15,18 @@ from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import state as facts
 from cluster.scheduler.queue import needs_of, next_run, starts
-from cluster.scheduler.state import Cell, Fail, Measure, Refresh, Row, Run, State, Stop, Vector
+from cluster.scheduler.state import (
+    Cell,
+    Fail,
+    Fit,
+    Measure,
+    Refresh,
+    Row,
+    Run,
+    State,
+    Stop,
+    Vector,
+)
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
@@ -27,6 +38,7 @@ def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     instructions = list(_apply(state, event))
     instructions += _measures(state)
     instructions += _refreshes(state)
+    instructions += _fits(state)
     instructions += starts(state)
     return instructions
 
@@ -283,12 +295,51 @@ def refresh_of(state: State, task: str) -> Refresh:
 
 
 def is_current(state: State, run: Run) -> bool:
-    """Whether a failed run is worth another try: a refresh is not when there is another one, or
-    when the vector or the samples are no longer those of then."""
+    """Whether a failed run is worth another try: a fit is not when champions have changed, a
+    refresh not when there is another one, or when the vector or the samples are no longer those of
+    then."""
+    if run.kind == "fit":
+        return run.run_id in {fit.run_id for fit in fits(state)}
     if run.kind != "refresh" or run.task is None:
         return True
     same = refresh_of(state, run.task).run_id == run.run_id
     return same and not _active(state, "refresh", run.task)
+
+
+# -- heads
+
+
+def _fits(state: State) -> Iterator[Fit]:
+    """One at a time, and when vectors rest: what is measured or refreshed may move them."""
+    owed = (fit for fit in fits(state) if _is_owed(state, fit))
+    if _rests(state) and (fit := next(owed, None)):
+        _add(state, Run(fit.run_id, "fit", 0, others=frozenset(dict(fit.champions))))
+        yield fit
+
+
+def _rests(state: State) -> bool:
+    return not any(_active(state, kind) for kind in ("measure", "refresh", "fit"))
+
+
+def _is_owed(state: State, fit: Fit) -> bool:
+    return fit.run_id not in state.runs and fit.run_id not in state.done
+
+
+def fits(state: State) -> Iterator[Fit]:
+    """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
+    owner of private tasks, these with them. Who withholds samples is left out."""
+    able = {task: v.digest for task, v in state.champions.items() if _is_fitted(state, task)}
+    owners = {owner for task, owner in state.owners.items() if task in able}
+    for owner in ("", *sorted(owners)):
+        visibility = Visibility(owner, state.owners)
+        champions = tuple(sorted((t, v) for t, v in able.items() if visibility.sees(t)))
+        if champions:
+            run_id = identity("fit", {"base": state.base, "champions": champions})
+            yield Fit(run_id, champions)
+
+
+def _is_fitted(state: State, task: str) -> bool:
+    return shares(state, task) and state.tasks[task].options.heads == "fitted"
 
 
 # -- checks
@@ -323,6 +374,8 @@ def _violations(state: State) -> Iterator[str]:
         yield "a run is done and owed"
     if any(run.deaths > DEATHS for run in active):
         yield "a run is owed beyond its budget"
+    if any(_is_owed(state, fit) for fit in fits(state)) and _rests(state):
+        yield "heads could be fitted and no run does it"
     if next_run(state) is not None:
         yield "a run could start and was not started"
     if not _active(state, "measure") and next(_unmeasured(state), None):

@@ -1,9 +1,9 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
 What a person waits for (evaluate, export, import, compose) goes before training, and that before
-the upkeep of vectors (measure, refresh), each in order of acceptance; but the first that waits of
-each lets at most PATIENCE runs of the others pass, then the room is kept for it. So none starves
-another, and a wide run is not starved by narrow ones.
+the upkeep of vectors and heads (measure, refresh, fit), each in order of acceptance; but the first
+that waits of each lets at most PATIENCE runs of the others pass, then the room is kept for it. So
+none starves another, and a wide run is not starved by narrow ones.
 
 Room is counted over all nodes; on several, each worker must also find room on one of them, by what
 the cluster says is free there. That may lag, and Ray places the workers: so a group that was
@@ -22,6 +22,7 @@ from cluster.scheduler.state import ONE_CPU, Needs, Node, Run, Start, State, Urg
 PATIENCE = 4  # runs of other urgencies that may pass one that waits
 DOING = {
     "measure": "measuring interference",
+    "fit": "fitting heads",
     "evaluate": "an evaluation",
     "compose": "composing a model",
 }

@@ -89,7 +89,7 @@ class Run:
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
-    others: frozenset[str] = frozenset()  # of a refresh: tasks whose samples it sees
+    others: frozenset[str] = frozenset()  # of a refresh or a fit: tasks whose rows it sees
 
 
 @dataclass
@@ -257,6 +257,13 @@ class Refresh(Instruction):
     vector: str
     own: str  # digest of its own shard
     others: tuple[tuple[str, str], ...]  # (task, digest of its shard)
+
+
+@dataclass(frozen=True)
+class Fit(Instruction):
+    """Accept a run that fits the heads of these champions: (task, digest of its vector)."""
+
+    champions: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)

@@ -348,7 +348,12 @@ def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
     summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
     summary.add_row("normalized (mean of composed / individual)", percent(found.normalized))
-    summary.add_row("task unknown (class-incremental)", percent(found.class_incremental))
+    summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
+    if found.calibration_error is not None:
+        summary.add_row("expected calibration error", percent(found.calibration_error))
+    if found.frozen_known is not None:
+        known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
+        summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
     return Group(made, Text(), summary, *_worst(found.by_class))
 
 

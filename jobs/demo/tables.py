@@ -113,6 +113,6 @@ def summary(arrivals: Sequence[Arrival]) -> RenderableType:
     for told in arrivals:
         found = told.sum
         cells = [percent(found.per_task.get(task, {}).get("composed")) for task in tasks]
-        figures = (found.absolute, found.normalized, found.class_incremental)
+        figures = (found.absolute, found.normalized, found.unknown)
         made.add_row(told.task, *cells, *map(percent, figures))
-    return headed("The sum after each arrival, in % (task unknown: class-incremental)", made)
+    return headed("The sum after each arrival, in % (task unknown: among all classes)", made)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacl.evaluation.tangents import Cached
+from tacl.heads.calibration import calibration_error
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
@@ -55,6 +56,22 @@ def class_incremental(
         offsets[task] = offset
         offset += len(head.classes)
     return {t: accuracy(columns.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
+
+
+def joint_calibration(
+    features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
+) -> float:
+    """Expected calibration error of the most probable class among those of ALL tasks, which weigh
+    the same."""
+    columns, offset = Columns(heads), 0
+    confidence, right, weight = [], [], []
+    for task, head in heads.items():
+        probability_N, place_N = columns.logits(features[task]).softmax(-1).max(-1)
+        confidence.append(probability_N)
+        right.append(place_N == labels[task] + offset)
+        weight.append(torch.full((len(place_N),), 1 / len(place_N)))
+        offset += len(head.classes)
+    return calibration_error(torch.cat(confidence), torch.cat(right), torch.cat(weight))
 
 
 @dataclass(frozen=True)

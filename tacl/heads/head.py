@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tacl.backbone import Backbone
-from tacl.errors import BadConfig, BadRecipe, EmptySplit, LabelOutOfRange
+from tacl.errors import BadConfig, EmptySplit, LabelOutOfRange
 from tacl.vectors.params import Params
 
 
@@ -108,9 +108,7 @@ def prototype_head(
 
 
 def union(heads: Sequence[Head]) -> Head:
-    """One head over the classes of all tasks, in the order given (class-incremental accuracy)."""
-    scales = {head.scale for head in heads}
-    if len(scales) != 1:
-        raise BadRecipe(f"a union needs heads of one scale, not {sorted(scales)}")
+    """One head over the classes of all tasks, in the order given, at the scale of the first."""
+    scale = heads[0].scale
     classes = tuple(name for head in heads for name in head.classes)
-    return Head(torch.cat([head.weight_CD for head in heads]), scales.pop(), classes)
+    return Head(torch.cat([head.scale / scale * head.weight_CD for head in heads]), scale, classes)

@@ -23,14 +23,19 @@ def probe_head(
     weight: float,
     scale: float = 16.0,
     start: Head | None = None,
+    prior: Head | None = None,
 ) -> Head:
-    """The minimum of mean cross-entropy + weight / 2 |s W|^2 over the logits s W z / |z|.
+    """The minimum of mean cross-entropy + weight / 2 |s W - s0 W0|^2 over the logits s W z / |z|.
 
-    Convex, so any start gives the same head; a near one is sooner there. `scale` is that of the
-    head's kind, and takes no part in the minimum. The rows of W are not unit: lengths are learned.
+    `prior` is the head s0 W0 towards which weights are drawn; without it, towards 0. Convex, so any
+    start gives the same head; a near one is sooner there. `scale` is that of the head's kind, and
+    takes no part in the minimum. The rows of W are not unit: lengths are learned.
     """
     unit_ND = normalize(features_ND.float(), dim=-1)
-    weight_CD = torch.zeros(len(classes), unit_ND.shape[1])
+    centre_CD = torch.zeros(len(classes), unit_ND.shape[1])
+    if prior is not None:
+        centre_CD = (prior.scale * prior.weight_CD).float().cpu()
+    weight_CD = centre_CD.clone()
     if start is not None:
         weight_CD = (start.scale * start.weight_CD).float().cpu().clone()
     weight_CD.requires_grad_()
@@ -41,7 +46,7 @@ def probe_head(
     def loss() -> Tensor:
         optimizer.zero_grad()
         fit = cross_entropy(unit_ND @ weight_CD.T, labels_N)
-        total = fit + weight / 2 * weight_CD.square().sum()
+        total = fit + weight / 2 * (weight_CD - centre_CD).square().sum()
         total.backward()
         return total
 
@@ -55,12 +60,13 @@ def chosen_probe(
     classes: Sequence[str],
     scale: float = 16.0,
     weights: Sequence[float] = WEIGHTS,
+    prior: Head | None = None,
 ) -> tuple[Head, float]:
     """The head, and its weight: the one of `weights`, given in falling order, by which the
     validation rows are least surprising. Stops at the first that is worse than the one before."""
     best, least, head = (None, weights[0]), float("inf"), None
     for weight in weights:
-        head = probe_head(*train, classes, weight, scale, start=head)
+        head = probe_head(*train, classes, weight, scale, start=head, prior=prior)
         loss = cross_entropy(head.logits(validation[0].float()), validation[1]).item()
         if loss >= least:
             break

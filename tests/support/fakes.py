@@ -28,6 +28,9 @@ from cluster.domain.work import (
     ComposeWork,
     Evaluated,
     EvaluateWork,
+    Fitted,
+    FittedHead,
+    FitWork,
     Measured,
     MeasureWork,
     Progress,
@@ -77,8 +80,10 @@ def shard_blob(home: Home, name: str, rows: int = 4) -> BlobRef:
 
 
 def submission(home: Home, name: str, **changes: Any) -> Submission:
-    """A sound one; options by their names, everything else by the submission's."""
-    options = {key: changes.pop(key) for key in list(changes) if key in Options.model_fields}
+    """A sound one; options by their names, everything else by the submission's. Its head stays as
+    trained, unless asked otherwise."""
+    options: dict[str, Any] = {"heads": "trained"}
+    options |= {key: changes.pop(key) for key in list(changes) if key in Options.model_fields}
     data = store_rows(home.blobs(), [f"{name} one", f"{name} two"], [0, 1])
     found = Submission(
         request_id=f"submit {name}",
@@ -252,7 +257,24 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
         return refreshed(work, blobs, tau)
     if isinstance(work, MeasureWork):
         return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
+    if isinstance(work, FitWork):
+        return fitted(work, blobs)
     return made(work, blobs) if isinstance(work, ComposeWork) else evaluated(work)
+
+
+def fitted(work: FitWork, blobs: Blobs) -> Fitted:
+    """Bytes are a function of the task and of whose heads are fitted with it."""
+    names = [task.vector.task for task in work.tasks]
+    heads = [
+        FittedHead(
+            task=task.vector.task,
+            vector=task.vector.digest,
+            head=blobs.put(f"head of {task.vector.task} beside {names}".encode()),
+            frozen=blobs.put(f"head of {task.vector.task} on the base beside {names}".encode()),
+        )
+        for task in work.tasks
+    ]
+    return Fitted(heads=tuple(heads), metrics={"known": 0.9, "frozen_known": 0.8})
 
 
 def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:

@@ -12,6 +12,7 @@ from cluster.scheduler.state import (
     Event,
     Fail,
     Failed,
+    Fit,
     Instruction,
     Measure,
     Measured,
@@ -28,7 +29,7 @@ from cluster.scheduler.state import (
     Vector,
 )
 
-NEVER, ON_ARRIVAL = Options(refresh="never"), Options(refresh="on_arrival")
+NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never", "on_arrival"))
 
 
 class World:
@@ -59,7 +60,7 @@ class World:
 
     def _check(self, instruction: Instruction) -> None:
         match instruction:
-            case Measure(run_id) | Refresh(run_id):
+            case Measure(run_id) | Refresh(run_id) | Fit(run_id):
                 assert run_id not in self.state.done
                 self.accepted.add(run_id)
             case Start(run_id, needs):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.experiments import plots, saw
+from jobs.experiments.classifiers import CLASSIFIERS, FROZEN, Fitted
 from jobs.experiments.context import Bench
-from jobs.experiments.frozen import FROZEN, Frozen
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
 from jobs.experiments.spec import Method, Spec
@@ -20,16 +20,25 @@ ABOUT = (
     "linear fine-tuning. *Class-incremental*: one head over the classes of all tasks. "
     "*Coefficients*: what the vectors are multiplied by."
 )
-ROWS = {**METHODS, **FROZEN}
+
+REFITTED = {  # heads fitted again, on the labelled rows of all tasks under the model
+    f"{one.name}+{used.name}": Fitted(
+        f"{one.name}+{used.name}", one.train, one.saw_training, saw.ALL_LABELS, used, one.make, "1"
+    )
+    for name in ("taujp", "taujp+refresh", "linear", "tsv-m", "mtl", "mtl-linear")
+    for used in CLASSIFIERS[:3]
+    for one in [METHODS[name]]
+}
+ROWS = {**METHODS, **FROZEN, **REFITTED}
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
 )
 
 
-def entry(bench: Bench, method: Merging | Frozen) -> Entry:
-    if isinstance(method, Frozen):
-        return of_frozen(bench, method)
+def entry(bench: Bench, method: Merging | Fitted) -> Entry:
+    if isinstance(method, Fitted):
+        return of_fitted(bench, method)
     if method.train is None and bench.backbone.head_kind != "text":
         method = replace(method, saw_training=saw.HEADS)
     return of_model(bench, method, method.model(bench))
@@ -40,10 +49,12 @@ def of_model(bench: Bench, method: Method, model: Model) -> Entry:
     return method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
 
 
-def of_frozen(bench: Bench, method: Frozen) -> Entry:
-    found, whole = method.accuracies(bench)
-    training = [method.cost(bench, whole)]
-    return method.entry(bench, numbers(found), by_task(found), whole.facts, training=training)
+def of_fitted(bench: Bench, method: Fitted) -> Entry:
+    model = method.model(bench)
+    found, whole = method.accuracies(model)
+    fitting, facts = method.cost(bench, whole), {**model.facts, **whole.facts}
+    costs = ([model.training], [model.merging, fitting]) if model.first else ([fitting], [])
+    return method.entry(bench, numbers(found), by_task(found), facts, *costs)
 
 
 def numbers(found: Accuracies) -> Numbers:

@@ -261,6 +261,7 @@ options_of_tasks = st.builds(
     gpus_per_worker=st.integers(0, 1),
     refresh=st.sampled_from(["never", "on_arrival"]),
     share=st.sampled_from(["samples", "statistics", "none"]),
+    heads=st.sampled_from(["fitted", "trained"]),
 )
 nodes_of_clusters = st.lists(st.builds(Node, st.integers(1, 4), st.integers(0, 2)), max_size=3)
 taus = st.sampled_from([0.0, 0.1, 0.5])
@@ -316,7 +317,7 @@ class Anything(RuleBasedStateMachine):
         if run.kind == "measure":
             values = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
             self.world.happens(Measured(run.run_id, values))
-        elif run.kind == "evaluate" or (run.kind == "refresh" and not well):
+        elif run.kind in ("evaluate", "fit") or (run.kind == "refresh" and not well):
             self.world.happens(Ended(run.run_id))
         else:
             self.world.publish(run.run_id, tau, measured=well)
@@ -360,7 +361,7 @@ class Anything(RuleBasedStateMachine):
             run = self.world.state.runs[min(self.world.running)]
             if run.kind == "measure":
                 self.world.measure()
-            elif run.kind == "evaluate":
+            elif run.kind in ("evaluate", "fit"):
                 self.world.happens(Ended(run.run_id))
             else:
                 self.world.publish(run.run_id)

@@ -101,7 +101,7 @@ def test_short_work_lets_trainings_through() -> None:
 def test_a_wide_training_is_not_starved_by_narrow_short_work() -> None:
     world = World(Node(2))
     world.request("e0", "evaluate")
-    world.submit("wide", Options(cpus_per_worker=2))
+    world.submit("wide", Options(cpus_per_worker=2, heads="trained"))
     numbers = itertools.count(1)
     for _ in range(50):
         world.request(f"e{next(numbers)}", "evaluate")
@@ -114,7 +114,7 @@ def test_a_wide_training_is_not_starved_by_narrow_short_work() -> None:
 def test_room_is_kept_and_said_so() -> None:
     world = World(Node(2))
     world.request("e", "evaluate")
-    world.submit("wide", Options(cpus_per_worker=2))
+    world.submit("wide", Options(cpus_per_worker=2, heads="trained"))
     for number in range(PATIENCE + 1):
         world.request(f"e{number}", "evaluate")
         if number < PATIENCE:
@@ -142,7 +142,7 @@ def test_what_is_free_in_pieces_is_not_enough() -> None:
     room = (Node(2), Node(2))
     world = World(*room)
     world.happens(NodesChanged(room, (Node(1), Node(1))))
-    world.submit("wide", Options(cpus_per_worker=2))
+    world.submit("wide", Options(cpus_per_worker=2, heads="trained"))
     assert world.running == set()
     assert world.why("train wide") == "needs 2 CPUs, free are 1 CPU; 1 CPU: it starts next"
     world.happens(NodesChanged(room, (Node(0), Node(2))))
@@ -153,10 +153,10 @@ def test_what_was_started_has_no_room_left_until_the_next_look() -> None:
     room = (Node(2), Node(3))
     world = World(*room)
     world.happens(NodesChanged(room, room))
-    world.submit("one", Options(cpus_per_worker=2))
-    world.submit("two", Options(cpus_per_worker=2))
+    world.submit("one", Options(cpus_per_worker=2, heads="trained"))
+    world.submit("two", Options(cpus_per_worker=2, heads="trained"))
     world.submit("three")
-    world.submit("four", Options(cpus_per_worker=1))
+    world.submit("four", Options(cpus_per_worker=1, heads="trained"))
     assert world.running == {"train one", "train two", "train three"}
     world.publish("train one")
     assert world.why("train four").startswith("needs 1 CPU, free are 0 CPUs; 0 CPUs: ")

@@ -223,7 +223,9 @@ def test_errors(tacl: Tacl, case: str) -> None:
     assert words in result.stderr
     assert len(as_json(tacl("status", "--json"))["tasks"]) == 1
     if code != 2:
-        assert len(result.stderr.splitlines()) == 1
+        assert [line for line in result.stderr.splitlines() if line.startswith("error: ")] == [
+            result.stderr.splitlines()[-1]
+        ]
         body = json.loads(tacl(*arguments, "--json").stderr)
         assert body["exit_code"] == code
         assert body["message"] in result.stderr

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.errors import BadConfig, BadRecipe, EmptySplit, LabelOutOfRange
+from tacl.errors import BadConfig, EmptySplit, LabelOutOfRange
 from tacl.heads.head import Head, prototype_head, readable_class, text_head, union
 
 
@@ -100,15 +100,16 @@ def test_prototypes_need_rows_of_every_class_and_labels_in_range() -> None:
             prototype_head(features, torch.tensor([0, wrong]), ["a", "b"])
 
 
-def test_union_keeps_rows_in_order_and_refuses_two_scales() -> None:
+def test_union_keeps_rows_in_order_and_the_logits_of_each_scale() -> None:
     one, two = Head(torch.eye(2), 5.0, ("a", "b")), Head(-torch.eye(2)[:1], 5.0, ("a",))
     both = union([one, two])
     assert both.classes == ("a", "b", "a")
     features = torch.tensor([[1.0, 2.0]])
     expected = torch.cat([one.logits(features), two.logits(features)], dim=1)
     torch.testing.assert_close(both.logits(features), expected)
-    with pytest.raises(BadRecipe, match="scale"):
-        union([one, Head(torch.eye(2), 6.0, ("c", "d"))])
+    three = Head(torch.eye(2), 6.0, ("c", "d"))
+    expected = torch.cat([one.logits(features), three.logits(features)], dim=1)
+    torch.testing.assert_close(union([one, three]).logits(features), expected)
 
 
 def test_a_head_survives_a_file_of_tensors() -> None:

@@ -1,4 +1,4 @@
-"""Classifiers on f(x; theta0): what the labelled rows are worth where no vector is trained.
+"""Classifiers fitted on labelled rows: on f(x; theta0), without a vector, or under a model.
 
 Each has one number that is chosen on validation rows, all columns open and tasks weighing the same.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from jobs.experiments import saw
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import Cost, together
-from jobs.experiments.models import Accuracies, right
+from jobs.experiments.models import Accuracies, Model, Vectors, right
 from jobs.experiments.spec import Method
 from tacl.evaluation import metrics
 from tacl.heads.expansion import IDENTITY, Expansion
@@ -26,11 +27,13 @@ from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
 from tacl.heads.solve import Moments, lda, ridge
 from tacl.heads.statistics import HeadStatistics, measured
 
+Make = Callable[[Bench, Vectors], Model]
 PARTS = ("train", "validation", "test")
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
 WIDTH = 2000  # of the random projection
 
 Labelled = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the rows' own task
+Features = Callable[[str, str], Tensor]  # of a part of a task's rows, [N, D]
 Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all tasks given
 
 
@@ -45,10 +48,10 @@ class Given:
     validation: Mapping[str, Labelled]
 
     @staticmethod
-    def of(bench: Bench, tasks: Sequence[str]) -> Given:
+    def of(bench: Bench, tasks: Sequence[str], features: Features) -> Given:
         classes = {task: bench.rows(task).classes for task in tasks}
         train, validation = (
-            {task: (bench.features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
+            {task: (features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
             for part in ("train", "validation")
         )
         return Given(bench.backbone.digest, bench.seed, classes, train, validation)
@@ -129,35 +132,64 @@ def _best(given: Given, found: Mapping[float, Logits]) -> tuple[Logits, float]:
 
 
 @dataclass(frozen=True)
-class Frozen(Method):
+class Classifier:
     """`fit` chooses a `number` from the `grid`."""
 
+    name: str
     fit: Fit
     number: str
     grid: tuple[float, ...]
+
+
+CLASSIFIERS = (
+    Classifier("logistic", logistic, "weight", WEIGHTS),
+    Classifier("lda", partial(solved, solve=lda), "ridge", RIDGES),
+    Classifier("ranpac", projected, "ridge", RIDGES),
+    Classifier("knn", nearest, "neighbours", NEIGHBOURS),
+)
+
+
+@dataclass(frozen=True)
+class Fitted(Method):
+    """A classifier on features of the model that `make` makes of the tasks' vectors; None: of
+    theta0."""
+
+    classifier: Classifier
+    make: Make | None = None
     coefficients: str = "none"
 
-    def judged(self, bench: Bench, tasks: Sequence[str]) -> Cell:
-        """Logits of the tasks' test rows by one classifier fitted on all of their rows."""
-        given = Given.of(bench, tasks)
-        test = {task: bench.features(task, "test") for task in tasks}
+    def model(self, bench: Bench) -> Model:
+        return self.make(bench, self.vectors(bench)) if self.make else Model(bench)
 
-        def make() -> Made:
-            logits, number = self.fit(given, self.grid)
-            return {self.number: number}, {task: logits(test[task]) for task in tasks}
+    def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
+        """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
+        each task under its own vector, not under the model."""
+        bench, used = model.bench, self.classifier
+        features = model.alone if alone else model.features
+        given = Given.of(bench, tasks, features)
+        test = {task: features(task, "test") for task in tasks}
+
+        def made() -> Made:
+            logits, number = used.fit(given, used.grid)
+            return {used.number: number}, {task: logits(test[task]) for task in tasks}
 
         rows = [[bench.content(task, part) for part in PARTS] for task in tasks]
-        own = {"seed": bench.seed, "grid": self.grid, "width": WIDTH}
-        decides = bench.decided_by(frozen=self.name, rows=rows, **own)
+        own: dict[str, Any] = {"seed": bench.seed, "grid": used.grid, "width": WIDTH}
+        if alone and model.first:
+            own["under"] = [model.first[task].key for task in tasks]
+        elif model.direction is not None:
+            own["under"] = [model.direction.key, model.coefficient]
+        decides = bench.decided_by(classifier=used.name, rows=rows, **own)
         what = f"{' and '.join(tasks)}, {self.name}, seed {bench.seed}"
-        return bench.cells.get("frozen", decides, make, f"of {what}")
+        return bench.cells.get("classifier", decides, made, f"of {what}")
 
-    def accuracies(self, bench: Bench) -> tuple[Accuracies, Cell]:
-        """Individual: fitted on the task's rows alone. Merged: its columns of the one classifier of
-        all tasks, whose cell comes along."""
-        pool, whole = bench.pool, self.judged(bench, bench.pool)
-        columns, logits = Given.of(bench, pool).columns, whole.tensors()
-        alone = {task: self.judged(bench, [task]).tensors()[task] for task in pool}
+    def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
+        """Individual: fitted on the task's rows alone, under its own vector. Merged: its columns of
+        the one classifier of all tasks, whose cell comes along."""
+        bench, pool = model.bench, model.bench.pool
+        whole = self.judged(model, pool)
+        columns, logits = Given.of(bench, pool, model.features).columns, whole.tensors()
+        alone = {task: self.judged(model, [task], alone=True).tensors()[task] for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
         accuracy = metrics.accuracy
@@ -174,12 +206,7 @@ class Frozen(Method):
         return together([*(cell.cost for cell in seen), whole.cost])
 
 
-FROZEN: dict[str, Frozen] = {
-    name: Frozen(name, None, saw.ALL_LABELS, saw.VALIDATION, fit, number, grid)
-    for name, fit, number, grid in (
-        ("frozen-logistic", logistic, "weight", WEIGHTS),
-        ("frozen-lda", partial(solved, solve=lda), "ridge", RIDGES),
-        ("frozen-ranpac", projected, "ridge", RIDGES),
-        ("frozen-knn", nearest, "neighbours", NEIGHBOURS),
-    )
+FROZEN: dict[str, Fitted] = {
+    f"frozen-{one.name}": Fitted(f"frozen-{one.name}", None, saw.ALL_LABELS, saw.VALIDATION, one)
+    for one in CLASSIFIERS
 }

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from jobs.experiments.cache import Cells
+from jobs.experiments.classifiers import FROZEN, RIDGES
 from jobs.experiments.context import Base, Bench
-from jobs.experiments.frozen import FROZEN, RIDGES
+from jobs.experiments.models import Model
 from jobs.experiments.runner import reproduce
 from tacl.heads.probe import NEIGHBOURS
 from tests.support import small_suite
@@ -80,7 +81,7 @@ def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:
 
     scores = {count: sum(right("validation", count).values()) for count in NEIGHBOURS}
     best = max(scores, key=lambda count: scores[count])
-    found, whole = FROZEN["frozen-knn"].accuracies(bench)
+    found, whole = FROZEN["frozen-knn"].accuracies(Model(bench))
     assert whole.facts == {"neighbours": best}
     assert found.class_incremental == pytest.approx(right("test", best))
 
@@ -112,7 +113,7 @@ def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench:
 
     scores = {ridge: sum(right("validation", ridge, False).values()) for ridge in RIDGES}
     best = max(scores, key=lambda ridge: scores[ridge])
-    found, whole = FROZEN["frozen-lda"].accuracies(bench)
+    found, whole = FROZEN["frozen-lda"].accuracies(Model(bench))
     assert whole.facts == {"ridge": best}
     assert found.class_incremental == pytest.approx(right("test", best, False))
     assert found.merged == pytest.approx(right("test", best, True))
@@ -120,8 +121,8 @@ def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench:
 
 @pytest.mark.parametrize("name", FROZEN)
 def test_a_classifier_alone_sees_the_rows_of_its_task_only(bench: Bench, name: str) -> None:
-    cell = FROZEN[name].judged(bench, ["one"])
-    decides = json.loads((bench.cells.folder / "frozen" / f"{cell.key}.json").read_text())[
+    cell = FROZEN[name].judged(Model(bench), ["one"])
+    decides = json.loads((bench.cells.folder / "classifier" / f"{cell.key}.json").read_text())[
         "decides"
     ]
     parts = ("train", "validation", "test")

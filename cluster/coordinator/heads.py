@@ -1,0 +1,69 @@
+"""With which heads a model answers: those of its tasks' training, or fitted again, together.
+
+The first fit that has all of a model's vectors is the one, so that a model answers the same for
+ever once its heads are there, whatever arrives later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.domain.compositions import Composition
+from cluster.domain.methods import is_plain
+from cluster.domain.work import Fitted, FittedHead
+from cluster.registry import Registry
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`heads` by digest of the vector."""
+
+    tasks: frozenset[str]
+    heads: Mapping[str, FittedHead]
+
+    @staticmethod
+    def of(result: Fitted) -> Fit:
+        heads = {one.vector: one for one in result.heads}
+        return Fit(frozenset(one.task for one in result.heads), heads)
+
+
+class FittedHeads:
+    """Of every fit, in the order in which they ended."""
+
+    def __init__(self, registry: Registry) -> None:
+        purged = registry.purged()
+        found = map(Fit.of, registry.fits())
+        self._fits = [fit for fit in found if not fit.tasks & purged]
+
+    def add(self, result: Fitted) -> None:
+        self._fits.append(Fit.of(result))
+
+    def purge(self, task: str) -> None:
+        self._fits = [fit for fit in self._fits if task not in fit.tasks]
+
+    def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
+        """By task, of what is added; nothing while no fit has them all, nor for a model that is no
+        sum of whole vectors. What private tasks taught is for models of their owner's tasks."""
+        added = [term.vector for term in model.terms if term.coefficient > 0]
+        if not is_plain(model) or not added:
+            return {}
+        may = {owners[one.task] for one in added if one.task in owners}
+        for fit in self._fits:
+            taught = {owners[task] for task in fit.tasks if task in owners}
+            if taught <= may and all(one.digest in fit.heads for one in added):
+                return {one.task: fit.heads[one.digest] for one in added}
+        return {}
+
+    def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
+        """The same model; its vectors name the heads that answer."""
+        fitted = self.of(model, owners)
+        terms = tuple(
+            term.model_copy(
+                update={"vector": term.vector.model_copy(update={"head_blob": one.head})}
+            )
+            if (one := fitted.get(term.vector.task)) and term.coefficient > 0
+            else term
+            for term in model.terms
+        )
+        return model.model_copy(update={"terms": terms})

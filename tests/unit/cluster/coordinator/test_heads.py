@@ -1,0 +1,146 @@
+"""Heads that are fitted again: when, of which tasks together, and who answers with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.outcomes import Finished
+from cluster.domain.work import EvaluateWork, Fitted, FitWork
+from cluster.scheduler.state import Node
+from tests.support.fakes import ADMIN, Scene, asks
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, Node(4))
+
+
+def fits(scene: Scene) -> list[list[str]]:
+    """Of every fit that was started, its tasks."""
+    works = [process.work for process in scene.launcher.processes]
+    return [[t.vector.task for t in work.tasks] for work in works if isinstance(work, FitWork)]
+
+
+def compose(scene: Scene, user: str, *terms: str) -> None:
+    scene.coordinator.compose(asks(f"{user} {terms}", user), user, list(terms))
+
+
+def heads(scene: Scene, user: str) -> dict[str, str]:
+    """What the heads of a user's model hold, by task."""
+    model, blobs = scene.coordinator.composition(ADMIN, user), scene.home.blobs()
+    return {t.vector.task: blobs.read(t.vector.head_blob).decode() for t in model.terms}
+
+
+def beside(task: str, *names: str) -> str:
+    return f"head of {task} beside {list(names)}"
+
+
+def test_heads_are_fitted_together_once_vectors_rest(scene: Scene) -> None:
+    scene.submit("a", heads="fitted")
+    assert fits(scene) == []
+    scene.settle()
+    scene.submit("b", heads="fitted")
+    scene.submit("as_trained")
+    scene.settle()
+    assert [fits(scene)[0], fits(scene)[-1]] == [["a"], ["a", "b"]]
+    assert len(fits(scene)) <= 3
+    scene.restart()
+    scene.settle()
+    assert len(fits(scene)) <= 3, "what was fitted is not fitted again"
+
+
+def test_a_model_is_there_at_once_and_answers_with_fitted_heads_ever_after(scene: Scene) -> None:
+    scene.submit("a", heads="fitted")
+    scene.submit("b", heads="fitted")
+    scene.finish("train", "a")
+    scene.finish("train", "b")
+    compose(scene, "ann", "+a", "+b")
+    assert heads(scene, "ann") == {"a": "head of a", "b": "head of b"}
+    scene.settle()
+    fitted = {"a": beside("a", "a", "b"), "b": beside("b", "a", "b")}
+    assert heads(scene, "ann") == fitted
+    scene.trained("c", heads="fitted")
+    assert ["a", "b", "c"] in fits(scene)
+    assert heads(scene, "ann") == fitted, "what arrives later changes no answer"
+    scene.restart()
+    assert heads(scene, "ann") == fitted
+    compose(scene, "bob", "+a", "+c", "-b")
+    assert heads(scene, "bob") == {
+        "a": beside("a", "a", "b", "c"),
+        "b": "head of b",
+        "c": beside("c", "a", "b", "c"),
+    }
+
+
+def test_a_head_stays_as_trained_where_that_was_asked(scene: Scene) -> None:
+    scene.trained("kept")
+    scene.trained("other", heads="fitted")
+    compose(scene, "ann", "+kept", "+other")
+    assert fits(scene) == [["other"]]
+    assert heads(scene, "ann") == {"kept": "head of kept", "other": "head of other"}
+
+
+def test_what_private_tasks_teach_is_for_their_owner(scene: Scene) -> None:
+    scene.trained("open", heads="fitted", owner="bob")
+    scene.trained("ann.own", heads="fitted", owner="ann", private=True)
+    assert fits(scene) == [["open"], ["ann.own", "open"]]
+    compose(scene, "bob", "+open")
+    assert heads(scene, "bob") == {"open": beside("open", "open")}
+    compose(scene, "ann", "+open", "+ann.own")
+    assert heads(scene, "ann") == {
+        "ann.own": beside("ann.own", "ann.own", "open"),
+        "open": beside("open", "ann.own", "open"),
+    }
+    told = scene.coordinator.status(asks("s", "bob"))
+    assert "ann" not in told.model_dump_json()
+
+
+def test_who_withholds_samples_is_not_fitted_beside_others(scene: Scene) -> None:
+    scene.trained("open", heads="fitted")
+    scene.trained("closed", heads="fitted", share="none")
+    assert fits(scene) == [["open"]]
+
+
+def test_heads_that_saw_a_purged_task_are_erased(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    compose(scene, "ann", "+a", "+b")
+    saw = scene.coordinator.composition(ADMIN, "ann").terms[0].vector.head_blob
+    assert scene.home.blobs().exists(saw)
+    scene.coordinator.remove(asks("purge"), "b", True)
+    scene.settle()
+    scene.coordinator.tick()
+    assert not scene.home.blobs().exists(saw)
+    compose(scene, "ann", "+a")
+    assert heads(scene, "ann") == {"a": beside("a", "a")}
+    scene.restart()
+    assert heads(scene, "ann") == {"a": beside("a", "a")}
+
+
+def test_a_fit_that_brings_other_heads_is_no_result(scene: Scene) -> None:
+    scene.submit("a", heads="fitted")
+    scene.finish("train")
+    while not any(isinstance(work, FitWork) for work in scene.running()):
+        scene.finish_process(scene.launcher.running()[0])
+    scene.end(Finished(Fitted(heads=(), metrics={})), "fit")
+    (work,) = scene.coordinator.status(ADMIN).work
+    assert work.state == "failed"
+    assert "other vectors" in (work.reason or "")
+    scene.coordinator.retry(asks("again"), "a")
+    scene.settle()
+    compose(scene, "ann", "+a")
+    assert heads(scene, "ann") == {"a": beside("a", "a")}
+
+
+def test_an_evaluation_is_of_the_heads_that_answer(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    compose(scene, "ann", "+a")
+    scene.coordinator.evaluate(asks("evaluate", "ann"), "ann")
+    work = scene.process("evaluate").work
+    assert isinstance(work, EvaluateWork)
+    read = scene.home.blobs().read
+    assert read(work.tasks[0].fitted_head or "").decode() == beside("a", "a")
+    assert read(work.tasks[0].frozen_head or "").decode() == "head of a on the base beside ['a']"
+    assert read(work.tasks[0].head_blob).decode() == "head of a"

@@ -1,0 +1,93 @@
+"""One softmax over several tasks: which sums rows are seen under, and what the fit gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from tacl.heads.fitting import DRAWS, Rows, drawn_sums, fitted_heads
+from tacl.heads.head import Head, union
+
+DIMENSION = 6
+RANDOM = torch.Generator().manual_seed(0)
+MEANS = {
+    task: 2 * torch.randn(classes, DIMENSION, generator=RANDOM)
+    for task, classes in (("a", 2), ("b", 3))
+}
+
+
+def rows(task: str, count: int) -> Rows:
+    labels_N = torch.arange(count) % len(MEANS[task])
+    noise_ND = torch.randn(count, DIMENSION, generator=RANDOM)
+    return Rows(MEANS[task][labels_N] + noise_ND, labels_N)
+
+
+def untrained() -> dict[str, Head]:
+    """Heads that know nothing."""
+    return {
+        task: Head(
+            torch.zeros(len(means), DIMENSION), 8.0, tuple(f"{task}{c}" for c in range(len(means)))
+        )
+        for task, means in MEANS.items()
+    }
+
+
+def pooled(heads: dict[str, Head], found: dict[str, Rows]) -> tuple[Tensor, Tensor]:
+    """Logits over all columns, and the numbers of the right ones."""
+    joint, start, labels = union(list(heads.values())), 0, []
+    for task, head in heads.items():
+        labels.append(found[task].labels_N + start)
+        start += len(head.classes)
+    return joint.logits(torch.cat([found[t].features_ND for t in heads])), torch.cat(labels)
+
+
+def test_every_second_sum_is_of_all_and_the_order_of_tasks_means_nothing() -> None:
+    drawn = drawn_sums(["c", "a", "b", "d"])
+    assert len(drawn) == DRAWS
+    assert all(one == {"a", "b", "c", "d"} for one in drawn[::2])
+    assert len({len(one) for one in drawn[1::2]}) > 1
+    assert drawn == drawn_sums(["d", "c", "b", "a"])
+    assert drawn != drawn_sums(["d", "c", "b", "a"], seed=1)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[dict[str, Head], dict[str, Rows]]:
+    train = {task: rows(task, 300) for task in MEANS}
+    validation = {task: rows(task, 100) for task in MEANS}
+    return fitted_heads(untrained(), train, validation), validation
+
+
+def test_the_task_is_told_too(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
+    heads, validation = fitted
+    assert {task: head.classes for task, head in heads.items()} == {
+        task: head.classes for task, head in untrained().items()
+    }
+    logits_NC, labels_N = pooled(heads, validation)
+    assert (logits_NC.argmax(-1) == labels_N).double().mean() > 0.8
+
+
+def test_no_other_temperature_is_better(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
+    logits_NC, labels_N = pooled(*fitted)
+    least = cross_entropy(logits_NC, labels_N)
+    assert least < cross_entropy(0.9 * logits_NC, labels_N)
+    assert least < cross_entropy(1.1 * logits_NC, labels_N)
+
+
+def test_few_rows_are_helped_by_a_head_that_knows() -> None:
+    """A class without rows keeps its name."""
+    knows = {
+        task: Head(means / means.norm(dim=-1, keepdim=True), 8.0, untrained()[task].classes)
+        for task, means in MEANS.items()
+    }
+    found = {"a": rows("a", 4), "b": rows("b", 200)}
+    without = found["b"].labels_N != 2
+    train = found | {"b": Rows(found["b"].features_ND[without], found["b"].labels_N[without])}
+    validation, test = ({task: rows(task, 60) for task in MEANS} for _ in range(2))
+
+    def right(start: dict[str, Head]) -> float:
+        logits_NC, labels_N = pooled(fitted_heads(start, train, validation), test)
+        return (logits_NC.argmax(-1) == labels_N).double().mean().item()
+
+    assert right(knows) > right(untrained()) + 0.1
