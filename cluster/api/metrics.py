@@ -20,6 +20,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.figures import CoordinatorFigures, PredictorFigures, StoreFigures
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ROUTER = APIRouter(route_class=Guarded, tags=["service"])
 
 
@@ -39,6 +40,7 @@ class Requests:
         )
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
+        method = method if method in METHODS else "other"  # strangers invent them without end
         self._count.labels(route, method, f"{status // 100}xx").inc()
         self._seconds.labels(route, method).observe(seconds)
 

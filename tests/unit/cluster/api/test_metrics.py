@@ -54,6 +54,15 @@ def test_what_happened_is_counted(served: tuple[TestClient, Local]) -> None:
         assert after[f"tacl_{name}_total",] > before[f"tacl_{name}_total",], name
 
 
+def test_strangers_add_few_names(served: tuple[TestClient, Local]) -> None:
+    """Whatever they invent, what is kept of it stays small."""
+    http = served[0]
+    for number in range(20):
+        http.request(f"INVENTED{number}", f"/v1/nowhere/{number}")
+    requests = [key for key in scraped(http) if key[0] == "tacl_http_requests_total"]
+    assert requests == [("tacl_http_requests_total", "other", "none", "4xx")]
+
+
 def test_only_an_admin_is_told(served: tuple[TestClient, Local]) -> None:
     assert served[0].get("/v1/metrics").status_code == 401
     assert served[0].get("/v1/metrics", headers=headers("ann")).status_code == 403

@@ -101,6 +101,24 @@ def test_a_registry_moves_between_servers_and_files(tmp_path: Path, postgres_ser
     assert not (tmp_path / "third").exists()
 
 
+def test_a_home_moves_to_a_bucket(
+    tmp_path: Path, s3_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its backup goes on from there: it is the same home."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
+    backup(scene.home, kept, quiet)
+    bucket = s3_server.new_bucket()
+    home, coordinator = again(kept, tmp_path / "again", storage=bucket)
+    assert told(coordinator) == told(scene.coordinator)
+    assert not (home.path / "blobs").exists()
+    other = Home.at(bucket)  # as another node finds it
+    assert other.founded() == home.founded()
+    assert backup(home, kept, quiet).copied == 0
+    assert backup(home, s3_server.new_bucket(), quiet).copied > 0
+    coordinator.close()
+
+
 def test_what_is_new_is_copied_and_what_was_purged_is_erased(tmp_path: Path) -> None:
     scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
     first = backup(scene.home, kept, quiet)
