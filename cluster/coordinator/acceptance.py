@@ -87,7 +87,8 @@ def require_sound(
     if not placeable(nodes, needs):
         raise NotPlaceable(
             f"{name} asks for {resources(needs)}; {describe(nodes)}. Ask for less with "
-            "--workers, --cpus-per-worker and --gpus-per-worker, or add nodes"
+            "--workers, --cpus-per-worker and --gpus-per-worker, add nodes, or let `tacl serve` "
+            "have less"
         )
 
 

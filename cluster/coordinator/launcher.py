@@ -16,11 +16,11 @@ class Launcher(Protocol):
     """Every piece of work gets a process of its own, which ends with it."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """What the cluster has now, free or not."""
+        """What the cluster has now, free or not, and what of it actors hold that stay."""
         ...
 
     def free(self) -> tuple[Node, ...]:
-        """What each of several nodes has left; () for one node, where counting says it."""
+        """What each of these nodes has left; () where nothing says it but counting."""
         ...
 
     def start(self, work: Work, needs: Needs) -> Any:

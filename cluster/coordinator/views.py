@@ -40,7 +40,8 @@ from cluster.domain.work import (
     Work,
 )
 from cluster.registry import Registry, Run, Task
-from cluster.scheduler.queue import free, reason
+from cluster.scheduler.queue import free, reason, waits_for
+from cluster.scheduler.state import Run as Planned
 from cluster.scheduler.state import State
 from tacl.compose.terms import Term
 
@@ -182,6 +183,7 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
         loss=progress and progress.loss,
         penalty=progress and progress.penalty,
         attempt=record.attempt,
+        waits_for=waits_for(state, planned) if (planned := _waiting(record, state)) else None,
         reason=_reason(record, state, visibility),
         created=record.created,
         started=record.started,
@@ -192,15 +194,21 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
 
 def _reason(record: Run, state: State, visibility: Visibility) -> str | None:
     """Why it waits, or why it failed."""
-    planned = state.runs.get(record.run_id)
     if record.cause and not visibility.sees_all(tasks_of(record.work)):
         return UNSEEN
     if record.state not in (*OWED, RunState.DONE):
         return record.cause
-    waits = planned is not None and record.state == planned.state == RunState.QUEUED
-    parts = [reason(state, planned, visibility)] if waits and planned else []
+    planned = _waiting(record, state)
+    parts = [reason(state, planned, visibility)] if planned else []
     parts += [f"started again after: {record.cause}"] if record.cause else []
     return "; ".join(parts) or None
+
+
+def _waiting(record: Run, state: State) -> Planned | None:
+    """The run in the plan, while it waits there too."""
+    planned = state.runs.get(record.run_id)
+    waits = planned is not None and record.state == planned.state == RunState.QUEUED
+    return planned if waits else None
 
 
 def user_of(work: Work) -> str | None:

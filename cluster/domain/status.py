@@ -28,6 +28,14 @@ OWED = (RunState.QUEUED, RunState.RUNNING)
 STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
 
 
+class WaitsFor(StrEnum):
+    """What a queued run waits for."""
+
+    TURN = "turn"  # others go first
+    ROOM = "room"  # until others end
+    NODES = "nodes"  # the cluster can never hold it as it is: more nodes, or an end of serving
+
+
 class TaskState(StrEnum):
     """Of a task: that of its training."""
 
@@ -74,7 +82,8 @@ COMPOSITION_STATES: Mapping[str, CompositionState] = {
 
 
 class RunProgress(Answer):
-    """How far a run is. `reason` says why it waits, or why it failed."""
+    """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
+    waits."""
 
     run_id: str
     step: int | None = None  # optimizer steps done; None where there are none, or before the first
@@ -82,6 +91,7 @@ class RunProgress(Answer):
     loss: float | None = None
     penalty: float | None = None
     attempt: int
+    waits_for: WaitsFor | None = None
     reason: str | None = None
     created: float
     started: float | None = None
@@ -168,7 +178,7 @@ class NodeStatus(Answer):
 
 
 class Resources(Answer):
-    """What the cluster has, and what no run has reserved."""
+    """What the cluster has, and what neither a run nor serving has."""
 
     nodes: tuple[NodeStatus, ...]
     cpus: int

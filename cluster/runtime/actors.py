@@ -14,6 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -26,7 +28,7 @@ from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.runtime.nodes import here, release_orphans
+from cluster.runtime.nodes import held_by_lasting, here, release_orphans
 from cluster.runtime.process import LearnerProcess
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
@@ -58,13 +60,12 @@ class RayLauncher:
         self._home, self._learner = home, learner
 
     def nodes(self) -> tuple[Node, ...]:
-        return tuple(_node(node["Resources"]) for node in ray.nodes() if node["Alive"])
+        held, alive = held_by_lasting(), (node for node in ray.nodes() if node["Alive"])
+        return tuple(_node(n["Resources"], held.get(n["NodeID"], {})) for n in alive)
 
     def free(self) -> tuple[Node, ...]:
         release_orphans()
         alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        if len(alive) < 2:
-            return ()
         left = available_resources_per_node()
         return tuple(_node(left.get(node, {})) for node in alive)
 
@@ -87,8 +88,10 @@ class RayLauncher:
         ray.kill(handle.actor)
 
 
-def _node(has: Mapping[str, float]) -> Node:
-    return Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+def _node(has: Mapping[str, float], held: Mapping[str, float] = MappingProxyType({})) -> Node:
+    """Whole CPUs and GPUs; what is held in part is held."""
+    used = (ceil(held.get(name, 0)) for name in ("CPU", "GPU"))
+    return Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)), *used)
 
 
 def _outcome(answer: ray.ObjectRef) -> Outcome:

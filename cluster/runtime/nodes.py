@@ -12,6 +12,7 @@ import uuid
 import ray
 from ray import ActorID, PlacementGroupID
 from ray._private import state
+from ray.core.generated.gcs_pb2 import ActorTableData as Actor  # pyright: ignore
 from ray.core.generated.gcs_pb2 import PlacementGroupTableData as Group  # pyright: ignore
 from ray.exceptions import RayError
 from ray.util import list_named_actors
@@ -144,6 +145,19 @@ def release_orphans() -> None:
         ours = group.creator_job_id.hex() == own and not ActorID(group.creator_actor_id).is_nil()
         if ours and group.creator_actor_dead and group.state != Group.REMOVED:
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
+
+
+def held_by_lasting() -> dict[str, dict[str, float]]:
+    """By node, what actors hold that outlive whoever made them, as those of Serve do: waiting gives
+    it to no run."""
+    held: dict[str, dict[str, float]] = {}
+    for raw in state.state._connect_and_get_accessor().get_actor_table(None, "ALIVE"):
+        actor = Actor.FromString(raw)
+        if actor.is_detached:
+            node = held.setdefault(actor.address.node_id.hex(), {})
+            for name, amount in actor.required_resources.items():
+                node[name] = node.get(name, 0) + amount
+    return held
 
 
 def here() -> NodeAffinitySchedulingStrategy:

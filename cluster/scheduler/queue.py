@@ -5,16 +5,16 @@ the upkeep of vectors and heads (measure, refresh, fit), each in order of accept
 that waits of each lets at most PATIENCE runs of the others pass, then the room is kept for it. So
 none starves another, and a wide run is not starved by narrow ones.
 
-Room is counted over all nodes; on several, each worker must also find room on one of them, by what
-the cluster says is free there. That may lag, and Ray places the workers: so a group that was
-started may still wait in Ray for a moment.
+Room is counted over all nodes, without what serving holds; each worker must also find room on one
+of them, by what the cluster says is free there. That may lag, and Ray places the workers: so a
+group that was started may still wait in Ray for a moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cluster.domain.status import RunState
+from cluster.domain.status import RunState, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.domain.visibility import ALL, Visibility
 from cluster.scheduler.state import ONE_CPU, Needs, Node, Run, Start, State, Urgency
@@ -44,29 +44,34 @@ def urgency_of(kind: str, imports: bool = False) -> Urgency:
 
 
 def placeable(nodes: Iterable[Node], needs: Needs) -> bool:
-    """Whether the group fits when nothing else runs. Every worker lies on one node."""
+    """Whether the group fits when no other run does. Every worker lies on one node."""
     return sum(_workers_on(node, needs) for node in nodes) >= needs.workers
 
 
 def _workers_on(node: Node, needs: Needs) -> int:
-    by_gpus = node.gpus // needs.gpus if needs.gpus else needs.workers
-    return min(node.cpus // needs.cpus if needs.cpus else needs.workers, by_gpus)
+    cpus, gpus = max(0, node.cpus - node.held_cpus), max(0, node.gpus - node.held_gpus)
+    by_gpus = gpus // needs.gpus if needs.gpus else needs.workers
+    return min(cpus // needs.cpus if needs.cpus else needs.workers, by_gpus)
 
 
 def free(state: State) -> Node:
-    """What no running run has reserved, over all nodes; below 0 after a node was lost."""
+    """What neither a running run nor serving has, over all nodes; below 0 after a node was lost."""
     taken = [run.needs for run in state.runs.values() if run.state == RunState.RUNNING]
     return Node(
-        sum(node.cpus for node in state.nodes) - sum(n.workers * n.cpus for n in taken),
-        sum(node.gpus for node in state.nodes) - sum(n.workers * n.gpus for n in taken),
+        sum(n.cpus - n.held_cpus for n in state.nodes) - sum(n.workers * n.cpus for n in taken),
+        sum(n.gpus - n.held_gpus for n in state.nodes) - sum(n.workers * n.gpus for n in taken),
     )
 
 
 def _fits(state: State, run: Run) -> bool:
-    room, needs = free(state), run.needs
-    enough = needs.workers * needs.cpus <= room.cpus and needs.workers * needs.gpus <= room.gpus
-    now = state.free or state.nodes
-    return enough and placeable(state.nodes, needs) and placeable(now, needs)
+    needs, now = run.needs, state.free or state.nodes
+    return (
+        _is_enough(free(state), needs) and placeable(state.nodes, needs) and placeable(now, needs)
+    )
+
+
+def _is_enough(room: Node, needs: Needs) -> bool:
+    return needs.workers * needs.cpus <= room.cpus and needs.workers * needs.gpus <= room.gpus
 
 
 def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
@@ -114,10 +119,17 @@ def _late(state: State) -> Run | None:
 # -- what people are told
 
 
+def waits_for(state: State, run: Run) -> WaitsFor:
+    """What has to change before a queued run starts."""
+    if not placeable(state.nodes, run.needs):
+        return WaitsFor.NODES
+    return WaitsFor.TURN if _fits(state, run) else WaitsFor.ROOM
+
+
 def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
     """Why a queued run waits; what is not seen has no name."""
     asked, room = resources(run.needs), free(state)
-    if not placeable(state.nodes, run.needs):
+    if waits_for(state, run) == WaitsFor.NODES:
         return f"needs {asked}; {describe(state.nodes)}"
     ahead = _ahead(state, run)
     if _fits(state, run) and ahead is not None:
@@ -127,12 +139,12 @@ def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
         found += f" and {max(room.gpus, 0)} of {_count(gpus, 'GPU')} free"
-    if state.free and not placeable(state.free, run.needs):
-        found = "free are " + "; ".join(resources(Needs(1, *node)) for node in state.free)
-    doing = ", ".join(
-        _name(other, visibility) for other in state.runs.values() if other.state == RunState.RUNNING
-    )
-    return f"needs {asked}, {found}: {doing or 'it starts next'}"
+    if state.free and _is_enough(room, run.needs) and not placeable(state.free, run.needs):
+        found = "free are " + "; ".join(_has(node) for node in state.free)
+    running = (other for other in state.runs.values() if other.state == RunState.RUNNING)
+    doing = ["serving"] if any(n.held_cpus or n.held_gpus for n in state.nodes) else []
+    doing += [_name(other, visibility) for other in running]
+    return f"needs {asked}, {found}: {', '.join(doing) or 'it starts next'}"
 
 
 def _ahead(state: State, run: Run) -> Run | None:
@@ -144,8 +156,15 @@ def _ahead(state: State, run: Run) -> Run | None:
 
 def describe(nodes: Iterable[Node]) -> str:
     """What a cluster has."""
-    each = [resources(Needs(1, *node)) for node in nodes]
+    each = [_has(node) for node in nodes]
     return f"the cluster has {_count(len(each), 'node')}: {'; '.join(each) or 'no room'}"
+
+
+def _has(node: Node) -> str:
+    held = [_count(node.held_cpus, "CPU")] if node.held_cpus else []
+    held += [_count(node.held_gpus, "GPU")] if node.held_gpus else []
+    served = f", of which serving holds {' and '.join(held)}" if held else ""
+    return resources(Needs(1, node.cpus, node.gpus)) + served
 
 
 def resources(needs: Needs) -> str:

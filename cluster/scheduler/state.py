@@ -27,8 +27,12 @@ class Urgency(IntEnum):
 
 
 class Node(NamedTuple):
+    """`held`: of these, what no run gets while serving, or another actor that stays, is there."""
+
     cpus: int
     gpus: int = 0
+    held_cpus: int = 0
+    held_gpus: int = 0
 
 
 class Needs(NamedTuple):
@@ -98,7 +102,7 @@ class State:
 
     base: str  # digest
     nodes: tuple[Node, ...] = ()
-    free: tuple[Node, ...] = ()  # of each node, when there are several
+    free: tuple[Node, ...] = ()  # of each node, as the cluster says; () where it says nothing
     tasks: dict[str, Task] = field(default_factory=dict[str, Task])
     # of the private tasks, removed ones too
     owners: dict[str, str] = field(default_factory=dict[str, str])
@@ -121,7 +125,7 @@ class State:
 
 @dataclass(frozen=True)
 class NodesChanged:
-    """`free` is what each node of several has left, as far as the cluster knows; it may lag."""
+    """`free` is what each node has left, as far as the cluster knows; it may lag."""
 
     nodes: tuple[Node, ...]
     free: tuple[Node, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler.plan import handle, validate
-from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of
+from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of, waits_for
 from cluster.scheduler.state import (
     ONE_CPU,
     Died,
@@ -112,6 +112,9 @@ class World:
 
     def why(self, run_id: str) -> str:
         return reason(self.state, self.state.runs[run_id])
+
+    def waits_for(self, run_id: str) -> str:
+        return waits_for(self.state, self.state.runs[run_id])
 
     def state_of(self, run_id: str) -> str:
         return self.state.runs[run_id].state

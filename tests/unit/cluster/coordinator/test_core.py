@@ -9,6 +9,7 @@ import pytest
 from cluster.domain.base import BlobRef, RequestContext, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import GrownShard
+from cluster.domain.status import WaitsFor
 from cluster.domain.tasks import GENERIC, Options
 from cluster.domain.work import (
     EvaluateWork,
@@ -515,6 +516,19 @@ def test_what_could_not_be_started_is_started_later(
     assert scene.coordinator.status(ADMIN).trouble is None
     scene.finish("train")
     assert scene.task("digits").version == 1
+
+
+def test_what_serving_leaves_no_room_for_is_refused_at_submit_or_said(scene: Scene) -> None:
+    scene.submit("running", cpus_per_worker=2)
+    scene.submit("wide", workers=2)
+    assert scene.task("wide").waits_for == WaitsFor.ROOM
+    scene.launcher.room = (Node(2, held_cpus=1),)
+    scene.coordinator.tick()
+    assert scene.task("wide").waits_for == WaitsFor.NODES
+    assert "of which serving holds 1 CPU" in str(scene.task("wide").reason)
+    with pytest.raises(NotPlaceable, match="2 workers of 1 CPU; .* serving holds 1 CPU"):
+        scene.submit("other", workers=2)
+    assert scene.coordinator.cluster().cpus == 2
 
 
 def test_a_lost_node_is_noticed(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from cluster.scheduler.plan import (
     refresh_of,
     validate,
 )
-from cluster.scheduler.queue import free, needs_of, reason
+from cluster.scheduler.queue import free, needs_of, reason, waits_for
 from cluster.scheduler.state import (
     Cell,
     Died,
@@ -263,7 +263,15 @@ options_of_tasks = st.builds(
     share=st.sampled_from(["samples", "statistics", "none"]),
     heads=st.sampled_from(["fitted", "trained"]),
 )
-nodes_of_clusters = st.lists(st.builds(Node, st.integers(1, 4), st.integers(0, 2)), max_size=3)
+nodes_of_clusters = st.lists(
+    st.builds(
+        lambda cpus, gpus, held: Node(cpus, gpus, held_cpus=held),
+        st.integers(1, 4),
+        st.integers(0, 2),
+        st.integers(0, 1),
+    ),
+    max_size=3,
+)
 taus = st.sampled_from([0.0, 0.1, 0.5])
 
 
@@ -349,6 +357,7 @@ class Anything(RuleBasedStateMachine):
             for run in self.world.state.runs.values():
                 if run.state == "queued":
                     assert reason(self.world.state, run)
+                    assert waits_for(self.world.state, run)
 
     def teardown(self) -> None:
         """With enough room, everything that is owed comes to its end."""

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from cluster.domain.status import WaitsFor
 from cluster.domain.tasks import Options
 from cluster.scheduler.queue import PATIENCE, describe, free, needs_of, placeable
 from cluster.scheduler.state import ONE_CPU, Ended, Failed, Needs, Node, NodesChanged
@@ -162,6 +163,45 @@ def test_what_was_started_has_no_room_left_until_the_next_look() -> None:
     assert world.why("train four").startswith("needs 1 CPU, free are 0 CPUs; 0 CPUs: ")
     world.happens(NodesChanged(room, (Node(2), Node(0))))
     assert "train four" in world.running
+
+
+def test_what_serving_holds_is_not_given_away() -> None:
+    """Of 2 CPUs one is left: a second run would be said to run and have no process."""
+    world = World(Node(2, held_cpus=1))
+    for task in ("a", "b"):
+        world.submit(task)
+    assert world.running == {"train a"}
+    assert free(world.state) == Node(0)
+    assert world.waits_for("train b") == WaitsFor.ROOM
+    assert world.why("train b") == "needs 1 CPU, 0 of 2 CPUs free: serving, training a"
+
+
+def test_what_can_never_be_placed_beside_serving_is_said() -> None:
+    world = World(Node(2))
+    world.submit("narrow")
+    world.submit("wide", Options(workers=2))
+    assert world.waits_for("train wide") == WaitsFor.ROOM
+    world.happens(NodesChanged((Node(2, held_cpus=1),)))
+    assert world.waits_for("train wide") == WaitsFor.NODES
+    assert world.why("train wide") == (
+        "needs 2 workers of 1 CPU; the cluster has 1 node: 2 CPUs, of which serving holds 1 CPU"
+    )
+    world.happens(Failed("train narrow", "no"))
+    world.submit("late")  # and it keeps nobody waiting
+    assert world.running == {"train late"}
+    world.happens(NodesChanged((Node(2),)))
+    world.happens(Failed("train late", "no"))
+    assert world.running == {"train wide"}
+
+
+def test_one_node_is_believed_about_what_it_has_left() -> None:
+    world = World(Node(2))
+    world.happens(NodesChanged((Node(2),), (Node(0),)))
+    world.submit("a")
+    assert world.running == set()
+    assert world.waits_for("train a") == WaitsFor.ROOM
+    world.happens(NodesChanged((Node(2),), (Node(1),)))
+    assert world.running == {"train a"}
 
 
 def test_placeable() -> None:
