@@ -78,6 +78,9 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
     plain = [n for n, k in columns.items() if k in ("number", "text") and _repeats(dataset, n)]
     if len(plain) == 1:
         return plain[0]
+    odd = [n for n, k in columns.items() if k in ("float", "list")]
+    if len(odd) == 1 and not plain:
+        _require_classes(dataset, odd[0])
     if set(columns.values()) == {"image"}:
         raise errors.TooFewClasses(
             "found pictures and no classes; give every class a sub-folder of its own, two at least"

@@ -38,13 +38,15 @@ class Written:
     separator: str
     header: bool
     width: int
+    spaced: bool = False  # as `text, label`
     lines: tuple[int, ...] = ()
 
     def options(self) -> dict[str, Any]:
         """For the CSV reader of `datasets`. Only an empty field is nothing: NA is a class."""
         named = {} if self.header else {"header": None, "names": _numbered(self.width)}
         said = {"sep": self.separator, "encoding": self.encoding}
-        return said | named | {"keep_default_na": False, "na_values": [""]}
+        usual = {"keep_default_na": False, "na_values": [""], "skipinitialspace": self.spaced}
+        return said | named | usual
 
     def notes(self) -> list[str]:
         """What a submitter may not expect."""
@@ -64,23 +66,23 @@ def written(path: Path, named: Collection[str] = ()) -> Written:
     a separator that cannot be known, or lines that have more fields than the first."""
     encoding = _encoding(path)
     separator = _separator(path, encoding, named)
-    with path.open(encoding=encoding, newline="") as text:
-        sample = list(itertools.islice(_records(text, separator), SAMPLE))
+    sample = _sample(path, encoding, separator)
     if not sample:
         return Written(encoding, separator, True, 0)  # the reader says that it is empty
-    header = _has_header([record for _, record in sample], named)
-    width, lines, long = len(sample[0][1]), [], []
+    width, lines, long = len(sample[0]), [], []
+    spaced = width > 1 and _is_spaced(sample)
     with path.open(encoding=encoding, newline="") as text:
-        for line, record in _records(text, separator):
+        for line, record in _records(text, separator, spaced):
             lines.append(line)
             if len(record) > width:
                 long.append(line)
+    header = _has_header(_sample(path, encoding, separator, spaced), named)
     if long:
         raise BadColumns(
             f"{path.name}: {_numbers(long)} more fields than the {width} of the first line; put a "
             f'text that holds {separator!r} in quotes, "like{separator} this"'
         )
-    return Written(encoding, separator, header, width, tuple(lines[header:]))
+    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]))
 
 
 def _numbers(lines: Sequence[int]) -> str:
@@ -90,9 +92,9 @@ def _numbers(lines: Sequence[int]) -> str:
     return f"lines {shown}" + (f" and {len(lines) - 10} more" if len(lines) > 10 else "") + " have"
 
 
-def _records(text: Any, separator: str) -> Iterator[tuple[int, Record]]:
+def _records(text: Any, separator: str, spaced: bool = False) -> Iterator[tuple[int, Record]]:
     """(line, fields); without blank lines. Of a field beyond all measure the reader tells."""
-    reader, line = csv.reader(text, delimiter=separator), 1
+    reader, line = csv.reader(text, delimiter=separator, skipinitialspace=spaced), 1
     try:
         for record in reader:
             if record:
@@ -100,6 +102,12 @@ def _records(text: Any, separator: str) -> Iterator[tuple[int, Record]]:
             line = reader.line_num + 1
     except csv.Error:
         return
+
+
+def _sample(path: Path, encoding: str, separator: str, spaced: bool = False) -> list[Record]:
+    with path.open(encoding=encoding, newline="") as text:
+        found = itertools.islice(_records(text, separator, spaced), SAMPLE)
+        return [record for _, record in found]
 
 
 def _encoding(path: Path) -> str:
@@ -140,13 +148,11 @@ def _separator(path: Path, encoding: str, named: Collection[str]) -> str:
     shares: dict[str, float] = {}
     likely: dict[str, int] = {}
     for separator in SEPARATORS:
-        with path.open(encoding=encoding, newline="") as text:
-            records = [one for _, one in itertools.islice(_records(text, separator), SAMPLE)]
+        records = _sample(path, encoding, separator)
         width = len(records[0]) if records else 0
         if width > 1:
             shares[separator] = sum(len(one) == width for one in records) / len(records)
-            is_prose = all(cell.startswith(" ") for one in records for cell in one[1:])
-            likely[separator] = 2 * _usual(records[0], named) - is_prose
+            likely[separator] = 2 * _usual(records[0], named) - _is_spaced(records)
     best = [one for one in shares if shares[one] == max(shares.values())]
     best = [one for one in best if likely[one] == max(likely[each] for each in best)]
     if len(best) > 1:
@@ -156,6 +162,11 @@ def _separator(path: Path, encoding: str, named: Collection[str]) -> str:
             "the first line, such as text,label"
         )
     return best[0] if best else ","
+
+
+def _is_spaced(records: Sequence[Record]) -> bool:
+    """Whether a space is before every field but the first: it is prose, or written so."""
+    return all(cell.startswith(" ") for record in records for cell in record[1:])
 
 
 def _usual(record: Record, named: Collection[str]) -> bool:

@@ -120,11 +120,13 @@ def test_runs_of_before_have_the_same_identity() -> None:
     ("labels", "words"),
     [([[0, 1]] * 40, "multi-label"), ([i / 7 for i in range(40)], "regression")],
 )
-@pytest.mark.parametrize("named", [None, "label"])
+@pytest.mark.parametrize(
+    ("column", "named"), [("label", None), ("label", "label"), ("stars", None)]
+)
 def test_what_is_not_supported_is_said(
-    blobs: Blobs, labels: list[object], words: str, named: str | None
+    blobs: Blobs, labels: list[object], words: str, column: str, named: str | None
 ) -> None:
-    data = Dataset.from_dict({"text": [f"t{i}" for i in range(40)], "label": labels})
+    data = Dataset.from_dict({"text": [f"t{i}" for i in range(40)], column: labels})
     told = said(BadColumns, data, blobs, label_column=named)
     assert words in told
     assert "not supported" in told

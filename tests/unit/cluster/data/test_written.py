@@ -67,6 +67,13 @@ def test_a_header_is_no_row(tmp_path: Path, header: str) -> None:
     assert written(path).notes() == (["fields are separated by semicolons"] * (separator == ";"))
 
 
+def test_spaces_after_separators_are_no_part_of_names(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("\n".join(["text, label", *(f'"a, b {i}", {"ab"[i % 2]}' for i in range(40))]))
+    found = ingest(path, Blobs(tmp_path / "blobs"), "text", label_column="label")
+    assert found.classes == ("a", "b")
+
+
 def test_words_that_stand_for_nothing_elsewhere_are_classes(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text(text(",", HEADER + [(f"t {i}", ("NA", "None")[i % 2]) for i in range(40)]))
