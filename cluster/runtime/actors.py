@@ -30,6 +30,7 @@ from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by_lasting, here, release_orphans
 from cluster.runtime.process import LearnerProcess
+from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -113,8 +114,8 @@ def _first_lines(error: RayError) -> str:
     return " ".join(lines[:2])
 
 
-class WatchedCoordinator(Coordinator):
-    """The coordinator that is made remote: it looks after its learners by itself.
+class TickingCoordinator(Coordinator):
+    """The coordinator inside its actor: it looks after its learners by itself.
 
     A recovery that fails, as on a full disk, ends the process, so that Ray tries it again; an
     exception would end the actor for ever.

@@ -5,6 +5,7 @@ Importing this file imports Ray, and no torch: a learner that computes nothing c
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import socket
@@ -182,6 +183,7 @@ def dial(address: str) -> None:
     Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), timeout=5).close()
+    atexit.register(ray.shutdown)  # before Ray's own, which waits half a second for log lines
     ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
 

@@ -37,7 +37,7 @@ from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
-from tacl.errors import TaclError
+from tacl.errors import HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 GENERIC_ROWS = 1024
@@ -74,8 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 serve(home, founding, *where, chosen.learner, renew)
             except Exception as error:
-                if not chosen.losses:
-                    raise
+                if not chosen.losses or isinstance(error, HomeInUse):
+                    raise  # somebody may have taken the home over meanwhile
                 traceback.print_exc()
                 renew(f"it could not be started again: {error}")
     except TaclError as error:

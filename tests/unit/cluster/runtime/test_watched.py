@@ -1,0 +1,45 @@
+"""The actor that clients look up has all that is asked of a coordinator, and is light to name."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+from ray import cloudpickle
+
+from cluster.runtime.actors import TickingCoordinator
+from cluster.runtime.watched import WatchedCoordinator
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+class Behind:
+    def task(self, context: str, name: str) -> tuple[str, str]:
+        return context, name
+
+
+def test_every_question_is_passed_on() -> None:
+    inside = {"close", "tick"}  # nobody else's business
+    assert public(WatchedCoordinator) == public(TickingCoordinator) - inside
+    actor: Any = WatchedCoordinator.__new__(WatchedCoordinator)
+    actor._coordinator = Behind()
+    assert actor.task("alice", name="faces") == ("alice", "faces")
+
+
+def test_who_looks_it_up_imports_no_sql() -> None:
+    """Ray gives the class to whoever finds the actor by its name."""
+
+    class Derived(WatchedCoordinator):  # as ray.remote makes one
+        pass
+
+    code = (
+        f"import pickle, sys; pickle.loads({cloudpickle.dumps(Derived)!r}); "
+        "print([m for m in ('torch', 'sqlalchemy', 'cluster.coordinator') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert pickle.loads(cloudpickle.dumps(WatchedCoordinator)) is WatchedCoordinator
