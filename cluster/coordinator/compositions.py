@@ -108,7 +108,7 @@ class Compositions(Runs):
             own = [run for run in left if _is_of(run, user, self._visibility(context))]
             chosen = tuple(run.run_id for run in own if run.state in OWED)
             answer = CancelledCompositions(user=user, cancelled=chosen)
-            return self._cancelled(answer, chosen, dismissed=[run.run_id for run in own])
+            return self._cancelled(context, answer, chosen, dismissed=[run.run_id for run in own])
 
         asked, read = identity("cancel_making", {"user": user}), CancelledCompositions
         return self._once(context.request_id, asked, read.model_validate_json, decide)

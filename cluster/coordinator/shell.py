@@ -173,10 +173,15 @@ class Shell:
             self._unsure = False
 
     def _cancelled(
-        self, answer: A, run_ids: Collection[str], dismissed: Collection[str] = ()
+        self,
+        context: RequestContext,
+        answer: A,
+        run_ids: Collection[str],
+        dismissed: Collection[str] = (),
     ) -> Decision[A]:
         """Stop these runs; compositions that are dismissed are awaited no more."""
-        write = partial(self._registry.cancel, run_ids, dismissed)
+        who = context.user or "an admin"
+        write = partial(self._registry.cancel, run_ids, dismissed, who)
         events = [Cancelled(run_id) for run_id in run_ids]
         return Decision(answer, write, partial(self._execution.happened, *events))
 

@@ -95,7 +95,7 @@ class Tasks(Quotas):
         def decide() -> Decision[CancelledTask]:
             self._seen_task(context, task)
             chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, task=task))
-            return self._cancelled(CancelledTask(task=task, cancelled=chosen), chosen)
+            return self._cancelled(context, CancelledTask(task=task, cancelled=chosen), chosen)
 
         asked = identity("cancel", {"task": task})
         return self._once(context.request_id, asked, CancelledTask.model_validate_json, decide)

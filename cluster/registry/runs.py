@@ -77,13 +77,13 @@ class Runs(Database):
             log(db, "failed", cause, row.task, run_id)
 
     def cancel(
-        self, run_ids: Collection[str], dismissed: Collection[str], request: Request
+        self, run_ids: Collection[str], dismissed: Collection[str], who: str, request: Request
     ) -> None:
-        """Nobody wants these runs any more; they can be queued again. Compositions that are
+        """`who` wants these runs no more; they can be queued again. Compositions that are
         dismissed are awaited no more."""
         with self._write() as db:
             for run_id in run_ids:
-                stop(db, run_id, RunState.CANCELLED, "somebody cancelled it")
+                stop(db, run_id, RunState.CANCELLED, f"cancelled by {who}")
             db.execute(AWAITED.delete().where(AWAITED.c.run_id.in_(dismissed)))
             remember(db, request)
 

@@ -178,7 +178,7 @@ def test_what_is_cancelled_stops_and_is_made_when_asked_again(scene: Scene) -> N
     assert (found.user, found.cancelled) == ("alice", tuple(one.run_id for one in asked))
     assert [work.run_id for work in scene.running()] == [bobs.run_id]
     told = scene.coordinator.composition_run(ADMIN, "alice", asked[0].run_id)
-    assert (told.state, told.reason) == ("cancelled", "somebody cancelled it")
+    assert (told.state, told.reason) == ("cancelled", "cancelled by an admin")
     scene.restart()
     scene.settle()
     assert scene.coordinator.composition(ADMIN, "alice") == before

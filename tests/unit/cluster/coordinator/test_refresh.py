@@ -130,5 +130,5 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
 
 def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scene: Scene) -> None:
     asked = identity("refresh", {"task": "digits"})
-    scene.coordinator._registry.cancel([], [], Request("now", asked, "the run of then"))
+    scene.coordinator._registry.cancel([], [], "ann", Request("now", asked, "the run of then"))
     assert scene.coordinator.refresh(asks("now"), "digits").run_id == "the run of then"
