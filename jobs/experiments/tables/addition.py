@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.experiments import plots, saw
+from jobs.experiments.answers import Answering
 from jobs.experiments.classifiers import CLASSIFIERS, FROZEN, Fitted
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
@@ -29,15 +30,22 @@ REFITTED = {  # heads fitted again, on the labelled rows of all tasks under the 
     for used in CLASSIFIERS[:3]
     for one in [METHODS[name]]
 }
-ROWS = {**METHODS, **FROZEN, **REFITTED}
+ANSWERING = {  # heads as a cluster fits them
+    f"{one.name}+fitted": Answering(
+        f"{one.name}+fitted", one.train, one.saw_training, saw.ALL_LABELS, one.make
+    )
+    for name in ("taujp", "taujp+refresh", "linear")
+    for one in [METHODS[name]]
+}
+ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
 )
 
 
-def entry(bench: Bench, method: Merging | Fitted) -> Entry:
-    if isinstance(method, Fitted):
+def entry(bench: Bench, method: Merging | Fitted | Answering) -> Entry:
+    if isinstance(method, Fitted | Answering):
         return of_fitted(bench, method)
     if method.train is None and bench.backbone.head_kind != "text":
         method = replace(method, saw_training=saw.HEADS)
@@ -49,7 +57,7 @@ def of_model(bench: Bench, method: Method, model: Model) -> Entry:
     return method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
 
 
-def of_fitted(bench: Bench, method: Fitted) -> Entry:
+def of_fitted(bench: Bench, method: Fitted | Answering) -> Entry:
     model = method.model(bench)
     found, whole = method.accuracies(model)
     fitting, facts = method.cost(bench, whole), {**model.facts, **whole.facts}

@@ -1,0 +1,40 @@
+"""Heads fitted again as rows of the addition table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from jobs.experiments.answers import fitted
+from jobs.experiments.cache import Cells
+from jobs.experiments.context import Base, Bench
+from jobs.experiments.runner import reproduce
+from jobs.experiments.tables.addition import ANSWERING
+from tests.support import small_suite
+
+
+@pytest.mark.train
+def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
+    request = small_suite.request(tmp_path, "out", "addition", ["taujp", "taujp+fitted"])
+    entries = {one.variant: one for one in reproduce(request).table.entries}
+    before, after = entries["taujp"], entries["taujp+fitted"]
+    assert (after.saw_training, after.saw_merging) == (before.saw_training, "labels of all tasks")
+    assert after.tasks["one"]["zero_shot"] == before.tasks["one"]["zero_shot"]
+    assert after.merging.cpu_seconds > before.merging.cpu_seconds
+
+    cells = Cells(tmp_path / "out" / ".cells")
+    bench = Bench(request.suite, 0, request.data, cells, Base.of(request.suite))
+    method = ANSWERING["taujp+fitted"]
+    model = method.model(bench)
+    heads = fitted(bench, model.first).tensors()
+    assert cells.made == []
+    weight_CD = torch.cat([heads[task] for task in bench.pool])
+    start = 0
+    for task in bench.pool:
+        features_ND, labels_N = model.features(task, "test"), bench.rows(task).labels_N("test")
+        found_N = (features_ND @ weight_CD.T).argmax(-1)
+        share = (found_N == labels_N + start).double().mean().item()
+        assert after.tasks[task]["class_incremental"] == pytest.approx(share)
+        start += len(bench.rows(task).classes)
