@@ -55,7 +55,7 @@ def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
     gone = [digest for digest in digests if digest not in needed]
     for digest in gone:
         blobs.remove(digest)
-    for path in _files(home.path / "cache" / "tangents") if gone else ():
+    for path in _files(home.path / "cache") if gone else ():
         path.unlink(missing_ok=True)
 
 

@@ -70,7 +70,7 @@ def fitting(registry: Registry, base: Base, fit: Fit) -> FitWork:
         for task, digest in fit.champions
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    return FitWork(run_id=fit.run_id, base=base, tasks=linearized, attempt=0)
+    return FitWork(run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized, attempt=0)
 
 
 def evaluation(

@@ -64,6 +64,7 @@ class FitWork(Message):
     kind: Literal["fit"] = "fit"
     run_id: str
     base: Base
+    owner: str  # whose private tasks are among these; "" of no one's
     tasks: tuple[FitTask, ...]
     attempt: int
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
-from cluster.domain.base import BlobRef
+import torch
+
+from cluster.domain.base import BlobRef, identity
 from cluster.domain.work import FitTask, Fitted, FittedHead, FitWork
 from cluster.learner.artifacts import Materials
+from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
@@ -15,8 +19,8 @@ from tacl.heads.fitting import Rows, fitted_heads
 from tacl.heads.head import Head
 from tacl.models.sums import Sums
 
-MOST_ROWS = 2000  # of one task; of all together at most BUDGET, so that many tasks cost no more
-BUDGET = 16_000
+MOST_ROWS = 2000  # of one part of one task
+AGAIN = 1000  # rows of all tasks together that one fit measures again
 
 Pair = tuple[Rows, Rows]  # at theta0, and under sums
 
@@ -27,18 +31,9 @@ def fit(work: FitWork, home: Home) -> Fitted:
     if not work.tasks:  # ordinary vectors alone: they do not add up with anything
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base)
-    taus = {task.vector.task: materials.vector(task.vector).to_params() for task in work.tasks}
-    sums = Sums(materials.linearized(), materials.backbone, taus)
-    most = max(1, min(MOST_ROWS, BUDGET // len(work.tasks)))
-
-    def seen(task: FitTask, part: BlobRef) -> Pair:
-        """Rows are chosen by the vector's digest where there are more than may be seen."""
-        whole = materials.labelled(part)
-        chosen = sample_rows(range(len(whole)), most, int(task.vector.digest[:8], 16))
-        return sums.rows(task.vector.task, whole.items, whole.labels, chosen)
-
-    train = {task.vector.task: seen(task, task.train) for task in work.tasks}
-    validation = {task.vector.task: seen(task, task.validation) for task in work.tasks}
+    seeing = Seeing(materials, work, home.path / "cache" / "heads")
+    train = {task.vector.task: seeing.rows(task, task.train) for task in work.tasks}
+    validation = {task.vector.task: seeing.rows(task, task.validation) for task in work.tasks}
     trained = {task.vector.task: materials.head(task.vector.head_blob) for task in work.tasks}
     frozen, fitted = (
         fitted_heads(trained, _of(train, place), _of(validation, place)) for place in (0, 1)
@@ -59,6 +54,30 @@ def fit(work: FitWork, home: Home) -> Fitted:
         "seconds": time.monotonic() - started,
     }
     return Fitted(heads=heads, metrics=figures)
+
+
+class Seeing:
+    """Rows of the tasks of a work; what was measured before is in `folder`."""
+
+    def __init__(self, materials: Materials, work: FitWork, folder: Path) -> None:
+        self._materials, self._work, self._folder = materials, work, folder
+        taus = {task.vector.task: materials.vector(task.vector).to_params() for task in work.tasks}
+        self._sums = Sums(materials.linearized(), materials.backbone, taus)
+
+    def rows(self, task: FitTask, part: BlobRef) -> Pair:
+        name, data = task.vector.task, self._materials.labelled(part)
+        whose = {"base": self._work.base.digest, "owner": self._work.owner, "task": name}
+        file = self._folder / identity("rows", {**whose, "data": part.digest})
+        seen = read(file)
+        chosen = sample_rows(range(len(data)), MOST_ROWS, 0)
+        turn = 1 + max((one.turn for one in seen.values()), default=0)
+        if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
+            found = self._sums.features(name, [data.items[row] for row in wanted])
+            pairs = zip(wanted, *found, strict=True)
+            seen |= {row: Seen(turn, plain_D, moved_D) for row, plain_D, moved_D in pairs}
+            write(file, seen)
+        plain_ND, moved_ND = (torch.stack([seen[row][place] for row in chosen]) for place in (1, 2))
+        return Rows(plain_ND, data.labels[chosen]), Rows(moved_ND, data.labels[chosen])
 
 
 def _of(pairs: Mapping[str, Pair], place: int) -> dict[str, Rows]:

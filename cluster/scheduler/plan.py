@@ -334,8 +334,8 @@ def fits(state: State) -> Iterator[Fit]:
         visibility = Visibility(owner, state.owners)
         champions = tuple(sorted((t, v) for t, v in able.items() if visibility.sees(t)))
         if champions:
-            run_id = identity("fit", {"base": state.base, "champions": champions})
-            yield Fit(run_id, champions)
+            parts = {"base": state.base, "owner": owner, "champions": champions}
+            yield Fit(identity("fit", parts), owner, champions)
 
 
 def _is_fitted(state: State, task: str) -> bool:

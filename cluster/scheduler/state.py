@@ -265,8 +265,10 @@ class Refresh(Instruction):
 
 @dataclass(frozen=True)
 class Fit(Instruction):
-    """Accept a run that fits the heads of these champions: (task, digest of its vector)."""
+    """Accept a run that fits the heads of these champions: (task, digest of its vector).
+    `owner`: whose private tasks are among them, "" where none is."""
 
+    owner: str
     champions: tuple[tuple[str, str], ...]
 
 

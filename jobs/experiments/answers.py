@@ -12,7 +12,7 @@ from jobs.experiments.models import Accuracies, Model, Vectors
 from jobs.experiments.spec import Method
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import fitted_heads
+from tacl.heads.fitting import Rows, fitted_heads
 from tacl.heads.head import Head
 from tacl.models.sums import Sums
 
@@ -63,7 +63,8 @@ def fitted(bench: Bench, vectors: Vectors) -> Cell:
                 bench.cells.say(f"rows under sums: {part} of {task}")
                 rows = bench.rows(task).labelled(part)
                 chosen = sample_rows(range(len(rows)), MOST_ROWS, bench.seed)
-                _, seen[task] = sums.rows(task, rows.items, rows.labels, chosen)
+                _, features_ND = sums.features(task, [rows.items[row] for row in chosen])
+                seen[task] = Rows(features_ND, rows.labels[chosen])
             parts.append(seen)
         heads = fitted_heads(trained, *parts)
         (scale,) = {head.scale for head in heads.values()}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacl.backbone import Item
 from tacl.evaluation.tangents import Collates, DualForward, cached_tangents
-from tacl.heads.fitting import Rows, drawn_sums
+from tacl.heads.fitting import drawn_sums
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
 
@@ -27,22 +27,21 @@ class Sums:
         totals = {names: summed(dict.fromkeys(names, 1.0), taus) for names in set(drawn)}
         self._sums = [(names, totals[names]) for names in drawn]
 
-    def rows(
-        self, task: str, items: Sequence[Item], labels_N: Tensor, chosen: Sequence[int]
-    ) -> tuple[Rows, Rows]:
-        """The `chosen` ones at theta0, and each under one of the sums; one dual pass a row."""
+    def features(self, task: str, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
+        """Of rows of a task, [N, D] at theta0, and each under one of the sums, which take turns:
+        f + J (tau_t + sum of others). One dual pass a row."""
         order: list[int] = []
         plain, moved = [], []
         for place, (names, total) in enumerate(self._sums):
-            if dealt := chosen[place :: len(self._sums)]:
+            if some := list(range(place, len(items), len(self._sums))):
                 tau = total if task in names else _plus(total, self._taus[task])
-                some = [items[row] for row in dealt]
-                cached = cached_tangents(self._module, self._backbone, some, {"sum": tau}, BATCH)
-                order += dealt
+                dealt = [items[row] for row in some]
+                cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)
+                order += some
                 plain.append(cached.features_ND)
                 moved.append(cached.linearized({"sum": 1.0}))
-        labels_N = labels_N[order]
-        return Rows(torch.cat(plain), labels_N), Rows(torch.cat(moved), labels_N)
+        back = torch.tensor(order).argsort()
+        return torch.cat(plain)[back], torch.cat(moved)[back]
 
 
 def _plus(total: Params, own: Params) -> Params:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from cluster.domain.work import Evaluated, EvaluateWork, FitTask, Fitted, FitWork, TaskData
+from cluster.learner import heads as learner_heads
 from cluster.learner.learner import Learner
+from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
+from tacl.backbone import Item
 from tacl.heads.head import union
+from tacl.models.sums import Sums
 from tests.support import tiny
 
 
@@ -32,7 +40,7 @@ class Scene:
             FitTask(vector=ref, train=task.train, validation=task.validation)
             for ref, task in zip(self.refs, self.tasks, strict=True)
         )
-        return FitWork(run_id="fit", base=self.base, tasks=tasks, attempt=1)
+        return FitWork(run_id="fit", base=self.base, owner="", tasks=tasks, attempt=1)
 
     def fit(self) -> Fitted:
         found = self.learner.work(self.work())
@@ -75,7 +83,45 @@ def test_every_task_gets_heads_that_answer_together(scene: Scene, fitted: Fitted
 
 
 def test_the_same_work_gives_the_same_heads(scene: Scene, fitted: Fitted) -> None:
+    """Rows that are measured again are measured under the same sums only where all are."""
+    shutil.rmtree(scene.home.path / "cache" / "heads")
     assert scene.fit().heads == fitted.heads
+
+
+def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+
+    class Counted(Sums):
+        def features(self, task: str, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
+            passed.append(len(items))
+            return super().features(task, items)
+
+    monkeypatch.setattr(learner_heads, "Sums", Counted)
+    monkeypatch.setattr(learner_heads, "AGAIN", 6)
+    again = scene.fit()
+    assert passed == [3, 3, 3, 3]  # training and validation rows of two tasks
+    assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
+
+
+def test_rows_are_due_when_new_and_then_in_turn() -> None:
+    nothing = torch.zeros(1)
+    seen = {row: Seen(turn, nothing, nothing) for row, turn in ((1, 3), (2, 1), (3, 2), (9, 0))}
+    assert due(seen, [0, 1, 2, 3], 2) == [0, 2, 3]
+    assert due({}, [5, 6], 0) == [5, 6]
+    assert due(seen, [1, 2], 0) == []
+
+
+def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "rows"
+    kept = {4: Seen(1, torch.ones(3), torch.zeros(3)), 2: Seen(7, torch.zeros(3), torch.ones(3))}
+    write(file, kept)
+    found = read(file)
+    assert list(found) == [4, 2]
+    assert torch.equal(found[2].moved_D, torch.ones(3))
+    file.write_bytes(file.read_bytes()[:-5])
+    assert read(file) == read(tmp_path / "none") == {}
 
 
 def test_ordinary_vectors_have_no_heads_to_fit(scene: Scene) -> None:

@@ -1,0 +1,61 @@
+"""Labelled rows as heads see them: features at theta0 and under a sum of vectors, kept in a file.
+
+A row is measured when it is new. Then, a few at a time, those that were measured longest ago are
+measured again under the sums of now: so a fit costs the same however many tasks there are, and
+rows follow the vectors that arrive.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+class Seen(NamedTuple):
+    """Of one row: what it was in its turn, f(x; theta0) and f(x) + J(x) sum tau."""
+
+    turn: int
+    plain_D: Tensor
+    moved_D: Tensor
+
+
+def due(seen: Mapping[int, Seen], chosen: Sequence[int], again: int) -> list[int]:
+    """Of the chosen rows those that are new, and of the others the `again` that were measured
+    longest ago."""
+    new = [row for row in chosen if row not in seen]
+    old = sorted((row for row in chosen if row in seen), key=lambda row: (seen[row].turn, row))
+    return new + old[:again]
+
+
+def read(path: Path) -> dict[int, Seen]:
+    """By number of the row; nothing where there is no whole file: it can be made again."""
+    try:
+        found = load_file(path)
+        parts = (found[name] for name in ("rows", "turns", "plain", "moved"))
+        rows_N, turns_N, plain_ND, moved_ND = parts
+    except (OSError, SafetensorError, KeyError):
+        return {}
+    columns = zip(rows_N.tolist(), turns_N.tolist(), plain_ND, moved_ND, strict=True)
+    return {row: Seen(turn, plain_D, moved_D) for row, turn, plain_D, moved_D in columns}
+
+
+def write(path: Path, seen: Mapping[int, Seen]) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    turns, plain, moved = zip(*seen.values(), strict=True)
+    tensors = {
+        "rows": torch.tensor(list(seen)),
+        "turns": torch.tensor(turns),
+        "plain": torch.stack(plain),
+        "moved": torch.stack(moved),
+    }
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    save_file(tensors, beside)
+    beside.rename(path)
