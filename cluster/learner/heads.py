@@ -76,7 +76,8 @@ class Seeing:
             pairs = zip(wanted, *found, strict=True)
             seen |= {row: Seen(turn, plain_D, moved_D) for row, plain_D, moved_D in pairs}
             write(file, seen)
-        plain_ND, moved_ND = (torch.stack([seen[row][place] for row in chosen]) for place in (1, 2))
+        plain_ND = torch.stack([seen[row].plain_D for row in chosen])
+        moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         return Rows(plain_ND, data.labels[chosen]), Rows(moved_ND, data.labels[chosen])
 
 
