@@ -17,7 +17,7 @@ from cluster.runtime.logs import log_to
 from tacl.errors import NameTaken
 from tests.support.fakes import ADMIN, Scene, submission
 
-LINES = 60
+LINES = 300
 
 
 @pytest.fixture
@@ -63,17 +63,21 @@ def test_what_became_of_a_task(tmp_path: Path, folder: Path) -> None:
 
 def test_many_processes_write_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "BYTES", 4000)
-    monkeypatch.setattr(logs, "KEPT", 50)
+    monkeypatch.setattr(logs, "KEPT", 100)
+    folder.mkdir()
     children = []
     for child in range(3):
         if (pid := os.fork()) == 0:
             try:
                 log_to(folder, "learners")
+                while not (folder / "go").exists():  # all at once
+                    pass
                 for line in range(LINES):
                     logging.getLogger("cluster.x").info("line", extra={"run_id": f"{child} {line}"})
             finally:
                 os._exit(0)
         children.append(pid)
+    (folder / "go").touch()
     for pid in children:
         os.waitpid(pid, 0)
     assert len(list(folder.glob("learners.log.*"))) > 3
