@@ -1,0 +1,1 @@
+"""The shapes of other libraries over TACL in memory; each needs its optional extra."""

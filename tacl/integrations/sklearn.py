@@ -1,0 +1,92 @@
+"""A task vector as a classifier of scikit-learn; the extra `sklearn`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from tacl.backbone import Backbone
+from tacl.evaluation.tangents import cached_tangents
+from tacl.heads.head import prototype_head
+from tacl.in_memory import features, train
+from tacl.models.linearized import linearize
+
+
+class TaclClassifier(ClassifierMixin, BaseEstimator):
+    """One task's vector and head on a base model; what is fitted adds up with other vectors.
+
+    Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures. The
+    head is of class means. After `fit`: `vector_`, a `tacl.TaskVector`; `head_`; `classes_`.
+
+    Args:
+        base: from `tacl.load` or `tacl.wrap`.
+        against: unlabelled rows of each other task, to whom the vector shall do nothing.
+        penalty, penalty_weight, steps, learning_rate, batch, seed: as in `tacl.train`.
+    """
+
+    def __init__(
+        self,
+        base: Backbone,
+        *,
+        against: Sequence[Any] = (),
+        penalty: Literal["cyclical", "mixed", "strict"] = "cyclical",
+        penalty_weight: float | None = None,
+        steps: int | None = None,
+        learning_rate: float | None = None,
+        batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.base = base
+        self.against = against
+        self.penalty: Literal["cyclical", "mixed", "strict"] = penalty
+        self.penalty_weight = penalty_weight
+        self.steps = steps
+        self.learning_rate = learning_rate
+        self.batch = batch
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train. Raises ValueError for labels that are no classes, and what `tacl.train` raises."""
+        check_classification_targets(y)
+        self.classes_, labels = np.unique(np.asarray(y), return_inverse=True)
+        rows, labels_N = self._rows(X), torch.from_numpy(labels)
+        names = tuple(str(one) for one in self.classes_)
+        self.head_ = prototype_head(features(self.base, rows), labels_N, names)
+        self.vector_ = train(
+            self.base,
+            (rows, labels_N),
+            self.head_,
+            against=[self._rows(other) for other in self.against],
+            penalty=self.penalty,
+            penalty_weight=self.penalty_weight,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            batch=self.batch,
+            seed=self.seed,
+        )
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """[N, C], in the order of `classes_`. Raises NotFittedError before `fit`."""
+        check_is_fitted(self)
+        taus = {"own": self.vector_.to_params()}
+        found = cached_tangents(linearize(self.base), self.base, self._rows(X), taus)
+        logits_NC = self.head_.to("cpu").logits(found.linearized({"own": 1.0}))
+        return logits_NC.double().softmax(-1).numpy()
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class of each row, as it was given to `fit`."""
+        shares_NC = self.predict_proba(X)
+        return self.classes_[shares_NC.argmax(-1)]
+
+    def _rows(self, X: Any) -> list[Tensor] | list[Any]:
+        if self.base.inputs.modality == "tensor":
+            return list(torch.as_tensor(np.asarray(X), dtype=torch.float32))
+        return [self.base.prepare(row) for row in X]

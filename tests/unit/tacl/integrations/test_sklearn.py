@@ -1,0 +1,88 @@
+"""`TaclClassifier` in scikit-learn's own hands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import (
+    check_estimator_repr,
+    check_get_params_invariance,
+    check_mixin_order,
+    check_no_attributes_set_in_init,
+    check_set_params,
+)
+
+import tacl
+from tacl.integrations.sklearn import TaclClassifier
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(90, 4))
+Y = np.array(["ash", "birch", "cedar"])[X[:, :3].argmax(-1)]
+OTHER = RANDOM.normal(size=(40, 4)) + 3
+
+
+def classifier(**given: object) -> TaclClassifier:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+    return TaclClassifier(tacl.wrap(net), **{"steps": 40, "learning_rate": 1e-2, **given})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_get_params_invariance,
+        check_set_params,
+        check_no_attributes_set_in_init,
+        check_estimator_repr,
+        check_mixin_order,
+    ],
+)
+def test_it_is_an_estimator(check: object) -> None:
+    assert callable(check)
+    check("TaclClassifier", classifier())
+
+
+def test_a_clone_is_fitted_to_the_same_vector() -> None:
+    one = classifier().fit(X, Y)
+    other = clone(one)
+    assert isinstance(other, TaclClassifier)
+    with pytest.raises(NotFittedError):
+        other.predict(X)
+    assert other.fit(X, Y).vector_.digest == one.vector_.digest
+
+
+def test_probabilities_and_classes() -> None:
+    fitted = classifier().fit(X, Y)
+    shares = fitted.predict_proba(X)
+    assert shares.shape == (90, 3)
+    np.testing.assert_allclose(shares.sum(-1), 1)
+    assert (fitted.predict(X) == fitted.classes_[shares.argmax(-1)]).all()
+    labels = torch.from_numpy(X).float(), torch.from_numpy(np.unique(Y, return_inverse=True)[1])
+    found = tacl.evaluate(fitted.base, labels, fitted.head_, {"own": fitted.vector_})
+    assert fitted.score(X, Y) == pytest.approx(found.accuracy({"own": 1.0}))
+    assert fitted.score(X, Y) > found.accuracy({}) + 0.1
+
+
+def test_cross_validation_and_a_pipeline() -> None:
+    assert cross_val_score(classifier(), X, Y, cv=3).mean() > 0.7
+    assert make_pipeline(StandardScaler(), classifier()).fit(X, Y).score(X, Y) > 0.8
+
+
+def test_it_is_held_off_other_tasks() -> None:
+    rows = torch.from_numpy(OTHER).float(), torch.zeros(40, dtype=torch.int64)
+    moved = [
+        tacl.evaluate(fitted.base, rows, fitted.head_, {"own": fitted.vector_}).tau_jp("own")
+        for fitted in (classifier().fit(X, Y), classifier(against=[OTHER]).fit(X, Y))
+    ]
+    assert moved[1] < 0.5 * moved[0]
+
+
+def test_numbers_are_no_classes() -> None:
+    with pytest.raises(ValueError, match="continuous"):
+        classifier().fit(X, X[:, 0])
