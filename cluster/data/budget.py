@@ -16,6 +16,7 @@ PICTURE_PIXELS = 40_000_000
 PICTURE_PARTS = 5_000  # that a decoder reads; one of millions is made to keep a process busy
 JPEG_SCANS = 100  # each goes over all of the pixels once more
 TEXT_CHARACTERS = 200_000
+VALUE_BYTES = 32  # of any value in memory, beside what it holds
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # of the many that Pillow reads
 
 

@@ -58,7 +58,7 @@ def described(dataset: Dataset) -> str:
     types = {n: getattr(f, "dtype", type(f).__name__) for n, f in dataset.features.items()}
     kinds = {n: kind(f) for n, f in dataset.features.items()}
     shown = {"image": "image", "class": "class label"}
-    return ", ".join(f"{n} ({shown.get(kinds[n], types[n])})" for n in types)
+    return _listed([f"{n} ({shown.get(kinds[n], types[n])})" for n in types])
 
 
 def find_label(dataset: Dataset, named: str | None = None, taken: str | None = None) -> str:

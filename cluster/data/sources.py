@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +22,10 @@ from datasets import Dataset, DatasetDict, config, load_dataset
 from huggingface_hub import HfApi, constants
 
 from cluster.data.bad_rows import Places
+from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.written import Written, written
-from tacl.errors import BadColumns, BadSample, DataNotFound, EmptySplit, TaclError
+from tacl.errors import BadColumns, BadSample, DataNotFound, EmptySplit, TaclError, TooLarge
 
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
@@ -150,6 +152,8 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
     given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else {})
+    for file in path.rglob("*.parquet") if path.is_dir() else [path]:
+        _told(data, partial(require_bearable, file))
     if path.is_dir():
         return _converted(data, lambda: load_dataset(str(path), **given))
     folder, name = str(path.parent), path.name
@@ -157,23 +161,31 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:
+    found = _told(data, load)
+    if not isinstance(found, DatasetDict):
+        raise DataNotFound(f"{data} is no data set of splits: found {type(found).__name__}")
+    return _splits(found)
+
+
+def _told(data: str, load: Callable[[], object]) -> object:
     """Run `load`; whatever it raises becomes one message that names the data and the cause."""
     try:
-        found = load()
+        return load()
+    except TaclError:
+        raise
     except (FileNotFoundError, ConnectionError) as error:
         raise DataNotFound(
             f"no data that can be read at {data}: {error}. Give {FORMATS}."
         ) from error
     except Exception as error:  # every reader of datasets has exceptions of its own
         raise _unreadable(data, error) from error
-    if not isinstance(found, DatasetDict):
-        raise DataNotFound(f"{data} is no data set of splits: found {type(found).__name__}")
-    return _splits(found)
 
 
 def _unreadable(data: str, error: Exception) -> TaclError:
     cause = error.__cause__ or error
     text = " ".join(str(cause).split())
+    if isinstance(cause, MemoryError):
+        return TooLarge(f"{data} becomes more than there is memory for ({text}); give less at once")
     if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
         return EmptySplit(f"{data} has a part without rows ({text}); every part needs some")
     if found := CONFIGURATIONS.search(text):

@@ -32,7 +32,6 @@ from ray.serve.schema import LoggingConfig
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.service import Answered, P, Question, R, Upload
-from cluster.api.uploads import submission_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.figures import PredictorFigures, StoreFigures
@@ -40,6 +39,7 @@ from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
+from cluster.serving.reading import Job, Read, Rows, read
 from cluster.storage.home import Home, on_loopback
 from tacl.errors import (
     BadConfig,
@@ -59,6 +59,7 @@ AT_ONCE = 64  # rows in one pass
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
 CALLS = 2  # full ones that may be on their way for each predictor
 WAITING = 512  # questions for the predictors; more are refused
+READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 DRAIN_SECONDS = 20.0
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
@@ -135,6 +136,7 @@ class Ingress:
             most=AT_ONCE, weight=lambda question: len(question.inputs), calls=CALLS * most
         )
         self._large = gathering(most=1, calls=most)
+        self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._stored: tuple[float, StoreFigures] | None = None
 
@@ -210,16 +212,23 @@ class Ingress:
         return await asyncio.to_thread(lambda: True)
 
     async def prepare(self, upload: Upload, request_id: str) -> Submission:
-        """In a thread: every row is read and checked."""
-        return await asyncio.to_thread(submission_of, upload, request_id, Home.at(self._home))
+        home = Home.at(self._home).where
+        found = await self._read(Job(home=home, upload=upload, request_id=request_id))
+        assert found.submission is not None
+        return found.submission
 
     async def prepare_method(
         self, terms: list[str], method: Method, **given: Any
     ) -> CompositionMethod:
-        """In a thread: every row is read and checked."""
-        from cluster.data.compositions import prepared_in  # what reads data sets is slow to import
+        rows = Rows(terms=tuple(terms), method=method, **given)
+        found = await self._read(Job(home=Home.at(self._home).where, rows=rows))
+        assert found.making is not None
+        return found.making
 
-        return await asyncio.to_thread(prepared_in, Home.at(self._home), terms, method, **given)
+    async def _read(self, job: Job) -> Read:
+        """Every row is read and checked, of few data sets at a time."""
+        async with self._readers:
+            return await read(job)
 
     def reference(self, name: str) -> Path:
         """In HOME/data."""

@@ -1,0 +1,96 @@
+"""A data set that is read in a process of its own: bounded, answered, and ended with its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster.api.service import Upload
+from cluster.api.uploads import submission_of
+from cluster.domain.tasks import Options
+from cluster.serving.reading import Job, Rows, read
+from cluster.storage.home import Home
+from tacl.errors import EmptySplit, TooLarge
+from tests.support.fakes import new_home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return new_home(tmp_path / "home")
+
+
+def job(home: Home, data: Path) -> Job:
+    upload = Upload(data, "news", "ann", False, Options(steps=7))
+    return Job(home=home.where, upload=upload, request_id="once")
+
+
+def texts(folder: Path, rows: int = 40) -> Path:
+    path = folder / "data.csv"
+    path.write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(rows)))
+    return path
+
+
+def test_it_is_the_submission_of_this_process(home: Home, tmp_path: Path) -> None:
+    asked = job(home, texts(tmp_path))
+    assert asked.upload is not None
+    found = asyncio.run(read(asked)).submission
+    assert found == submission_of(asked.upload, "once", home)
+
+
+def test_rows_of_a_composition_and_errors_come_as_they_are(home: Home, tmp_path: Path) -> None:
+    rows = Rows(terms=("news",), method="atlas", fit=texts(tmp_path), shots=3)
+    making = asyncio.run(read(Job(home=home.where, rows=rows))).making
+    assert making is not None
+    assert making.fit is not None
+    with pytest.raises(EmptySplit):
+        asyncio.run(read(job(home, texts(tmp_path, 0))))
+
+
+def test_what_becomes_more_than_its_memory_is_refused(home: Home, tmp_path: Path) -> None:
+    """A square of columns: each of 8,000 lines has a key of its own."""
+    bomb = tmp_path / "bomb.jsonl"
+    bomb.write_text("\n".join(json.dumps({f"key {n}": "x", "label": n % 2}) for n in range(8000)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(TooLarge):
+        asyncio.run(read(job(home, bomb), memory := 700 << 20))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10  # KiB
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < memory >> 10
+    assert not list(home.blobs().stored())[1:]  # but the generic shard of a new home
+
+
+def test_a_process_that_dies_is_an_answer(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dying = tmp_path / "python"
+    dying.write_text("#!/bin/sh\ncat > /dev/null\nkill -SEGV $$\n")
+    dying.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(dying))
+    with pytest.raises(TooLarge, match="SIGSEGV"):
+        asyncio.run(read(job(home, texts(tmp_path))))
+
+
+def test_it_ends_when_nobody_waits_for_it(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = tmp_path / "python"
+    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
+    endless.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(endless))
+
+    async def story() -> None:
+        task = asyncio.create_task(read(job(home, texts(tmp_path))))
+        while not (found := psutil.Process(os.getpid()).children()):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not any(child.is_running() for child in found)
+
+    asyncio.run(asyncio.wait_for(story(), 20))
