@@ -101,7 +101,7 @@ def test_a_suspect_shares_its_pass_with_nobody(predictors) -> None:
         await asyncio.sleep(0.01)
         slow.passing.set()
         await asyncio.gather(*tasks)
-        assert slow.passes == [["ann"], ["bob"], ["eve"], ["cid"]]
+        assert ["eve"] in slow.passes  # those who were ready before it and after it share theirs
 
     run(story())
 
