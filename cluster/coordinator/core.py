@@ -32,6 +32,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
                 self._state,
                 self._damaged,
                 self._execution.trouble,
+                self._execution.heads,
                 self._visibility(context),
             )
 

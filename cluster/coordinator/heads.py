@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cluster.domain.compositions import Composition
 from cluster.domain.methods import is_plain
+from cluster.domain.visibility import Visibility
 from cluster.domain.work import Fitted, FittedHead
 from cluster.registry import Registry
 
@@ -54,6 +55,13 @@ class FittedHeads:
             if taught <= may and all(one.digest in fit.heads for one in added):
                 return {one.task: fit.heads[one.digest] for one in added}
         return {}
+
+    def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
+        """Of a vector, by its digest, from fits of tasks that the viewer sees."""
+        for fit in reversed(self._fits):
+            if vector in fit.heads and visibility.sees_all(fit.tasks):
+                return fit.heads[vector]
+        return None
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer."""

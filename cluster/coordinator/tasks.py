@@ -144,7 +144,9 @@ class Tasks(Quotas):
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._lock:
             task, visibility = self._seen_task(context, name), self._visibility(context)
-            return views.task_detail(self._registry, self._state, task, self._damaged, visibility)
+            heads = self._execution.heads
+            known = self._registry, self._state, task, self._damaged
+            return views.task_detail(*known, heads, visibility)
 
     def logs(self, context: RequestContext, task: str) -> list[Event]:
         with self._lock:

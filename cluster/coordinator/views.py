@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.work_orders import tasks_of
 from cluster.domain.base import Base
 from cluster.domain.compositions import Composition
@@ -57,6 +58,7 @@ def status(
     state: State,
     damaged: Damages,
     trouble: str | None,
+    heads: FittedHeads,
     visibility: Visibility,
 ) -> ClusterStatus:
     trainings = {record.run_id: record for record in registry.runs(kinds=("train",))}
@@ -70,6 +72,7 @@ def status(
         TaskStatus(
             **_task(record, trainings[record.run_id], state, damaged, visibility),
             **_vector(champions.get(record.name), firsts.get(record.name)),
+            **_fitted(champions.get(record.name), heads, visibility),
             samples=samples[record.name],
             refresh=refreshes.get(record.name),
         )
@@ -90,8 +93,10 @@ def status(
 
 
 def _is_past(record: Run, champions: Mapping[str, VectorRef], awaited: Collection[str]) -> bool:
-    """A refresh that failed, of a vector that is no champion any more; a composition that failed
-    or was cancelled, and that its user awaits no more."""
+    """A refresh or a fit that failed, of a vector that is no champion any more; a composition that
+    failed or was cancelled, and that its user awaits no more."""
+    if record.state in STOPPED and isinstance(record.work, FitWork):
+        return any(champions.get(one.vector.task) != one.vector for one in record.work.tasks)
     if record.state not in STOPPED or not isinstance(record.work, RefreshWork | ComposeWork):
         return False
     if isinstance(record.work, ComposeWork):
@@ -132,6 +137,16 @@ def _vector(champion: VectorRef | None, first: VectorRef | None) -> dict[str, An
     }
 
 
+def _fitted(
+    champion: VectorRef | None, heads: FittedHeads, visibility: Visibility
+) -> dict[str, Any]:
+    """What a TaskStatus says of the task's fitted head."""
+    found = champion and heads.newest(champion.digest, visibility)
+    if not found:
+        return {}
+    return {"accuracy_fitted": found.accuracy, "accuracy_frozen": found.frozen_accuracy}
+
+
 def task_state(registry: Registry, state: State, task: Task) -> str:
     """A task's state in a sentence's end, with why."""
     training = registry.run(task.run_id)
@@ -140,7 +155,12 @@ def task_state(registry: Registry, state: State, task: Task) -> str:
 
 
 def task_detail(
-    registry: Registry, state: State, task: Task, damaged: Damages, visibility: Visibility
+    registry: Registry,
+    state: State,
+    task: Task,
+    damaged: Damages,
+    heads: FittedHeads,
+    visibility: Visibility,
 ) -> TaskDetail:
     versions = {entry.reference.version: entry for entry in registry.vectors(task.name)}
     references = {version: entry.reference for version, entry in versions.items()}
@@ -150,6 +170,7 @@ def task_detail(
     return TaskDetail(
         **_task(task, registry.run(task.run_id), state, damaged, visibility),
         **_vector(champion, references.get(1)),
+        **_fitted(champion, heads, visibility),
         samples=shards[-1].blob.rows,
         refresh=refreshes[-1] if refreshes else None,
         submission=task.submission,

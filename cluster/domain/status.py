@@ -139,6 +139,8 @@ class TaskStatus(RunProgress):
     rows_cut: int | None = None  # of them, texts whose end is beyond what the base model reads
     accuracy_before: float | None = None  # without a vector (`Base.untrained`), validation rows
     accuracy_after: float | None = None  # of the vector as it was trained, on validation rows
+    accuracy_fitted: float | None = None  # of the champion in sums, with its fitted head
+    accuracy_frozen: float | None = None  # of a head fitted on the same rows without any vector
     metrics: dict[str, float] = {}
     refresh: RunState | None = None
 

@@ -38,18 +38,26 @@ def fit(work: FitWork, home: Home) -> Fitted:
     frozen, fitted = (
         fitted_heads(trained, _of(train, place), _of(validation, place)) for place in (0, 1)
     )
+    known, frozen_known = (
+        _accuracies(found, _of(validation, place)) for found, place in ((fitted, 1), (frozen, 0))
+    )
     heads = tuple(
         FittedHead(
-            task=task.vector.task,
+            task=name,
             vector=task.vector.digest,
-            head=materials.put_head(fitted[task.vector.task]),
-            frozen=materials.put_head(frozen[task.vector.task]),
+            head=materials.put_head(fitted[name]),
+            frozen=materials.put_head(frozen[name]),
+            accuracy=known[name],
+            frozen_accuracy=frozen_known[name],
         )
         for task in work.tasks
+        for name in [task.vector.task]
     )
     figures = {
-        **_judged(frozen, _of(validation, 0), "frozen_"),
-        **_judged(fitted, _of(validation, 1)),
+        "known": metrics.absolute(known),
+        "unknown": _unknown(fitted, _of(validation, 1)),
+        "frozen_known": metrics.absolute(frozen_known),
+        "frozen_unknown": _unknown(frozen, _of(validation, 0)),
         "rows": sum(len(pair[0].labels_N) for pair in train.values()),
         "seconds": time.monotonic() - started,
     }
@@ -85,12 +93,14 @@ def _of(pairs: Mapping[str, Pair], place: int) -> dict[str, Rows]:
     return {task: pair[place] for task, pair in pairs.items()}
 
 
-def _judged(heads: Mapping[str, Head], rows: Mapping[str, Rows], of: str = "") -> dict[str, float]:
-    """Accuracy with the task known and unknown."""
-    known = {
+def _accuracies(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> dict[str, float]:
+    """With the task known."""
+    return {
         t: metrics.accuracy(heads[t].logits(r.features_ND), r.labels_N) for t, r in rows.items()
     }
+
+
+def _unknown(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> float:
     features = {task: one.features_ND for task, one in rows.items()}
     labels = {task: one.labels_N for task, one in rows.items()}
-    unknown = metrics.class_incremental(features, labels, heads)
-    return {f"{of}known": metrics.absolute(known), f"{of}unknown": metrics.absolute(unknown)}
+    return metrics.absolute(metrics.class_incremental(features, labels, heads))

@@ -133,6 +133,10 @@ def described(one: Watched) -> str:
         parts.append("starting")
     if isinstance(one, TaskStatus) and one.accuracy_after is not None:
         parts.append(f"accuracy {100 * one.accuracy_after:.1f} %")
+    if isinstance(one, TaskStatus) and one.accuracy_fitted is not None:
+        assert one.accuracy_frozen is not None
+        points = 100 * (one.accuracy_fitted - one.accuracy_frozen)
+        parts.append(f"with its fitted head {points:+.1f} points over the frozen base")
     if one.state in ("queued", "failed") and one.reason:
         parts.append(one.reason)
     return ", ".join(parts)

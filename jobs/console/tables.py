@@ -134,7 +134,8 @@ def resources(room: Resources) -> str:
 
 
 def _tasks(tasks: Sequence[TaskStatus], before: str) -> Table:
-    numbers = ("steps", "loss", "version", f"{before} %", "trained %")
+    accuracies = (f"{before} %", "trained %", "fitted %", "frozen base %")
+    numbers = ("steps", "loss", "version", *accuracies)
     made = table("task", "state", *numbers, "owner", right=numbers)
     for one in tasks:
         made.add_row(
@@ -145,6 +146,8 @@ def _tasks(tasks: Sequence[TaskStatus], before: str) -> Table:
             "" if one.version is None else f"v{one.version}",
             percent(one.accuracy_before),
             percent(one.accuracy_after),
+            percent(one.accuracy_fitted),
+            percent(one.accuracy_frozen),
             one.owner + (" (private)" if one.private else ""),
         )
     return without_empty(made)

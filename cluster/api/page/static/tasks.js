@@ -38,6 +38,10 @@ function progress(task) {
     made.append(bar, `${label}${task.loss === null ? "" : `, loss ${task.loss.toFixed(2)}`}`);
   } else if (task.accuracy_after !== null && task.accuracy_after !== undefined) {
     made.append(`${percent(task.accuracy_before)} → ${percent(task.accuracy_after)} % of validation rows`);
+    if (typeof task.accuracy_fitted === "number") {
+      const [fitted, frozen] = [percent(task.accuracy_fitted), percent(task.accuracy_frozen)];
+      made.append(`; in sums ${fitted} %, frozen base ${frozen} %`);
+    }
   }
   return made;
 }

@@ -82,6 +82,15 @@ def test_a_head_stays_as_trained_where_that_was_asked(scene: Scene) -> None:
     assert heads(scene, "ann") == {"kept": "head of kept", "other": "head of other"}
 
 
+def test_a_task_tells_what_its_vector_adds_to_the_frozen_base(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    found = scene.task("a")
+    assert (found.accuracy_fitted, found.accuracy_frozen) == (0.9, 0.8)
+    assert scene.coordinator.task(ADMIN, "a").accuracy_frozen == 0.8
+    scene.trained("b")
+    assert scene.task("b").accuracy_fitted is None
+
+
 def test_what_private_tasks_teach_is_for_their_owner(scene: Scene) -> None:
     scene.trained("open", heads="fitted", owner="bob")
     scene.trained("ann.own", heads="fitted", owner="ann", private=True)
