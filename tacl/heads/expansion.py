@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, relu
 
-WIDTH = 2000  # of a projection (results/heads-choice.md)
-
 
 @dataclass(frozen=True)
 class Expansion:
@@ -29,9 +27,6 @@ class Expansion:
             return features_ND
         projection_DW = _projection(features_ND.shape[1], self.width, self.seed)
         return relu(normalize(features_ND, dim=-1) @ projection_DW.to(features_ND))
-
-    def size(self, dimension: int) -> int:
-        return self.width or dimension
 
 
 IDENTITY = Expansion()

@@ -1,4 +1,4 @@
-"""Temperatures, probabilities and the calibration error against plain searches and loops."""
+"""Temperatures and the calibration error against plain searches and loops."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tacl.heads.calibration import Calibration, calibration_error, inverse_temperature
-
-TASKS = {"a": 2, "b": 3}
+from tacl.heads.calibration import calibration_error, inverse_temperature
 
 
 def scores(seed: int, rows: int = 60, sharp: float = 7.0) -> tuple[Tensor, Tensor]:
@@ -35,64 +33,6 @@ def test_the_temperature_has_the_least_loss_of_all(seed: int, sharp: float) -> N
 def test_it_finds_the_temperature_that_labels_were_drawn_at() -> None:
     logits, labels = scores(0, rows=20_000, sharp=7.0)
     assert inverse_temperature(logits, labels) == pytest.approx(1 / 7, rel=0.05)
-
-
-def test_weights_count_as_rows() -> None:
-    logits, labels = scores(1)
-    twice = torch.cat([logits, logits[:20]]), torch.cat([labels, labels[:20]])
-    weight = torch.ones(60)
-    weight[:20] = 2
-    assert inverse_temperature(logits, labels, weight) == pytest.approx(
-        inverse_temperature(*twice), rel=1e-3
-    )
-
-
-def rows_of(task: str, seed: int) -> tuple[Tensor, Tensor]:
-    """All columns; those of the own task are higher on the whole."""
-    random = torch.Generator().manual_seed(seed)
-    logits = 3 * torch.randn(80, 5, generator=random)
-    labels = torch.randint(TASKS[task], (80,), generator=random)
-    start = 0 if task == "a" else 2
-    logits[:, start : start + TASKS[task]] += 2
-    logits[torch.arange(80), start + labels] += 3
-    return logits, labels
-
-
-def test_probabilities_are_a_product_and_sum_to_one() -> None:
-    known = {task: rows_of(task, seed) for seed, task in enumerate(TASKS)}
-    fitted = Calibration.fitted(
-        TASKS, {t: k[0] for t, k in known.items()}, {t: k[1] for t, k in known.items()}
-    )
-    logits = rows_of("a", 9)[0]
-    found = fitted.probabilities(logits)
-    torch.testing.assert_close(found.sum(-1), torch.ones(80), rtol=1e-5, atol=1e-5)
-    for b in range(0, 80, 9):
-        tasks = (fitted.between * torch.stack([logits[b, :2].max(), logits[b, 2:].max()])).softmax(
-            -1
-        )
-        within = (fitted.within["b"] * logits[b, 2:]).softmax(-1)
-        torch.testing.assert_close(found[b, 2:], tasks[1] * within)
-    torch.testing.assert_close(found[:, :2].sum(-1), fitted.task_probabilities(logits)[:, 0])
-
-
-def test_calibration_surprises_less_than_the_logits_as_they_are() -> None:
-    known = {task: rows_of(task, seed) for seed, task in enumerate(TASKS)}
-    columns = {"a": 0, "b": 2}
-    fitted = Calibration.fitted(
-        TASKS, {t: k[0] for t, k in known.items()}, {t: k[1] for t, k in known.items()}
-    )
-    before = after = 0.0
-    for task, (logits, labels) in known.items():
-        before += cross_entropy(logits, labels + columns[task]).item()
-        chosen = fitted.probabilities(logits).gather(1, (labels + columns[task])[:, None])
-        after -= chosen.log().mean().item()
-    assert after < before
-
-
-def test_a_task_without_validation_rows_takes_the_mean_temperature() -> None:
-    logits, labels = rows_of("a", 0)
-    fitted = Calibration.fitted(TASKS, {"a": logits}, {"a": labels})
-    assert fitted.within["b"] == pytest.approx(fitted.within["a"])
 
 
 def test_the_calibration_error_by_hand() -> None:
