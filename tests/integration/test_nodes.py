@@ -24,6 +24,7 @@ from cluster.domain.work import Progress, Trained
 from cluster.errors import exit_code
 from cluster.learner import training
 from cluster.learner.learner import Coordinators, Learner
+from cluster.runtime.access import authenticate
 from cluster.runtime.actors import RayLauncher
 from cluster.runtime.connection import leave
 from cluster.runtime.nodes import require_shared
@@ -87,15 +88,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.update(
         {
             **s3.ENVIRONMENT,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
             "RAY_worker_niceness": "0",
             "PYTHONPATH": str(ROOT),
             "ASKED": str(folder / "asked"),
             "XDG_CACHE_HOME": str(folder / "here"),
         }
     )
+    authenticate("token", str(folder / "token"))
     yield folder
+    authenticate("disabled")
     os.environ.clear()
     os.environ.update(before)
 
