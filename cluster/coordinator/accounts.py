@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from cluster.coordinator.shell import Decision, Shell
-from cluster.domain.base import RequestContext, identity
+from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name, meant
 from cluster.domain.users import ROLES, Holder, IssuedToken, RevokedTokens, Role, TokenStatus
 from cluster.registry.tokens import Token
@@ -50,8 +50,7 @@ class Accounts(Shell):
             return Decision(_issued(token), partial(self._registry.issue, token))
 
         parts = {"user": user, "role": role, "hash": token_hash} | ({"days": days} if days else {})
-        asked = identity("issue", parts)
-        return self._once(context.request_id, asked, IssuedToken.model_validate_json, decide)
+        return self._once(context.request_id, "issue", parts, IssuedToken, decide)
 
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         def decide() -> Decision[IssuedToken]:
@@ -60,8 +59,8 @@ class Accounts(Shell):
             ends = min(now + OVERLAP, old.expires or math.inf)
             return Decision(_issued(new), partial(self._registry.rotate, old, ends, new))
 
-        asked = identity("rotate", {"token": token, "hash": token_hash})
-        return self._once(context.request_id, asked, IssuedToken.model_validate_json, decide)
+        parts = {"token": token, "hash": token_hash}
+        return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
 
     def _token(self, digits: str) -> Token:
         found = [one for one in self._registry.tokens() if one.hash.startswith(digits)]
@@ -106,8 +105,7 @@ class Accounts(Shell):
             answer = RevokedTokens(user=user, revoked=count)
             return Decision(answer, partial(self._registry.revoke, user))
 
-        asked = identity("revoke", {"user": user})
-        return self._once(context.request_id, asked, RevokedTokens.model_validate_json, decide)
+        return self._once(context.request_id, "revoke", {"user": user}, RevokedTokens, decide)
 
 
 def ended(token: Token, now: float) -> bool:

@@ -11,8 +11,7 @@ from cluster.coordinator.accounts import answered
 from cluster.coordinator.recipes import current, require_sum
 from cluster.coordinator.runs import Runs
 from cluster.coordinator.shell import Decision
-from cluster.coordinator.tasks import queued_run
-from cluster.domain.base import RequestContext, identity
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import MERGES, require_linearized, require_possible
 from cluster.domain.names import checked_name
@@ -35,9 +34,9 @@ class Compositions(Runs):
     def compose(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
         checked_name(user, "user")
         recipe = parse_recipe(terms)
-        asked = identity("compose", {"user": user, "terms": list(terms)})
+        parts = {"user": user, "terms": list(terms)}
         decide = partial(self._summed, context, user, recipe)
-        return self._once(context.request_id, asked, Composition.model_validate_json, decide)
+        return self._once(context.request_id, "compose", parts, Composition, decide)
 
     def update_composition(self, context: RequestContext, user: str) -> Composition:
         def decide() -> Decision[Composition]:
@@ -46,8 +45,7 @@ class Compositions(Runs):
             recipe = [Term(t.coefficient, t.vector.task) for t in old.terms]
             return self._summed(context, user, recipe)
 
-        asked = identity("update", {"user": user})
-        return self._once(context.request_id, asked, Composition.model_validate_json, decide)
+        return self._once(context.request_id, "update", {"user": user}, Composition, decide)
 
     def _summed(
         self, context: RequestContext, user: str, recipe: Sequence[Term]
@@ -70,7 +68,7 @@ class Compositions(Runs):
         parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
         decide = partial(self._started, context, user, recipe, how)
         with self._lock:
-            queued = self._once(context.request_id, identity("make", parts), queued_run, decide)
+            queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
             return self._composition_run(context, user, queued.run_id)
 
     def _started(
@@ -86,8 +84,7 @@ class Compositions(Runs):
         work = work_orders.composing(self._registry, self._base, model, how, shards)
         self._require_share(context, user, work.run_id)
         write = partial(self._registry.make, work, self._is_gone(work.run_id))
-        queue = partial(self._execution.request, work.run_id)
-        return Decision(QueuedRun(run_id=work.run_id), write, queue)
+        return self._queued(work.run_id, write)
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         with self._lock:
@@ -110,8 +107,8 @@ class Compositions(Runs):
             answer = CancelledCompositions(user=user, cancelled=chosen)
             return self._cancelled(context, answer, chosen, dismissed=[run.run_id for run in own])
 
-        asked, read = identity("cancel_making", {"user": user}), CancelledCompositions
-        return self._once(context.request_id, asked, read.model_validate_json, decide)
+        parts, form = {"user": user}, CancelledCompositions
+        return self._once(context.request_id, "cancel_making", parts, form, decide)
 
     # -- models
 
@@ -139,12 +136,10 @@ class Compositions(Runs):
             fitted = self._execution.heads.of(model, self._state.owners)
             work = work_orders.evaluation(self._registry, self._base, model, materialized, fitted)
             self._require_share(context, user, work.run_id)
-            write = partial(self._registry.add_run, work, None)
-            queue = partial(self._execution.request, work.run_id)
-            return Decision(QueuedRun(run_id=work.run_id), write, queue)
+            return self._queued(work.run_id, partial(self._registry.add_run, work, None))
 
-        asked = identity("evaluate", {"user": user, "materialized": materialized})
-        return self._once(context.request_id, asked, queued_run, decide)
+        parts = {"user": user, "materialized": materialized}
+        return self._once(context.request_id, "evaluate", parts, QueuedRun, decide)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         return self._result(context, run_id, "evaluate", Evaluated)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cluster.coordinator import garbage, views
 from cluster.coordinator.acceptance import missing_files
@@ -20,7 +20,8 @@ from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
-from cluster.domain.base import Message, RequestContext
+from cluster.domain.base import Message, RequestContext, identity
+from cluster.domain.receipts import QueuedRun
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, Request, Task
@@ -43,6 +44,12 @@ class Decision(Generic[A]):
     answer: A
     write: Callable[[Request], object]
     then: Callable[[], object] = _nothing
+
+
+def _kept(form: type[A], text: str) -> A:
+    """An answer from its text; before answers were JSON, a run's was its id alone."""
+    is_json = text.startswith("{")
+    return form.model_validate_json(text) if is_json else form.model_validate({"run_id": text})
 
 
 class Shell:
@@ -105,23 +112,24 @@ class Shell:
     def _once(
         self,
         request_id: str,
-        asked: str,
-        read: Callable[[str], A],
+        verb: str,
+        parts: dict[str, Any],
+        form: type[A],
         decide: Callable[[], Decision[A]],
         owner: str | None = None,
     ) -> A:
         """Carry a request out, once: repeated, it is answered from the registry.
 
         Args:
-            asked: the digest of what is asked. NameTaken when the id was used to ask another.
-            read: a kept answer from its text.
+            verb, parts: what is asked. NameTaken when the id was used to ask another.
+            form: of the answer.
             owner: of a new task, for the log.
         """
+        asked = identity(verb, parts)
         with self._lock:
             self._make_sure()
-            kept = self._registry.answer(request_id, asked)
-            if kept is not None:
-                return read(kept)
+            if (kept := self._registry.answer(request_id, asked)) is not None:
+                return _kept(form, kept)
             try:
                 decision = decide()
             except TaclError as error:
@@ -171,6 +179,9 @@ class Shell:
             self._execution.reread()
             self._owes_erasure = True
             self._unsure = False
+
+    def _queued(self, run_id: str, write: Callable[[Request], object]) -> Decision[QueuedRun]:
+        return Decision(QueuedRun(run_id=run_id), write, partial(self._execution.request, run_id))
 
     def _cancelled(
         self,

@@ -8,7 +8,7 @@ from cluster.coordinator import views, work_orders
 from cluster.coordinator.acceptance import PARTS, require_free, require_sound
 from cluster.coordinator.quotas import Quotas
 from cluster.coordinator.shell import Decision
-from cluster.domain.base import BlobRef, RequestContext, identity
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
 from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
 from cluster.domain.tasks import Shard, Submission, Submitted
@@ -52,9 +52,8 @@ class Tasks(Quotas):
 
             return Decision(answer, partial(self._registry.accept, submission, work), start)
 
-        asked = identity("submit", submission.model_dump(mode="json"))
-        read, owner = Submitted.model_validate_json, submission.owner
-        return self._once(submission.request_id, asked, read, decide, owner)
+        request_id, parts = submission.request_id, submission.model_dump(mode="json")
+        return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
         def decide() -> Decision[GrownShard]:
@@ -72,8 +71,8 @@ class Tasks(Quotas):
 
             return Decision(answer, partial(self._registry.grow, new), arrive)
 
-        asked = identity("add_samples", {"task": task, "blob": blob.digest})
-        return self._once(context.request_id, asked, GrownShard.model_validate_json, decide)
+        parts = {"task": task, "blob": blob.digest}
+        return self._once(context.request_id, "add_samples", parts, GrownShard, decide)
 
     def retry(self, context: RequestContext, task: str) -> RetriedTask:
         with self._lock:
@@ -97,8 +96,7 @@ class Tasks(Quotas):
             chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, task=task))
             return self._cancelled(context, CancelledTask(task=task, cancelled=chosen), chosen)
 
-        asked = identity("cancel", {"task": task})
-        return self._once(context.request_id, asked, CancelledTask.model_validate_json, decide)
+        return self._once(context.request_id, "cancel", {"task": task}, CancelledTask, decide)
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
         def decide() -> Decision[RemovedTask]:
@@ -121,32 +119,24 @@ class Tasks(Quotas):
             write = partial(self._registry.remove, task, how, uses, anew, gone)
             return Decision(answer, write, withdraw)
 
-        asked = identity("remove", {"task": task, "purge": purge})
-        return self._once(context.request_id, asked, RemovedTask.model_validate_json, decide)
+        parts = {"task": task, "purge": purge}
+        return self._once(context.request_id, "remove", parts, RemovedTask, decide)
 
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
             self._pins.pin(Term(1.0, task), self._visibility(context))
             owed = self._registry.runs(states=OWED, task=task, kinds=("refresh",))
-            refresh = plan.refresh_of(self._state, task)
-            work = (
-                owed[0].work
-                if owed
-                else work_orders.refreshing(self._registry, self._base, refresh)
-            )
-            write = partial(self._registry.add_run, work, task)
-            queue = partial(self._execution.request, work.run_id)
-            return Decision(QueuedRun(run_id=work.run_id), write, queue)
+            due = self._registry, self._base, plan.refresh_of(self._state, task)
+            work = owed[0].work if owed else work_orders.refreshing(*due)
+            return self._queued(work.run_id, partial(self._registry.add_run, work, task))
 
-        asked = identity("refresh", {"task": task})
-        return self._once(context.request_id, asked, queued_run, decide)
+        return self._once(context.request_id, "refresh", {"task": task}, QueuedRun, decide)
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._lock:
             task, visibility = self._seen_task(context, name), self._visibility(context)
-            heads = self._execution.heads
-            known = self._registry, self._state, task, self._damaged
-            return views.task_detail(*known, heads, visibility)
+            known = self._registry, self._state, task, self._damaged, self._execution.heads
+            return views.task_detail(*known, visibility)
 
     def logs(self, context: RequestContext, task: str) -> list[Event]:
         with self._lock:
@@ -166,9 +156,3 @@ class Tasks(Quotas):
         purgeable = removed - self._registry.purged()
         if not (purge and task in purgeable and self._visibility(context).sees(task)):
             self._seen_task(context, task)
-
-
-def queued_run(text: str) -> QueuedRun:
-    """A kept answer; before answers were JSON, it was the id alone."""
-    is_json = text.startswith("{")
-    return QueuedRun.model_validate_json(text) if is_json else QueuedRun(run_id=text)

@@ -6,7 +6,7 @@ from functools import partial
 
 from cluster.coordinator import reports
 from cluster.coordinator.shell import Decision, Shell
-from cluster.domain.base import RequestContext, identity
+from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import AliasReport, InterferenceReport, VectorComparison, VectorStatus
@@ -53,8 +53,7 @@ class Vectors(Shell):
             return Decision(answer, write, crown)
 
         parts = {"task": task, "name": name, "version": version, "expected": expected}
-        asked = identity("move_alias", parts)
-        return self._once(context.request_id, asked, MovedAlias.model_validate_json, decide)
+        return self._once(context.request_id, "move_alias", parts, MovedAlias, decide)
 
     def interference(self, context: RequestContext) -> InterferenceReport:
         with self._lock:
