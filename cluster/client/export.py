@@ -128,7 +128,7 @@ def _whole(out: Path) -> Iterator[Path]:
 
 def _write(materials: Materials, model: Composition, format: Format, folder: Path) -> None:
     write_model(materials.backbone, materials.tau(model), format, folder)
-    heads = {task: materials.head(blob) for task, blob in head_blobs(model).items()}
+    heads = {task: materials.head(blob).narrow() for task, blob in head_blobs(model).items()}
     write_heads(heads, folder)
 
 

@@ -51,27 +51,25 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
     materials = Materials(home, work.base)
     kept = Kept(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
-    features, plain, labels, trained, heads = {}, {}, {}, {}, {}
+    features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
     for task in work.tasks:
         rows = TestRows(kept, task)
         trained[task.name] = materials.head(task.head_blob)
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
-        plain[task.name] = rows.features_ND
-        individual_ND = rows.features_ND + rows.tangent(_alone(task.individual))
-        features[task.name] = rows.features_ND + rows.tangent_of(work.composition)
+        f_ND = plain[task.name] = rows.features_ND
+        individual_ND = f_ND + rows.tangent(_alone(task.individual))
+        features[task.name] = f_ND + rows.tangent_of(work.composition)
+        views[task.name] = head.views(f_ND, features[task.name])
         labels[task.name] = rows.labels_N
         points = {
-            "zero_shot": rows.features_ND,
-            "individual": individual_ND,
-            "composed": features[task.name],
+            "zero_shot": trained[task.name].logits(f_ND),
+            "individual": head.logits(head.views(f_ND, individual_ND)),
+            "composed": head.logits(views[task.name]),
         }
         if work.materialized:
-            points["materialized"] = rows.materialized(work.composition)
+            points["materialized"] = head.narrow().logits(rows.materialized(work.composition))
         per_task[task.name] = {
-            name: metrics.accuracy(
-                (trained[task.name] if name == "zero_shot" else head).logits(f_ND), rows.labels_N
-            )
-            for name, f_ND in points.items()
+            name: metrics.accuracy(logits_NC, rows.labels_N) for name, logits_NC in points.items()
         }
     merged = {task: row["composed"] for task, row in per_task.items()}
     single = {task: row["individual"] for task, row in per_task.items()}
@@ -80,10 +78,10 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single),
         class_incremental=_task_unknown(work.composition, features, labels, trained),
-        task_unknown=_task_unknown(work.composition, features, labels, heads),
-        calibration_error=_calibration_error(work.composition, features, labels, heads),
+        task_unknown=_task_unknown(work.composition, views, labels, heads),
+        calibration_error=_calibration_error(work.composition, views, labels, heads),
         **_frozen(work, materials, plain, labels),
-        by_class={t: _by_class(heads[t], features[t], labels[t]) for t in heads},
+        by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
         seconds=time.monotonic() - started,
     )
 

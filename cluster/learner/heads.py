@@ -15,7 +15,7 @@ from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, fitted_heads
+from tacl.heads.fitting import Rows, answering_heads, fitted_heads, views
 from tacl.heads.head import Head
 from tacl.models.sums import Sums
 
@@ -35,12 +35,10 @@ def fit(work: FitWork, home: Home) -> Fitted:
     train = {task.vector.task: seeing.rows(task, task.train) for task in work.tasks}
     validation = {task.vector.task: seeing.rows(task, task.validation) for task in work.tasks}
     trained = {task.vector.task: materials.head(task.vector.head_blob) for task in work.tasks}
-    frozen, fitted = (
-        fitted_heads(trained, _of(train, place), _of(validation, place)) for place in (0, 1)
-    )
-    known, frozen_known = (
-        _accuracies(found, _of(validation, place)) for found, place in ((fitted, 1), (frozen, 0))
-    )
+    frozen = fitted_heads(trained, _at_theta0(train), _at_theta0(validation))
+    fitted = answering_heads(trained, train, validation)
+    known = _accuracies(fitted, views(validation))
+    frozen_known = _accuracies(frozen, _at_theta0(validation))
     heads = tuple(
         FittedHead(
             task=name,
@@ -55,9 +53,9 @@ def fit(work: FitWork, home: Home) -> Fitted:
     )
     figures = {
         "known": metrics.absolute(known),
-        "unknown": _unknown(fitted, _of(validation, 1)),
+        "unknown": _unknown(fitted, views(validation)),
         "frozen_known": metrics.absolute(frozen_known),
-        "frozen_unknown": _unknown(frozen, _of(validation, 0)),
+        "frozen_unknown": _unknown(frozen, _at_theta0(validation)),
         "rows": sum(len(pair[0].labels_N) for pair in train.values()),
         "seconds": time.monotonic() - started,
     }
@@ -89,8 +87,8 @@ class Seeing:
         return Rows(plain_ND, data.labels[chosen]), Rows(moved_ND, data.labels[chosen])
 
 
-def _of(pairs: Mapping[str, Pair], place: int) -> dict[str, Rows]:
-    return {task: pair[place] for task, pair in pairs.items()}
+def _at_theta0(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
+    return {task: plain for task, (plain, _) in pairs.items()}
 
 
 def _accuracies(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> dict[str, float]:

@@ -29,7 +29,7 @@ from tacl.compose.arithmetic import require_one_model
 from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTask
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
-from tacl.models.mixed import MixedEncoder, Recipe, alone, mixes, summed
+from tacl.models.mixed import MixedEncoder, Recipe, mixes, summed
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
@@ -170,10 +170,14 @@ class Predictor:
         for start in range(0, len(ordered), BATCH):
             chunk = ordered[start : start + BATCH]
             batch = self._backbone.collate([item for _, item in chunk])
-            for (one, _), feature_D in zip(chunk, self._features(batch, chunk), strict=True):
+            plain_BD, tangent_BD = self._parts(batch, chunk)
+            rows_ = zip(chunk, plain_BD, plain_BD + tangent_BD, strict=True)
+            for (one, _), plain_D, feature_D in rows_:
+                one.plain.append(plain_D)
                 one.features.append(feature_D)
 
-    def _features(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> Tensor:
+    def _parts(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> tuple[Tensor, Tensor]:
+        """f(x; theta0) and J(x) tau of every row."""
         users: list[tuple[Recipe, int]] = []
         keys: list[str] = []
         for one, _ in chunk:
@@ -183,14 +187,17 @@ class Predictor:
                 users.append((one.recipe, 1))
                 keys.append(one.key)
         if self._module is None:
-            return self._mixed(batch, users).float().cpu()
+            plain_BD, tangent_BD = self._mixed.parts(batch, users)
+            return plain_BD.float().cpu(), tangent_BD.float().cpu()
         parts, start = [], 0
         for recipe, count in users:
             own = slice(start, start + count)
             rows = {k: v[own] for k, v in batch.items()} if isinstance(batch, dict) else batch[own]
-            parts.append(alone(self._module, rows, recipe, self._known))
+            self._module.load_tau(summed(recipe, self._known))
+            parts.append(self._module(rows))
             start += count
-        return torch.cat(parts).float().cpu()
+        plain, tangents = zip(*parts, strict=True)
+        return torch.cat(plain).float().cpu(), torch.cat(tangents).float().cpu()
 
     def _materialized(self, one: _Asked) -> list[Tensor]:
         """f(x; theta0 + sum c tau), an approximation of the model that was composed."""
@@ -221,14 +228,17 @@ class _Asked:
     ) -> None:
         self.question, self.items, self.columns, self.recipe = question, items, columns, recipe
         self.key = question.model.digest if recipe is not PLAIN else ""
+        self.plain: list[Tensor] = []  # at theta0; none of a model that is one encoder
         self.features: list[Tensor] = []
 
     def ranked(self) -> list[Ranked]:
         if not self.features:
             return []
         features_ND = torch.stack(self.features)
-        columns = self.columns
-        shares = (columns.within if self.question.tasks else columns.joint)(features_ND)
+        plain_ND = torch.stack(self.plain) if self.plain else None
+        columns = self.columns if self.plain else self.columns.narrow()
+        answer = columns.within if self.question.tasks else columns.joint
+        shares = answer(features_ND, plain_ND)
         return [
             {task: _ranked(names, shares[task][row]) for task, names in columns.classes.items()}
             for row in range(len(features_ND))

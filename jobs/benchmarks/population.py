@@ -231,7 +231,7 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
             validation=data,
             test=data,
             shard=store_shard(blobs, inputs, probe),
-            options=Options(workers=1),
+            options=Options(workers=1, heads="trained"),
         )
         versions = range(1, size.versions + 1)
         vectors = [identity("vector", {"task": name, "version": version}) for version in versions]

@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 
 from cluster.client.client import Client
-from cluster.domain.tasks import Submission
+from cluster.domain.tasks import Options, Submission
 from cluster.learner.artifacts import Materials
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
@@ -88,6 +88,7 @@ def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: 
             validation=data,
             test=data,
             shard=shard,
+            options=Options(heads="trained"),
         )
         return Filed(task, [vector.digest], materials.put_vector(vector), head_blob)
 

@@ -10,13 +10,12 @@ from jobs.experiments.context import Bench
 from jobs.experiments.cost import Cost
 from jobs.experiments.models import Accuracies, Model, Vectors
 from jobs.experiments.spec import Method
-from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, fitted_heads
-from tacl.heads.head import Head
+from tacl.heads.fitting import Rows, answering_heads
+from tacl.heads.head import Head, beside
 from tacl.models.sums import Sums
 
-MOST_ROWS = 2000  # of a task, as in a cluster
+PARTS = ("train:2000", "validation")  # at most so many rows of a task, as in a cluster
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,9 @@ class Answering(Method):
         cell = fitted(bench, model.first)
         heads = {task: _head(bench, cell, task) for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
-        merged = {task: model.features(task, "test") for task in pool}
-        own = {task: model.alone(task, "test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
+        merged = {t: beside(at_theta0[t], model.features(t, "test")) for t in pool}
+        own = {t: beside(at_theta0[t], model.alone(t, "test")) for t in pool}
         trained = {task: bench.head(task) for task in pool}
         return Accuracies(
             {t: metrics.accuracy(trained[t].logits(at_theta0[t]), labels[t]) for t in pool},
@@ -52,28 +51,39 @@ class Answering(Method):
 
 def fitted(bench: Bench, vectors: Vectors) -> Cell:
     """Weights of the heads of all tasks; the scale that they share is a fact."""
+    seen = {part: {task: _seen(bench, vectors, task, part) for task in vectors} for part in PARTS}
 
     def make() -> Made:
-        sums = Sums(bench.base.module, bench.backbone, {t: v.tau() for t, v in vectors.items()})
         trained = {task: bench.head(task) for task in vectors}
-        parts = []
-        for part in ("train", "validation"):
-            seen = {}
-            for task in vectors:
-                bench.cells.say(f"rows under sums: {part} of {task}")
-                rows = bench.rows(task).labelled(part)
-                chosen = sample_rows(range(len(rows)), MOST_ROWS, bench.seed)
-                _, features_ND = sums.features(task, [rows.items[row] for row in chosen])
-                seen[task] = Rows(features_ND, rows.labels[chosen])
-            parts.append(seen)
-        heads = fitted_heads(trained, *parts)
+        parts = (
+            {task: _rows(bench, part, seen[part][task], task) for task in vectors} for part in PARTS
+        )
+        heads = answering_heads(trained, *parts)
         (scale,) = {head.scale for head in heads.values()}
         return {"scale": scale}, {task: head.weight_CD for task, head in heads.items()}
 
-    rows = [[bench.content(task, part) for part in ("train", "validation")] for task in vectors]
-    keys = [vector.key for vector in vectors.values()]
-    decides = bench.decided_by(*vectors, vectors=keys, rows=rows, most=MOST_ROWS, seed=bench.seed)
-    return bench.cells.get("heads", decides, make, f"of {len(keys)} tasks, seed {bench.seed}")
+    keys = [cell.key for cells in seen.values() for cell in cells.values()]
+    decides = bench.decided_by(*vectors, seen=keys)
+    return bench.cells.get("heads", decides, make, f"of {len(vectors)} tasks, seed {bench.seed}")
+
+
+def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
+    """Rows of a part of a task, at theta0 and under sums."""
+    rows = bench.rows(task)
+
+    def make() -> Made:
+        sums = Sums(bench.base.module, bench.backbone, {t: v.tau() for t, v in vectors.items()})
+        plain_ND, moved_ND = sums.features(task, rows.items(part))
+        return {}, {"plain": plain_ND, "moved": moved_ND}
+
+    keys = {name: vector.key for name, vector in vectors.items()}
+    decides = bench.decided_by(task=task, vectors=keys, data=bench.content(task, part))
+    return bench.cells.get("seen", decides, make, f"of {task}, {part}, seed {bench.seed}")
+
+
+def _rows(bench: Bench, part: str, cell: Cell, task: str) -> tuple[Rows, Rows]:
+    found, labels_N = cell.tensors(), bench.rows(task).labels_N(part)
+    return Rows(found["plain"], labels_N), Rows(found["moved"], labels_N)
 
 
 def _head(bench: Bench, cell: Cell, task: str) -> Head:

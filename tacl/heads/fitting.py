@@ -9,15 +9,16 @@ of its tasks (results/heads-choice.md has what other ways gave).
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from tacl.heads.calibration import inverse_temperature
-from tacl.heads.head import Head, union
+from tacl.heads.head import Head, beside, union
 from tacl.heads.probe import WEIGHTS, chosen_probe
 
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
@@ -74,3 +75,38 @@ def fitted_heads(
         task: Head(found.weight_CD[own], scale, trained[task].classes)
         for task, own in columns.items()
     }
+
+
+def answering_heads(
+    trained: Mapping[str, Head],
+    train: Mapping[str, tuple[Rows, Rows]],
+    validation: Mapping[str, tuple[Rows, Rows]],
+) -> dict[str, Head]:
+    """The same from rows at theta0 and under sums, side by side; with the weights for the latter
+    alone."""
+    narrow = fitted_heads(trained, _under_sums(train), _under_sums(validation))
+    padded = {task: _padded(head) for task, head in trained.items()}
+    wide = fitted_heads(padded, views(train), views(validation))
+    return {
+        task: replace(head, narrow_CD=narrow[task].scale / head.scale * narrow[task].weight_CD)
+        for task, head in wide.items()
+    }
+
+
+def views(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+    """Rows of every task as the heads see them."""
+    return {
+        task: Rows(beside(plain.features_ND, moved.features_ND), moved.labels_N)
+        for task, (plain, moved) in pairs.items()
+    }
+
+
+def _under_sums(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+    return {task: moved for task, (_, moved) in pairs.items()}
+
+
+def _padded(head: Head) -> Head:
+    """The same logits from the three views, whose length is the root of 3."""
+    nothing_CD = torch.zeros_like(head.weight_CD)
+    weight_CD = torch.cat([math.sqrt(3) * head.weight_CD, nothing_CD, nothing_CD], -1)
+    return replace(head, weight_CD=weight_CD)

@@ -29,11 +29,16 @@ class RowLoss(Protocol):
 
 @dataclass(frozen=True)
 class Head:
-    """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them."""
+    """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them.
+
+    With `narrow_CD` it is of the views of a row (`beside`), and that are the weights for where only
+    the moved features are known, as in an encoder that was exported.
+    """
 
     weight_CD: Tensor
     scale: float
     classes: tuple[str, ...]
+    narrow_CD: Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.classes) != self.weight_CD.shape[0]:
@@ -43,23 +48,46 @@ class Head:
         """[B, C]; features before normalisation."""
         return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
 
+    def views(self, plain_BD: Tensor, moved_BD: Tensor) -> Tensor:
+        """What it sees of rows with f(x; theta0) and f(x) + J(x) tau."""
+        return moved_BD if self.narrow_CD is None else beside(plain_BD, moved_BD)
+
+    def narrow(self) -> Head:
+        """Of the moved features alone."""
+        if self.narrow_CD is None:
+            return self
+        return Head(self.narrow_CD, self.scale, self.classes)
+
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Cross-entropy of each row, [B]."""
         return cross_entropy(self.logits(features_BD), labels_B, reduction="none")
 
     def to(self, device: torch.device | str) -> Head:
-        return Head(self.weight_CD.to(device), self.scale, self.classes)
+        narrow_CD = None if self.narrow_CD is None else self.narrow_CD.to(device)
+        return Head(self.weight_CD.to(device), self.scale, self.classes, narrow_CD)
 
     def to_params(self) -> Params:
         """Tensors alone, so that a head can be stored where tensors are."""
         names = torch.frombuffer(bytearray(json.dumps(self.classes).encode()), dtype=torch.uint8)
         scale = torch.tensor(self.scale, dtype=torch.float64)
-        return {"weight": self.weight_CD.cpu().contiguous(), "scale": scale, "classes": names}
+        found = {"weight": self.weight_CD.cpu().contiguous(), "scale": scale, "classes": names}
+        if self.narrow_CD is not None:
+            found["narrow"] = self.narrow_CD.cpu().contiguous()
+        return found
 
     @staticmethod
     def from_params(params: Params) -> Head:
         classes = json.loads(bytes(params["classes"].tolist()).decode())
-        return Head(params["weight"], params["scale"].item(), tuple(classes))
+        return Head(params["weight"], params["scale"].item(), tuple(classes), params.get("narrow"))
+
+
+def beside(plain_BD: Tensor, moved_BD: Tensor) -> Tensor:
+    """Three views of a row, each of length 1, [B, 3D]: z = f + J tau, f itself, and J tau.
+
+    f is out of the way of other tasks' vectors, J tau tells whose vector moves the row.
+    """
+    views = (moved_BD, plain_BD, moved_BD - plain_BD)
+    return torch.cat([normalize(view_BD, dim=-1) for view_BD in views], -1)
 
 
 def readable_class(name: str) -> str:

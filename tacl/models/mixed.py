@@ -41,9 +41,15 @@ class MixedEncoder:
         chosen = set(trainable_blocks(encoder, trainable))
         self._theta0 = {n: p.detach() for n, p in encoder.named_parameters() if n in chosen}
 
-    @torch.no_grad()
     def __call__(self, batch: Batch, users: Sequence[tuple[Recipe, int]]) -> Tensor:
-        """f_lin of every row, [B, D]. `users`: recipe and number of rows, in the rows' order.
+        """f_lin of every row, [B, D]."""
+        plain_BD, tangent_BD = self.parts(batch, users)
+        return plain_BD + tangent_BD
+
+    @torch.no_grad()
+    def parts(self, batch: Batch, users: Sequence[tuple[Recipe, int]]) -> tuple[Tensor, Tensor]:
+        """(f(x; theta0), J(x) tau) of every row, both [B, D]. `users`: recipe and number of rows,
+        in the rows' order.
 
         KeyError for a vector that is not there. NotImplementedError for an encoder that does
         something with its weights that layers do not do.
@@ -61,10 +67,10 @@ class MixedEncoder:
             return self._vectors[next(iter(recipe))]
         return summed(recipe, self._vectors)
 
-    def _features(self, batch: Batch, weights: Mapping[str, Tensor]) -> Tensor:
+    def _features(self, batch: Batch, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         features = functional_call(self._encoder, dict(weights), (batch,), strict=False)
         features_BD, tangent_BD = primal(features), tangent(features)
-        return features_BD if tangent_BD is None else features_BD + tangent_BD
+        return features_BD, torch.zeros_like(features_BD) if tangent_BD is None else tangent_BD
 
     def _weight(
         self, block: str, theta0: Tensor, names: Sequence[str], users: Sequence[tuple[Recipe, int]]
@@ -93,8 +99,8 @@ def summed(recipe: Recipe, vectors: Vectors) -> Params:
 
 @torch.no_grad()
 def alone(module: LinearizedEncoder, batch: Batch, recipe: Recipe, vectors: Vectors) -> Tensor:
-    """f_lin of every row under one recipe, by the dual forward of its sum, [B, D]: the oracle, and
-    the way for encoders whose rows cannot be mixed."""
+    """f_lin of every row under one recipe, by the dual forward of its sum, [B, D]: the oracle of
+    what is mixed."""
     module.load_tau(summed(recipe, vectors))
     return module.linearized(batch)
 

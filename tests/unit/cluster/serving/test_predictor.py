@@ -13,7 +13,15 @@ from cluster.api.service import Answered, Question
 from cluster.domain.base import Message
 from cluster.domain.operations import best
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import Evaluated, EvaluateWork, TaskData, Trained
+from cluster.domain.work import (
+    Evaluated,
+    EvaluateWork,
+    FitTask,
+    Fitted,
+    FitWork,
+    TaskData,
+    Trained,
+)
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
@@ -180,6 +188,59 @@ def test_answers_without_a_task_are_right_as_often_as_evaluation_says(scene) -> 
     measured = Learner(str(home.path), tiny.Teller()).work(work)
     assert isinstance(measured, Evaluated)
     assert measured.class_incremental == pytest.approx(sum(shares) / 2)
+
+
+def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
+    home, refs, predictor = scene
+    tasks = [tiny.submission(home, number) for number in (1, 2)]
+    base = tiny.train_work(home, tasks[0]).base
+    asked = tuple(
+        FitTask(vector=ref, train=task.train, validation=task.validation)
+        for task, ref in zip(tasks, refs, strict=True)
+    )
+    learner = Learner(str(home.path), tiny.Teller())
+    fitted = learner.work(FitWork(run_id="f", base=base, owner="", tasks=asked, attempt=1))
+    assert isinstance(fitted, Fitted)
+    named = [
+        ref.model_copy(update={"head_blob": one.head})
+        for ref, one in zip(refs, fitted.heads, strict=True)
+    ]
+    model = tiny.composition((1.0, named[0]), (1.0, named[1]))
+    data = tuple(
+        TaskData(
+            individual=ref,
+            head_blob=ref.head_blob,
+            fitted_head=one.head,
+            **_fields(task, "name classes test"),
+        )
+        for task, ref, one in zip(tasks, refs, fitted.heads, strict=True)
+    )
+    work = {"run_id": "e", "base": base, "composition": model, "tasks": data, "attempt": 1}
+    measured = learner.work(EvaluateWork(materialized=True, **work))
+    assert isinstance(measured, Evaluated)
+    unknown, known, moved = [], {}, {}
+    for task in tasks:
+        inputs, labels = labelled_rows(home.blobs(), task.test)
+        expected = [task.classes[label] for label in labels]
+
+        def right(found: list[tuple[str | None, str]], expected=expected, task=task) -> float:
+            pairs = [(task.name, name) for name in expected]
+            return sum(map(operator.eq, found, pairs)) / len(pairs)
+
+        def named_best(ranked, task=task):
+            return [(task.name, one[task.name][0][0]) for one in ranked]
+
+        joint = [(one.task, one.label) for one in best(predictor.predict(model, inputs), None)]
+        unknown.append(right(joint))
+        known[task.name] = right(named_best(predictor.predict(model, inputs, [task.name])))
+        question = Question(model, inputs, [task.name], way="materialized")
+        (one_encoder,) = predictor.answer([question])
+        assert isinstance(one_encoder, Answered)
+        moved[task.name] = right(named_best(one_encoder.answers))
+    assert measured.task_unknown == pytest.approx(sum(unknown) / 2)
+    for name, row in measured.per_task.items():
+        assert row["composed"] == pytest.approx(known[name])
+        assert row["materialized"] == pytest.approx(moved[name])
 
 
 def _fields(message: Message, names: str) -> dict[str, Any]:

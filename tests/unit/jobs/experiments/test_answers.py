@@ -12,6 +12,7 @@ from jobs.experiments.cache import Cells
 from jobs.experiments.context import Base, Bench
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables.addition import ANSWERING
+from tacl.heads.head import beside
 from tests.support import small_suite
 
 
@@ -33,7 +34,8 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     weight_CD = torch.cat([heads[task] for task in bench.pool])
     start = 0
     for task in bench.pool:
-        features_ND, labels_N = model.features(task, "test"), bench.rows(task).labels_N("test")
+        labels_N = bench.rows(task).labels_N("test")
+        features_ND = beside(bench.features(task, "test"), model.features(task, "test"))
         found_N = (features_ND @ weight_CD.T).argmax(-1)
         share = (found_N == labels_N + start).double().mean().item()
         assert after.tasks[task]["class_incremental"] == pytest.approx(share)

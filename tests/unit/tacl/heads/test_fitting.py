@@ -7,8 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tacl.heads.fitting import DRAWS, Rows, drawn_sums, fitted_heads
-from tacl.heads.head import Head, union
+from tacl.heads.fitting import (
+    DRAWS,
+    Rows,
+    _padded,
+    answering_heads,
+    drawn_sums,
+    fitted_heads,
+    views,
+)
+from tacl.heads.head import Head, beside, union
 
 DIMENSION = 6
 RANDOM = torch.Generator().manual_seed(0)
@@ -91,3 +99,40 @@ def test_few_rows_are_helped_by_a_head_that_knows() -> None:
         return (logits_NC.argmax(-1) == labels_N).double().mean().item()
 
     assert right(knows) > right(untrained()) + 0.1
+
+
+def pairs(count: int, noise: float) -> dict[str, tuple[Rows, Rows]]:
+    """At theta0 a task's rows are told apart, but not its classes; under sums the other way."""
+    found = {}
+    for task in MEANS:
+        moved = rows(task, count)
+        own = torch.zeros(DIMENSION).index_fill_(0, torch.tensor([len(MEANS[task])]), 3.0)
+        plain_ND = own + noise * torch.randn(count, DIMENSION, generator=RANDOM)
+        found[task] = (Rows(plain_ND, moved.labels_N), moved)
+    return found
+
+
+def test_heads_see_a_row_before_and_after_its_vectors() -> None:
+    train, validation, test = pairs(300, 0.3), pairs(100, 0.3), pairs(200, 0.3)
+    heads = answering_heads(untrained(), train, validation)
+    narrow = {task: head.narrow() for task, head in heads.items()}
+    moved = {task: pair[1] for task, pair in test.items()}
+
+    def right(found: dict[str, Head], seen: dict[str, Rows]) -> float:
+        logits_NC, labels_N = pooled(found, seen)
+        return (logits_NC.argmax(-1) == labels_N).double().mean().item()
+
+    assert right(heads, views(test)) > right(narrow, moved) + 0.02
+    learned, judged = ({t: pair[1] for t, pair in part.items()} for part in (train, validation))
+    again = fitted_heads(untrained(), learned, judged)
+    for task, head in again.items():
+        torch.testing.assert_close(
+            narrow[task].logits(moved[task].features_ND), head.logits(moved[task].features_ND)
+        )
+
+
+def test_the_prior_of_wide_heads_gives_the_logits_of_the_training() -> None:
+    trained = Head(torch.randn(3, DIMENSION, generator=RANDOM), 4.0, ("a", "b", "c"))
+    plain_ND, moved_ND = torch.randn(2, 5, DIMENSION, generator=RANDOM)
+    views_ND = beside(plain_ND, moved_ND)
+    torch.testing.assert_close(_padded(trained).logits(views_ND), trained.logits(moved_ND))

@@ -117,6 +117,19 @@ def test_a_head_survives_a_file_of_tensors() -> None:
     back = Head.from_params(load(save(head.to_params())))
     assert torch.equal(back.weight_CD, head.weight_CD)
     assert (back.scale, back.classes) == (head.scale, head.classes)
+    wide = Head(torch.ones(2, 9), 3.0, ("a", "b"), torch.eye(3)[:2])
+    again = Head.from_params(load(save(wide.to_params())))
+    assert torch.equal(again.narrow().weight_CD, torch.eye(3)[:2])
+    assert torch.equal(again.weight_CD, wide.weight_CD)
+
+
+def test_a_wide_head_sees_three_views_and_a_narrow_one_the_moved_features() -> None:
+    plain, moved = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]])
+    wide = Head(torch.eye(6), 3.0, tuple("abcdef"), torch.zeros(6, 2))
+    difference = torch.tensor([[-3.0, -2.0]]) / 13**0.5
+    expected = torch.cat([torch.tensor([[0.0, 1.0, 0.6, 0.8]]), difference], 1)
+    torch.testing.assert_close(wide.views(plain, moved), expected)
+    assert wide.narrow().views(plain, moved) is moved
 
 
 def test_rows_and_classes_must_agree() -> None:
