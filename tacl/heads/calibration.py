@@ -14,15 +14,17 @@ LOWEST, HIGHEST = 1e-3, 1e4  # inverse temperatures: 1 for a posterior, about 20
 BINS = 15
 
 
-def inverse_temperature(scores_NC: Tensor, labels_N: Tensor) -> float:
+def inverse_temperature(scores_NC: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> float:
     """The b >= 0 with the least cross-entropy of softmax(b s), by golden section on log b.
 
-    The loss is convex in b, so that it has one valley in log b.
+    The loss is convex in b, so that it has one valley in log b. `smoothing` of each label is spread
+    over all classes: without it rows that are all answered right have their valley at HIGHEST.
     """
     scores_NC = scores_NC.double()
 
     def loss(log_b: float) -> float:
-        return cross_entropy(math.exp(log_b) * scores_NC, labels_N).item()
+        scores = math.exp(log_b) * scores_NC
+        return cross_entropy(scores, labels_N, label_smoothing=smoothing).item()
 
     return math.exp(_valley(loss, math.log(LOWEST), math.log(HIGHEST)))
 

@@ -56,8 +56,9 @@ def fitted_heads(
     """The columns of every task, from one multinomial logistic regression over all of them.
 
     It is drawn towards the heads that the vectors were `trained` under. Its weight decay and its
-    temperature are those that validation rows find least surprising. The scale of a head holds the
-    temperature, so that the softmax over the columns of several tasks is P(task, class | x).
+    temperature are those that validation rows find least surprising, these with one more row of any
+    class (after Platt, 1999), so that few rows that are all right make nobody sure. The scale of a
+    head holds the temperature: the softmax over columns of several tasks is P(task, class | x).
     """
     prior, columns, start = union(list(trained.values())), {}, 0
     for task, head in trained.items():
@@ -70,7 +71,8 @@ def fitted_heads(
 
     judged = pooled(validation)
     found, _ = chosen_probe(pooled(train), judged, prior.classes, weights=weights, prior=prior)
-    scale = found.scale * inverse_temperature(found.logits(judged[0].float()), judged[1])
+    logits_NC, smoothing = found.logits(judged[0].float()), 1 / (len(judged[1]) + 1)
+    scale = found.scale * inverse_temperature(logits_NC, judged[1], smoothing=smoothing)
     return {
         task: Head(found.weight_CD[own], scale, trained[task].classes)
         for task, own in columns.items()
