@@ -64,13 +64,14 @@ class FittedHeads:
         return None
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
-        """The same model; its vectors name the heads that answer."""
+        """The same model; its vectors name the heads that answer, of a task that is added every
+        version the same."""
         fitted = self.of(model, owners)
         terms = tuple(
             term.model_copy(
                 update={"vector": term.vector.model_copy(update={"head_blob": one.head})}
             )
-            if (one := fitted.get(term.vector.task)) and term.coefficient > 0
+            if (one := fitted.get(term.vector.task))
             else term
             for term in model.terms
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import EvaluateWork, Fitted, FitWork
 from cluster.scheduler.state import Node
@@ -153,3 +154,32 @@ def test_an_evaluation_is_of_the_heads_that_answer(scene: Scene) -> None:
     assert read(work.tasks[0].fitted_head or "").decode() == beside("a", "a")
     assert read(work.tasks[0].frozen_head or "").decode() == "head of a on the base beside ['a']"
     assert read(work.tasks[0].head_blob).decode() == "head of a"
+
+
+def test_a_task_that_is_added_and_subtracted_has_one_head(scene: Scene) -> None:
+    """In answers as in evaluations, whichever version comes last."""
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    scene.coordinator.refresh(asks("refresh"), "a")
+    scene.settle()
+    compose(scene, "ann", "+a@v2", "-0.5*a@v1")
+    compose(scene, "bob", "+a@v1", "-0.5*a@v2")
+    for user in ("ann", "bob"):
+        scene.coordinator.evaluate(asks(f"evaluate {user}", user), user)
+        work = scene.process("evaluate").work
+        assert isinstance(work, EvaluateWork)
+        model = scene.coordinator.composition(ADMIN, user)
+        assert head_blobs(model) == {"a": work.tasks[0].fitted_head}
+        scene.settle()
+
+
+def test_the_first_fit_stays_the_first_when_the_clock_is_set_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("a", heads="fitted")
+    monkeypatch.setattr("time.time", lambda: 1.0)
+    scene.trained("b", heads="fitted")
+    compose(scene, "ann", "+a")
+    for _ in range(2):
+        assert heads(scene, "ann") == {"a": beside("a", "a")}
+        scene.restart()
