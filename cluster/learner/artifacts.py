@@ -57,7 +57,7 @@ class Materials:
 
     def labelled(self, data: BlobRef) -> Labelled:
         raws, labels = samples.labelled_rows(self.blobs, data)
-        return Labelled(self._prepared(raws), torch.tensor(labels))
+        return Labelled(self.prepared(raws), torch.tensor(labels))
 
     def cut(self, data: BlobRef) -> int:
         """How many rows are texts whose end the encoder does not read."""
@@ -65,10 +65,10 @@ class Materials:
 
     def shard_items(self, shard: BlobRef) -> list[Item]:
         """The rows of a shard that steps may see."""
-        return self._prepared(samples.training_inputs(self.blobs, shard))
+        return self.prepared(samples.training_inputs(self.blobs, shard))
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
-        return self._prepared(samples.probe_inputs(self.blobs, shard))
+        return self.prepared(samples.probe_inputs(self.blobs, shard))
 
     @torch.no_grad()
     def features(self, items: Sequence[Item]) -> Tensor:
@@ -138,5 +138,5 @@ class Materials:
             save(path)
             return self.blobs.put(path)
 
-    def _prepared(self, raws: Sequence[bytes | str]) -> list[Item]:
+    def prepared(self, raws: Sequence[bytes | str]) -> list[Item]:
         return [self.backbone.prepare(raw) for raw in raws]

@@ -13,6 +13,7 @@ from cluster.domain.work import FitTask, Fitted, FittedHead, FitWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
+from cluster.storage.samples import labelled_rows
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
 from tacl.heads.fitting import Rows, answering_heads, fitted_heads, views
@@ -71,20 +72,22 @@ class Seeing:
         self._sums = Sums(materials.linearized(), materials.backbone, taus)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
-        name, data = task.vector.task, self._materials.labelled(part)
+        name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
         whose = {"base": self._work.base.digest, "owner": self._work.owner, "task": name}
         file = self._folder / identity("rows", {**whose, "data": part.digest})
         seen = read(file)
-        chosen = sample_rows(range(len(data)), MOST_ROWS, 0)
+        chosen = sample_rows(range(len(raws)), MOST_ROWS, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
-            found = self._sums.features(name, [data.items[row] for row in wanted])
+            items = self._materials.prepared([raws[row] for row in wanted])
+            found = self._sums.features(name, items)
             pairs = zip(wanted, *found, strict=True)
             seen |= {row: Seen(turn, plain_D, moved_D) for row, plain_D, moved_D in pairs}
             write(file, seen)
         plain_ND = torch.stack([seen[row].plain_D for row in chosen])
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
-        return Rows(plain_ND, data.labels[chosen]), Rows(moved_ND, data.labels[chosen])
+        labels_N = torch.tensor([labels[row] for row in chosen])
+        return Rows(plain_ND, labels_N), Rows(moved_ND, labels_N)
 
 
 def _at_theta0(pairs: Mapping[str, Pair]) -> dict[str, Rows]:

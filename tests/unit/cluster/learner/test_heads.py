@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cluster.domain.work import Evaluated, EvaluateWork, FitTask, Fitted, FitWork, TaskData
 from cluster.learner import heads as learner_heads
+from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
@@ -59,8 +60,6 @@ def fitted(scene: Scene) -> Fitted:
 
 
 def heads(home: Home, fitted: Fitted, which: str) -> list:
-    from cluster.learner.artifacts import Materials
-
     settings = home.settings()
     assert settings is not None
     materials = Materials(home, settings.base)
@@ -98,10 +97,18 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
             passed.append(len(items))
             return super().features(task, items)
 
+    decoded: list[int] = []
+    real = Materials.prepared
+
+    def prepared(materials: Materials, raws: Sequence[bytes | str]) -> list[Item]:
+        decoded.append(len(raws))
+        return real(materials, raws)
+
+    monkeypatch.setattr(Materials, "prepared", prepared)
     monkeypatch.setattr(learner_heads, "Sums", Counted)
     monkeypatch.setattr(learner_heads, "AGAIN", 6)
     again = scene.fit()
-    assert passed == [3, 3, 3, 3]  # training and validation rows of two tasks
+    assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
 
 
