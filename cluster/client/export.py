@@ -56,8 +56,8 @@ def export(
     model = client.composition(user)
     say("measuring the model as an ordinary one")
     measured = client.evaluate(user, materialized=True)
-    if client.composition(user).digest != model.digest:
-        raise BadRecipe(f"{user} composed another model meanwhile; export again")
+    if client.composition(user) != model:
+        raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
     # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
     exact, shares = measured.absolute, [row["materialized"] for row in measured.per_task.values()]
     materialized = sum(shares) / len(shares)

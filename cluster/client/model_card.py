@@ -217,8 +217,8 @@ print(len(tensors))"""
 def _heads(card: Card) -> str:
     shown = "\n".join(f"- {row.task}: {', '.join(row.classes)}" for row in card.rows)
     return (
-        "`heads.safetensors` holds a matrix of unit rows for every task, `TASK.weight` [classes, "
-        "D], and classes and scales s as JSON in its metadata; logits are s · W f / |f|.\n\n"
+        "`heads.safetensors` holds a matrix for every task, `TASK.weight` [classes, D], and "
+        "classes and scales s as JSON in its metadata; logits are s · W f / |f|.\n\n"
         f"Classes:\n\n{shown}\n"
     )
 

@@ -24,7 +24,7 @@ from cluster.learner.learner import Learner
 from cluster.storage.home import Home
 from tacl.backbone import load_backbone
 from tacl.compose.materialized import materialized, materialized_features
-from tacl.errors import BadCheckpoint, BadConfig, Inexact, NameTaken
+from tacl.errors import BadCheckpoint, BadConfig, BadRecipe, Inexact, NameTaken
 from tacl.heads.head import prototype_head
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
@@ -287,6 +287,19 @@ def test_an_export_is_whole_or_not_there(
     monkeypatch.setattr(export, "write_heads", full)
     with pytest.raises(OSError, match="no space"):
         client.export("alice", tmp_path / "out", "timm", accept=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_heads_that_are_fitted_while_a_model_is_measured_are_not_mixed_up(
+    client: Client, trees: VectorStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = client.compose("alice", ["+trees"])
+    vector = after.terms[0].vector.model_copy(update={"head_blob": "as trained"})
+    term = after.terms[0].model_copy(update={"vector": vector})
+    answers = iter([after.model_copy(update={"terms": (term,)}), after])
+    monkeypatch.setattr(client, "composition", lambda _: next(answers))
+    with pytest.raises(BadRecipe, match="export again"):
+        client.export("alice", tmp_path / "out", "safetensors", accept=True)
     assert not list(tmp_path.iterdir())
 
 
