@@ -78,7 +78,7 @@ def test_the_task_is_told_too(fitted: tuple[dict[str, Head], dict[str, Rows]]) -
     assert (logits_NC.argmax(-1) == labels_N).double().mean() > 0.8
 
 
-def test_no_very_other_temperature_is_better(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
+def test_the_temperature_is_about_the_best(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
     logits_NC, labels_N = pooled(*fitted)
     least = cross_entropy(logits_NC, labels_N)
     assert least < cross_entropy(0.8 * logits_NC, labels_N)
