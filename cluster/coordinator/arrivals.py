@@ -1,8 +1,15 @@
-"""Which shards a run is told of, and from which step on."""
+"""Which shards a run is told of, and from which step on.
+
+A run asks for a *lease*: leave to do its next steps without asking again. It is told what changed
+since the one before. What arrives meanwhile joins at the first step of the next lease.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from operator import itemgetter
 
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.visibility import ALL, Visibility
@@ -18,54 +25,89 @@ def known(
     return tuple(sorted(given, key=lambda shard: shard.ordinal))
 
 
+@dataclass(frozen=True)
+class Change:
+    """From `step` on these shards join, and these tasks are seen no more."""
+
+    step: int
+    newcomers: tuple[Shard, ...] = ()
+    left: frozenset[str] = frozenset()
+
+
 class Arrivals:
     """Which shards a run was told of, and from which step on: recorded once, replayed for ever.
 
+    The coordinator and the run hold the same; nothing but `at` takes longer than what changed.
+
     Args:
-        reached: the highest step that was told, -1 for none.
-        log: in the order in which they were recorded.
+        reached: the last step of what was leased, -1 for none.
+        log: what was recorded.
     """
 
-    def __init__(self, reached: int, log: Iterable[Arrival]) -> None:
+    def __init__(self, reached: int = -1, log: Iterable[Arrival] = ()) -> None:
         self.reached = reached
-        self._log = list(log)
-        self._settle()
+        self._log: dict[str, dict[int, Arrival]] = {}  # task -> version of its shard -> arrival
+        self._changes: list[tuple[int, str]] = []  # (step, task), by step
+        self._last: tuple[Shard, ...] | None = ()  # what steps after every change see
+        self.hear(log)
 
-    def newcomers(self, step: int, current: Iterable[Shard]) -> list[Shard]:
-        """Of the current shards, those that join at `step`; none at a step told before."""
-        if step <= self.reached:
-            return []
-        told = {(shard.task, shard.version) for shard in self.at(step)}
-        return [shard for shard in current if (shard.task, shard.version) not in told]
+    @property
+    def tasks(self) -> Collection[str]:
+        return self._log.keys()
 
-    def leavers(self, step: int, current: Iterable[Shard]) -> set[str]:
-        """Tasks whose samples were withdrawn, and that `step` is the first not to see."""
-        if step <= self.reached:
-            return set()
-        return {shard.task for shard in self.at(step)} - {shard.task for shard in current}
+    def is_replayed(self, last: int) -> bool:
+        """Whether steps up to `last` were all told before: nothing joins at them."""
+        return last <= self.reached
 
-    def record(
-        self, step: int, newcomers: Collection[Shard], leavers: Collection[str] = ()
-    ) -> None:
-        for number, one in enumerate(self._log):
-            if one.shard.task in leavers and one.left is None:
-                self._log[number] = one.model_copy(update={"left": step})
-        self._log.extend(Arrival(step=step, shard=shard) for shard in newcomers)
-        self.reached = max(self.reached, step)
-        if newcomers or leavers:
-            self._settle()
+    def change(self, first: int, current: Collection[Shard], looked_at: Collection[str]) -> Change:
+        """What a lease from step `first` brings at its first step that nobody was told of before.
+        `current`: the shards that are there now of the tasks that are `looked_at`."""
+        new = (shard for shard in current if shard.version > self._version(shard.task))
+        gone = {*looked_at} - {shard.task for shard in current}
+        left = frozenset(task for task in gone if self._version(task))
+        return Change(max(first, self.reached + 1), tuple(new), left)
+
+    def record(self, change: Change, last: int) -> None:
+        """Of a lease up to step `last`, once it is in the registry."""
+        self.hear(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
+        told = (one for task in change.left for one in self._log[task].values())
+        self.hear(
+            [one.model_copy(update={"left": change.step}) for one in told if one.left is None]
+        )
+        self.reached = max(self.reached, last)
+
+    def hear(self, arrivals: Iterable[Arrival]) -> None:
+        """Also what was heard before."""
+        for one in arrivals:
+            self._log.setdefault(one.shard.task, {})[one.shard.version] = one
+            for step in {one.step, one.step if one.left is None else one.left}:
+                insort(self._changes, (step, one.shard.task))
+            self._last = None
+
+    def after(self, step: int) -> tuple[Arrival, ...]:
+        """What changed at steps after this one."""
+        changes = self._changes[bisect_right(self._changes, step, key=itemgetter(0)) :]
+        tasks = dict.fromkeys(task for _, task in changes)
+        log = (one for task in tasks for one in self._log[task].values())
+        return tuple(one for one in log if max(one.step, one.left or 0) > step)
 
     def at(self, step: int) -> tuple[Shard, ...]:
-        """What `step` was told: of every task the latest version then, by arrival of the task."""
-        return self._last if step >= self._settled else self._at(step)
-
-    def _settle(self) -> None:
-        """Most steps are told what the one before was: that is worked out once."""
-        self._settled = max((one.left or one.step for one in self._log), default=0)
-        self._last = self._at(self._settled)
+        """What `step` sees: of every task the latest version then, by arrival of the task."""
+        if self._changes and step < self._changes[-1][0]:
+            return self._at(step)
+        if self._last is None:  # most steps see what the one before did: worked out once
+            self._last = self._at(step)
+        return self._last
 
     def _at(self, step: int) -> tuple[Shard, ...]:
-        there = (one for one in self._log if one.step <= step)
-        there = (one.shard for one in there if one.left is None or step < one.left)
-        latest = {shard.task: shard for shard in there}
-        return tuple(sorted(latest.values(), key=lambda shard: shard.ordinal))
+        latest: list[Shard] = []
+        for versions in self._log.values():
+            there = (one for one in versions.values() if one.step <= step)
+            seen = [one.shard for one in there if one.left is None or step < one.left]
+            latest += [max(seen, key=lambda shard: shard.version)] if seen else []
+        return tuple(sorted(latest, key=lambda shard: shard.ordinal))
+
+    def _version(self, task: str) -> int:
+        """Of the task's shard that the last step sees; 0 for none."""
+        told = self._log.get(task, {})
+        return max((version for version, one in told.items() if one.left is None), default=0)

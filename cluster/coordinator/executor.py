@@ -70,7 +70,12 @@ class Told:
     def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
         self.attempt = work.attempt
         self.own, self.owner = work.submission.name, work.submission.owner
+        self.anew(arrivals)
+
+    def anew(self, arrivals: Arrivals) -> None:
+        """As the registry has it: its next lease looks at the samples of all tasks."""
         self.arrivals = arrivals
+        self.looked: int | None = None  # at how many of the changes since this process began
 
 
 class Execution:
@@ -161,7 +166,7 @@ class Execution:
         for run_id in running:
             state.runs[run_id].state = RunState.RUNNING
             if run_id in self._told:
-                self._told[run_id].arrivals = self._arrivals(run_id)
+                self._told[run_id].anew(self._arrivals(run_id))
         self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads(self._registry)
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))

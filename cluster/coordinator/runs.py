@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
-from cluster.coordinator.arrivals import known
+from cluster.coordinator.arrivals import Change, known
+from cluster.coordinator.executor import Told
 from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import RequestContext
 from cluster.domain.status import OWED, RunState, RunStatus
-from cluster.domain.tasks import Shard
+from cluster.domain.tasks import Arrival
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Evaluated, Progress, Refreshed
 from cluster.registry import Run
@@ -22,23 +23,37 @@ R = TypeVar("R", Evaluated, Refreshed)
 class Runs(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
-    def known(
-        self, run_id: str, step: int, progress: Progress | None = None, attempt: int | None = None
-    ) -> tuple[Shard, ...]:
+    def lease(
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None = None,
+        attempt: int | None = None,
+    ) -> tuple[Arrival, ...]:
         with self._lock:
             self._make_sure()
             told = self._execution.told(run_id, attempt)
-            shards = self._behind_heads().values()
-            visibility = Visibility(told.owner, self._state.owners)
-            withheld = {name for name in self._state.tasks if not plan.shares(self._state, name)}
-            current = known(shards, told.own, visibility, withheld)
-            newcomers = told.arrivals.newcomers(step, current)
-            left = told.arrivals.leavers(step, current)
+            replayed = told.arrivals.is_replayed(last)
+            change = Change(first) if replayed else self._change(told, first)
             with self._writing():
-                self._registry.told(run_id, step, newcomers, progress, left)
-            told.arrivals.record(step, newcomers, left)
-            self._steps += 1
-            return told.arrivals.at(step)
+                joins = change.step, change.newcomers, change.left
+                self._registry.told(run_id, last, progress, *joins)
+            told.arrivals.record(change, last)
+            told.looked = told.looked if replayed else len(self._changed)
+            self._steps += last + 1 - first
+            return told.arrivals.after(since)
+
+    def _change(self, told: Told, first: int) -> Change:
+        """What a lease from step `first` brings: of the samples that changed since the last."""
+        begins = told.looked is None
+        tasks = {*self._shards, *told.arrivals.tasks} if begins else self._changed[told.looked :]
+        names = [name for name in dict.fromkeys(tasks) if name in self._shards]
+        visibility = Visibility(told.owner, self._state.owners)
+        withheld = {name for name in names if not plan.shares(self._state, name)}
+        current = known(map(self._behind_head, names), told.own, visibility, withheld)
+        return told.arrivals.change(first, current, tasks)
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         with self._lock:
@@ -53,7 +68,7 @@ class Runs(Quotas):
                 self._blobs.verify(statistics)
                 shard = shard.model_copy(update={"statistics": statistics})
                 self._registry.state(shard)
-                self._shards[shard.task] = shard
+                self._has_now(shard.task, shard)
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._lock:

@@ -69,6 +69,7 @@ class Shell:
         self._damaged = missing_files(champions, self._blobs)
         self._unsure = False  # whether a commit's outcome is not known
         self._owes_erasure = True
+        self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
@@ -209,13 +210,17 @@ class Shell:
         """Raises UnknownTask, also for one that the asker does not see."""
         return self._registry.task(name, self._visibility(context))
 
-    def _behind_heads(self) -> dict[str, Shard]:
-        """The samples of now. A task has a head from its first vector on."""
-        for name, shard in self._shards.items():
-            head = self._state.tasks[name].head
-            if shard.head != head:
-                self._shards[name] = shard.model_copy(update={"head": head})
-        return self._shards
+    def _has_now(self, task: str, shard: Shard | None) -> None:
+        """Samples that runs hear of with their next lease; None: they are withdrawn."""
+        if shard is None:
+            self._shards.pop(task, None)
+        else:
+            self._shards[task] = shard
+        self._changed.append(task)
+
+    def _behind_head(self, task: str) -> Shard:
+        """Its samples of now. A task has a head from its first vector on."""
+        return self._shards[task].model_copy(update={"head": self._state.tasks[task].head})
 
     def _task_state(self, task: Task) -> str:
         return views.task_state(self._registry, self._state, task)

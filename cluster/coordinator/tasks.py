@@ -109,7 +109,7 @@ class Tasks(Quotas):
             how = "purged" if purge else "removed"
 
             def withdraw() -> None:
-                self._shards.pop(task, None)
+                self._has_now(task, None)
                 self._execution.happened(Removed(task, uses, tuple(anew)))
                 self._owes_erasure |= purge
                 if purge:
@@ -144,7 +144,7 @@ class Tasks(Quotas):
             return self._registry.events(task)
 
     def _arrived(self, shard: Shard, submission: Submission) -> None:
-        self._shards[shard.task] = shard
+        self._has_now(shard.task, shard)
         digest = shard.blob.digest
         whose = submission.owner, submission.private
         event = SamplesArrived(shard.task, shard.ordinal, submission.options, digest, *whose)

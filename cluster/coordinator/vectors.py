@@ -57,8 +57,8 @@ class Vectors(Shell):
 
     def interference(self, context: RequestContext) -> InterferenceReport:
         with self._lock:
-            sees, shards = self._visibility(context).sees, self._behind_heads()
-            seen = {name: shard for name, shard in shards.items() if sees(name)}
+            sees = self._visibility(context).sees
+            seen = {name: self._behind_head(name) for name in self._shards if sees(name)}
             return reports.interference(self._registry, seen)
 
     def _crowned(self, reference: VectorRef) -> None:

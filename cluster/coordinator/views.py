@@ -193,8 +193,8 @@ def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
 
 
 def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, Any]:
-    """The fields of RunProgress. Rank 0 tells of steps before each step, so of the last one
-    never."""
+    """The fields of RunProgress. Rank 0 tells of steps when it asks for the next, so of
+    the last ones never."""
     progress = record.progress
     done = progress and (progress.steps if record.state == RunState.DONE else progress.step)
     found = RunProgress(

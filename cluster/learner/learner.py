@@ -18,7 +18,7 @@ from cluster.storage.home import Home
 
 
 class Learner:
-    """`known` answers which shards a step sees; by default the coordinator of this Ray cluster."""
+    """`known` answers which shards steps see; by default the coordinator of this Ray cluster."""
 
     def __init__(self, home: str, known: Known | None = None) -> None:
         self._home = Home.at(home)

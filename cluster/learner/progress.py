@@ -1,6 +1,6 @@
 """How far a piece of work is, told while it is under way: a refresh, a composition.
 
-A training tells of it anyway, when it asks before each step whose samples it sees.
+A training tells of it anyway, when it asks for its next steps.
 """
 
 from __future__ import annotations

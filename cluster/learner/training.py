@@ -1,7 +1,8 @@
 """One training run, from digests to a vector: what every rank of it does. Knows no Ray.
 
 Rank 0 alone talks to the coordinator, evaluates and stores; what it is told, all ranks see at the
-same step. A run that died goes on from its newest checkpoint with the same numbers.
+same step. It asks for the steps of the next two seconds at once: a lease. Checkpoints fall between
+leases. A run that died goes on from its newest checkpoint with the same numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
 
-from cluster.domain.tasks import Options, Pair, Shard, Submission
+from cluster.coordinator.arrivals import Arrivals
+from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
@@ -33,15 +35,22 @@ from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
+LEASE_SECONDS = 2.0
 T = TypeVar("T")
 
 
 class Known(Protocol):
-    """The coordinator, as a run sees it: which shards does this step see? See Coordinator.known."""
+    """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]: ...
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]: ...
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         """Others see these statistics from now on; see Coordinator.stated."""
@@ -145,8 +154,12 @@ class Run:
         default_factory=lambda: {"step": [], "loss": [], "penalty": []}
     )
     shards: Sequence[Shard] = ()
+    _arrivals: Arrivals = field(default_factory=Arrivals)
+    _leased: range = range(0)  # the steps that it has leave for
+    _asked_at: float = field(default_factory=time.monotonic)
     _progress: Progress | None = None
-    _stores: dict[str, Store] = field(default_factory=dict)
+    _stores: dict[str, Store] = field(default_factory=dict)  # by digest
+    _seen: list[Store] = field(default_factory=list)  # by the step before
     _start: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -161,17 +174,30 @@ class Run:
         return self._start
 
     def stores(self, step: int, known: Known) -> list[Store]:
-        """What `known` tells rank 0 before optimizer step `step`; also where checkpoints fall."""
+        """What optimizer step `step` sees, of what `known` told rank 0."""
+        if step not in self._leased:
+            self._ask(step, known)
+        if (shards := self._arrivals.at(step)) is not self.shards:
+            self.shards, self._seen = shards, [self._store(shard) for shard in shards]
+        return self._seen
 
-        def ask() -> tuple[Sequence[Shard], bool]:
-            shards = known(self.work.run_id, step, self._progress, self.work.attempt)
-            late = time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
-            return tuple(shards), late and step > self._start
+    def _ask(self, step: int, known: Known) -> None:
+        """For the steps from this one on; also where checkpoints fall."""
 
-        self.shards, due = self.ranks.first(ask)
+        def ask() -> tuple[range, Sequence[Arrival], bool]:
+            done, now = len(self._leased), time.monotonic()
+            steps = leased(done, now - self._asked_at, self.config.steps - step)
+            last, since = step + steps - 1, self._leased[-1] if done else -1
+            run_id, attempt = self.work.run_id, self.work.attempt
+            arrivals = known(run_id, step, last, since, self._progress, attempt)
+            self._asked_at = time.monotonic()
+            late = now - self._saved_at > CHECKPOINT_SECONDS
+            return range(step, last + 1), tuple(arrivals), late and step > self._start
+
+        self._leased, arrivals, due = self.ranks.first(ask)
+        self._arrivals.hear(arrivals)
         if due:
             self._checkpoint(step)
-        return [self._store(shard) for shard in self.shards]
 
     def record(self, record: StepRecord) -> None:
         """After an optimizer step."""
@@ -198,6 +224,11 @@ class Run:
             (folder / "curves.json").write_text(json.dumps(self.curves))
             self.checkpoints.complete(step, folder)
         self._saved_at = time.monotonic()
+
+
+def leased(done: int, seconds: float, left: int) -> int:
+    """How many of the steps that are left the next lease is of, when `done` took so long."""
+    return min(left, max(1, int(LEASE_SECONDS * done / max(seconds, 1e-9))))
 
 
 def _result(

@@ -96,31 +96,30 @@ class Runs(Database):
     def told(
         self,
         run_id: str,
-        step: int,
-        newcomers: Sequence[Shard],
-        progress: Progress | None,
+        last: int,
+        progress: Progress | None = None,
+        step: int = 0,
+        newcomers: Sequence[Shard] = (),
         left: Collection[str] = (),
     ) -> None:
-        """A run reached `step`, from which on it knows the newcomers, and the tasks that `left` no
-        more.
+        """A run may do its steps up to `last`; from `step` on it knows the newcomers, and the tasks
+        that `left` no more.
 
-        Called at every step: a power cut may lose the latest, as it loses the steps themselves.
+        A power cut may lose the latest, as it loses the steps themselves.
         """
         with self._write("relaxed") as db:
-            reached = sa.case((RUN.c.reached < step, step), else_=RUN.c.reached)
+            reached = sa.case((RUN.c.reached < last, last), else_=RUN.c.reached)
             values: dict[str, Any] = {"reached": reached}
             if progress is not None:
                 values["progress"] = progress.model_dump_json()
             db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
-            for shard in newcomers:
-                put(db, ARRIVAL, run_id=run_id, task=shard.task, version=shard.version, step=step)
+            if newcomers:
+                rows = [{"task": shard.task, "version": shard.version} for shard in newcomers]
+                db.execute(ARRIVAL.insert().values(run_id=run_id, step=step), rows)
             if left:
-                gone = (
-                    ARRIVAL.c.run_id == run_id,
-                    ARRIVAL.c.task.in_(left),
-                    ARRIVAL.c.left.is_(None),
-                )
-                db.execute(ARRIVAL.update().where(*gone).values(left=step))
+                told = one(ARRIVAL, run_id=run_id, left=None)
+                gone = ARRIVAL.update().where(*told, ARRIVAL.c.task.in_(left))
+                db.execute(gone.values(left=step))
 
     def progressed(self, run_id: str, attempt: int, progress: Progress) -> bool:
         """Whether that attempt is the one that runs; if so, how far it is."""

@@ -56,7 +56,7 @@ RUN = _table(
     _column("attempt", sa.Integer),  # number of the latest start; 0: never started
     _column("deaths", sa.Integer),  # processes lost since it was accepted or retried
     _column("cause", sa.Text, nullable=True),
-    _column("reached", sa.Integer),  # the highest step that asked for its shards; -1: none
+    _column("reached", sa.Integer),  # the last step that it had leave for; -1: none
     _column("progress", sa.Text, nullable=True),
     _column("result", sa.Text, nullable=True),
     _column("created", sa.Float),

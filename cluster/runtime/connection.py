@@ -22,7 +22,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.outcomes import Lost
-from cluster.domain.tasks import Shard
+from cluster.domain.tasks import Arrival
 from cluster.domain.work import Progress
 from cluster.runtime.access import authenticate
 from cluster.storage.home import Home, Running, on_loopback
@@ -95,8 +95,8 @@ def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Seque
 
 
 class Coordinators:
-    """How a run asks the coordinator, before every step, whose samples it sees, and tells it what
-    others see of its own. One that is being restarted is waited for.
+    """How a run asks the coordinator for its next steps, and tells it what others see of its own
+    samples. One that is being restarted is waited for.
 
     Picklable, because it travels to the workers of a run; the handle stays behind.
     """
@@ -105,9 +105,15 @@ class Coordinators:
         self._handle: Any = None
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
-        return self._ask("known", run_id, step, progress, attempt)
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
+        return self._ask("lease", run_id, first, last, since, progress, attempt)
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self._ask("stated", run_id, statistics, attempt)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Outcome
@@ -178,10 +179,12 @@ def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act
             for shard in (small.generic, *small.shards)
         }
 
-        def batch(step: int) -> list[Any]:
-            told = coordinator.known(run_id, step)  # noqa: B023 - called before the next
-            (other,) = other_tasks("cyclical", step, told)
-            return rows_of(other, inputs, step)  # noqa: B023
+        arrivals = Arrivals()
+
+        def batch(step: int) -> list[Any]:  # at worst: a lease of one step
+            arrivals.hear(coordinator.lease(run_id, step, step, step - 1))  # noqa: B023 - called
+            (other,) = other_tasks("cyclical", step, arrivals.at(step))  # noqa: B023 - before the
+            return rows_of(other, inputs, step)  # noqa: B023 - next
 
         batch(0)  # tells of everybody, once
         yield f"penalty batch, {known} tasks", lambda row, batch=batch: batch(row + 1), rounds

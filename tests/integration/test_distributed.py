@@ -217,7 +217,7 @@ def test_two_workers_train_as_well_as_one_also_when_a_worker_dies(
     together = Learner(path).work(tiny.train_work(shipped, two, attempt=2))
     assert isinstance(together, Trained)
     assert together.metrics["workers"] == 2
-    assert ray.get(coordinator.asked_by_now.remote()) == list(range(11, STEPS))
+    assert ray.get(coordinator.asked_by_now.remote())[0] == 11
     assert together.curves["step"] == list(range(STEPS))
 
     remote: Any = ray.remote(Learner)

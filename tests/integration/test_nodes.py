@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from cluster.client.client import Client
-from cluster.domain.tasks import Shard, Submission
+from cluster.domain.tasks import Arrival, Submission
 from cluster.domain.work import Progress, Trained
 from cluster.errors import exit_code
 from cluster.learner import training
@@ -43,16 +43,22 @@ LEARNER = "tests.integration.test_nodes:EagerLearner"
 
 
 class Eager(Coordinators):
-    """Every step is a checkpoint and takes a moment, and which steps were asked is written down."""
+    """Every step is asked for, is a checkpoint and takes a moment; which were is written down."""
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
-        training.CHECKPOINT_SECONDS = -1.0
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
+        training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
         time.sleep(0.15)
         with Path(os.environ["ASKED"]).open("a") as file:
-            file.write(json.dumps([attempt, step]) + "\n")
-        return super().__call__(run_id, step, progress, attempt)
+            file.write(json.dumps([attempt, first]) + "\n")
+        return super().__call__(run_id, first, last, since, progress, attempt)
 
     def __reduce__(self) -> tuple[type[Eager], tuple[()]]:
         return Eager, ()

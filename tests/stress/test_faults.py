@@ -88,7 +88,7 @@ def test_a_blob_that_cannot_be_written_is_said(scene: Scene, broken_disk: int) -
 def test_a_vector_that_was_harmed_is_not_published(scene: Scene, harm: str) -> None:
     scene.submit("digits")
     process = scene.process("train")
-    told = scene.coordinator.known(process.work.run_id, 0)
+    told = scene.known(process.work.run_id, 0)
     result = result_of(process.work, scene.home.blobs(), calm, told)
     hurt(scene.home.blobs().local_path(result.vector_blob), harm)  # type: ignore[union-attr]
     scene.end(Finished(result), "train")
@@ -144,7 +144,7 @@ def test_a_result_waits_until_it_can_be_recorded(scene: Scene) -> None:
     scene.coordinator.tick()
     assert "readonly" in str(scene.coordinator.status(ADMIN).trouble)
     with pytest.raises(StorageUnavailable):  # a run waits for it, too: `cluster.runtime.connection`
-        scene.coordinator.known(process.work.run_id, 1, Progress(step=1, steps=3, loss=1.0))
+        scene.known(process.work.run_id, 1, Progress(step=1, steps=3, loss=1.0))
     mend()
     scene.coordinator.tick()
     assert scene.coordinator.status(ADMIN).trouble is None
@@ -219,14 +219,14 @@ def test_a_purge_of_unknown_outcome_is_carried_out(scene: Scene, first: str) -> 
     scene.submit("signs")
     process = scene.process("train", "signs")
     run_id = process.work.run_id
-    assert "digits" in {shard.task for shard in scene.coordinator.known(run_id, 0)}
+    assert "digits" in {shard.task for shard in scene.known(run_id, 0)}
     old = scene.home.path / "checkpoints" / run_id / "1"
     old.mkdir(parents=True)
     with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
         scene.coordinator.remove(asks("purge"), "digits", True)
     if first == "known":
         with pytest.raises(RunFailed):
-            scene.coordinator.known(run_id, 1, attempt=1)
+            scene.known(run_id, 1, attempt=1)
     scene.coordinator.tick()
     assert process.cancelled
     assert not old.exists()
@@ -243,7 +243,7 @@ def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -
     scene.trained("digits")
     scene.submit("signs")
     run_id = scene.process("train", "signs").work.run_id
-    scene.coordinator.known(run_id, 0)
+    scene.known(run_id, 0)
     old = scene.home.path / "checkpoints" / run_id / "1"
     old.mkdir(parents=True)
     scene.coordinator.cancel(asks("stop"), "signs")
@@ -257,7 +257,7 @@ def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -
 def test_what_runs_rightly_runs_on_after_a_commit_of_unknown_outcome(scene: Scene) -> None:
     scene.submit("digits")
     process = scene.process("train")
-    told = scene.coordinator.known(process.work.run_id, 0, attempt=1)
+    told = scene.known(process.work.run_id, 0, attempt=1)
     kept = scene.home.path / "checkpoints" / process.work.run_id / "1"
     kept.mkdir(parents=True)
     with lost_answer(scene, "accept"), pytest.raises(StorageUnavailable):
@@ -265,7 +265,7 @@ def test_what_runs_rightly_runs_on_after_a_commit_of_unknown_outcome(scene: Scen
     scene.coordinator.tick()
     assert not process.cancelled
     assert kept.exists()
-    assert scene.coordinator.known(process.work.run_id, 0, attempt=1) == told
+    assert scene.known(process.work.run_id, 0, attempt=1) == told
     assert [work.attempt for work in scene.running()] == [1, 1]
 
 
@@ -276,11 +276,11 @@ def test_what_a_run_was_told_by_a_commit_of_unknown_outcome_it_is_told_again(
     """The run asks again, because nobody answered; a newcomer joins at that step, once."""
     scene.submit("digits")
     run_id = scene.process("train").work.run_id
-    scene.coordinator.known(run_id, 0, attempt=1)
+    scene.known(run_id, 0, attempt=1)
     scene.submit("shapes")
     with lost_answer(scene, "told", landed), pytest.raises(StorageUnavailable):
-        scene.coordinator.known(run_id, 1, attempt=1)
-    assert "shapes" in {shard.task for shard in scene.coordinator.known(run_id, 1, attempt=1)}
+        scene.known(run_id, 1, attempt=1)
+    assert "shapes" in {shard.task for shard in scene.known(run_id, 1, attempt=1)}
     registry = scene.coordinator._registry
     assert [(a.step, a.shard.task) for a in registry.arrivals(run_id)] == [
         (0, "generic"),

@@ -56,7 +56,7 @@ def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
     scene.trained("digits")
     scene.submit("shapes")
     ended, owed = scene.task("digits").run_id, scene.task("shapes").run_id
-    scene.coordinator.known(owed, 0)
+    scene.known(owed, 0)
     for run in (ended, owed):
         (scene.home.path / "checkpoints" / run / "1").mkdir(parents=True)
     scene.restart()

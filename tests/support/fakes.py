@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
@@ -180,7 +181,7 @@ class Scene:
 
     def finish_process(self, process: FakeProcess) -> None:
         work = process.work
-        told = self.coordinator.known(work.run_id, 0) if work.kind == "train" else ()
+        told = self.known(work.run_id, 0) if work.kind == "train" else ()
         process.outcome = Finished(result_of(work, self.home.blobs(), self.tau, told))
         self.coordinator.tick()
 
@@ -194,6 +195,13 @@ class Scene:
 
     def fail(self, kind: str, task: str | None = None, cause: str = "ValueError: no") -> None:
         self.end(Raised(cause), kind, task)
+
+    def known(
+        self, run_id: str, step: int, progress: Progress | None = None, attempt: int | None = None
+    ) -> tuple[Shard, ...]:
+        """What a run that asks for this step alone, and heard nothing before, is told of it."""
+        log = self.coordinator.lease(run_id, step, step, -1, progress, attempt)
+        return Arrivals(log=log).at(step)
 
     def task(self, name: str) -> TaskStatus:
         """Its line of the status."""
@@ -395,9 +403,10 @@ class FakeLearner:
         import ray
 
         coordinator = ray.get_actor("coordinator", namespace="tacl")
-        told: Iterable[Shard] = ()
+        arrivals = Arrivals()
         for step in range(self.STEPS):
             progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
-            told = ray.get(coordinator.known.remote(work.run_id, step, progress, work.attempt))
+            asked = work.run_id, step, step, step - 1, progress, work.attempt
+            arrivals.hear(ray.get(coordinator.lease.remote(*asked)))
             time.sleep(self.SECONDS)
-        return told
+        return arrivals.at(self.STEPS)

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from cluster import failpoints
 from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
-from cluster.domain.tasks import Shard
+from cluster.domain.tasks import Arrival
 from cluster.domain.work import Progress, Work
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
@@ -222,10 +222,16 @@ class Known:
         self._home = home
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
         try:
-            return ask(self._home, "known", run_id, step, progress, attempt)
+            return ask(self._home, "lease", run_id, first, last, since, progress, attempt)
         except (OSError, EOFError, StorageUnavailable) as error:
             raise Lost(str(error)) from error
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from cluster.domain.tasks import Shard
+from cluster.coordinator.arrivals import Arrivals
+from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.work import Progress, RefreshWork, Result, TrainWork, Work
 from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
@@ -28,7 +29,7 @@ def loud(task: str, on: str) -> float:
 class Quick(FakeLearner):
     """A training is a chain of hashes over what each step was told; a checkpoint is a link."""
 
-    def __init__(self, home: str, known: Callable[..., Sequence[Shard]] | None = None) -> None:
+    def __init__(self, home: str, known: Callable[..., Sequence[Arrival]] | None = None) -> None:
         super().__init__(home)
         self._known = known or Coordinators()
 
@@ -43,18 +44,23 @@ class Quick(FakeLearner):
 
     def _trained(self, work: TrainWork) -> tuple[str, Sequence[Shard]]:
         store, known = checkpoints(self._home.checkpoints, work.run_id), self._known
-        newest, link, told = store.newest(), "", ()
+        newest, link, arrivals, leased = store.newest(), "", Arrivals(), range(0)
         if newest is not None:
             with store.opened(newest) as folder:
                 link = (folder / "link").read_text()
         for step in range(newest or 0, STEPS):
             progress = Progress(step=step, steps=STEPS, loss=1 / (1 + step))
-            told = known(work.run_id, step, progress, work.attempt)
-            link = linked(link, told)
+            if step not in leased:
+                since, leased = (leased[-1] if leased else -1), range(step, min(step + 2, STEPS))
+                asked = work.run_id, step, leased[-1], since, progress, work.attempt
+                arrivals.hear(known(*asked))
+            link = linked(link, arrivals.at(step))
             time.sleep(SECONDS)
             if step % 3 == 2:
                 store.write(step + 1, partial(_save, link))
-        return link, told or known(work.run_id, STEPS - 1, None, work.attempt)
+        if not leased:  # the last of the steps was done before
+            arrivals.hear(known(work.run_id, STEPS - 1, STEPS - 1, -1, None, work.attempt))
+        return link, arrivals.at(STEPS - 1)
 
 
 def _save(link: str, folder: Path) -> None:

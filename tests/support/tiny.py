@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cluster.domain.compositions import Composition, RecipeTerm
-from cluster.domain.tasks import GENERIC, Options, Shard, Submission, VectorRef
+from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission, VectorRef
 from cluster.domain.work import Progress, Trained, TrainWork
 from cluster.learner import training
 from cluster.storage import samples
@@ -142,13 +142,21 @@ class Teller:
         self.told: list[Progress] = []
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
-        self.asked.append((step, progress))
-        if step == self.dies_at:
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
+        self.asked.append((first, progress))
+        if self.dies_at in range(first, last + 1):
             raise ConnectionError("the machine went away")
-        arrived = self.newcomer is not None and step >= self.joining
-        return (*self.shards, self.newcomer) if arrived and self.newcomer else self.shards
+        told = [Arrival(step=0, shard=shard) for shard in self.shards] if since < 0 else []
+        if self.newcomer is not None and self.joining in range(first, last + 1):
+            told.append(Arrival(step=self.joining, shard=self.newcomer))
+        return told
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self.statistics.append(statistics)
@@ -156,26 +164,39 @@ class Teller:
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         self.told.append(progress)
 
-    def known(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
+    def lease(
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
         """The method's name where this is an actor."""
-        return self(run_id, step, progress, attempt)
+        return self(run_id, first, last, since, progress, attempt)
 
     def asked_by_now(self) -> list[int]:
         return [step for step, _ in self.asked]
 
 
 class Mortal(Teller):
-    """The process that asks for step `dies_at` is killed; until then every step is a checkpoint."""
+    """The process that asks for step `dies_at` is killed; until then every step is asked for, and
+    is a checkpoint."""
 
     def __call__(
-        self, run_id: str, step: int, progress: Progress | None, attempt: int
-    ) -> Sequence[Shard]:
-        training.CHECKPOINT_SECONDS = -1.0
-        if step == self.dies_at:
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
+        training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
+        if first == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.shards
+        return super().__call__(run_id, first, last, since, progress, attempt)
 
 
 def shard_of(task: Submission, ordinal: int = 1) -> Shard:

@@ -161,7 +161,7 @@ def test_tasks_share_the_cluster_and_say_why_they_wait(scene: Scene) -> None:
 
 def test_arrivals_join_at_the_next_step_and_are_replayed(scene: Scene) -> None:
     scene.submit("digits")
-    run, known = scene.process("train").work.run_id, scene.coordinator.known
+    run, known = scene.process("train").work.run_id, scene.known
 
     def names(step: int, attempt: int) -> list[str]:
         progress = Progress(step=step, steps=9, loss=1.0)
@@ -176,7 +176,7 @@ def test_arrivals_join_at_the_next_step_and_are_replayed(scene: Scene) -> None:
     scene.die("train", "digits")
     scene.submit("signs")
     scene.restart()
-    known = scene.coordinator.known
+    known = scene.known
     assert [names(step, 3) for step in (0, 1, 2)] == [
         [GENERIC],
         [GENERIC, "shapes"],
@@ -192,11 +192,11 @@ def test_an_attempt_that_was_replaced_is_sent_away(scene: Scene) -> None:
     run = scene.process("train").work.run_id
     scene.restart()
     with pytest.raises(RunFailed, match="attempt 1"):
-        scene.coordinator.known(run, 0, None, 1)
-    assert scene.coordinator.known(run, 0, None, 2)
+        scene.known(run, 0, None, 1)
+    assert scene.known(run, 0, None, 2)
     scene.finish("train")
     with pytest.raises(RunFailed):
-        scene.coordinator.known(run, 1, None, 2)
+        scene.known(run, 1, None, 2)
 
 
 # -- failures

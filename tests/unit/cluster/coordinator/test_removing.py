@@ -49,7 +49,7 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
     for name in ("digits", "shapes", "signs"):
         scene.submit(name)
     process = scene.process("train", "digits")
-    scene.coordinator.known(process.work.run_id, 0)
+    scene.known(process.work.run_id, 0)
     kept = checkpoint(scene, process.work.run_id)
     done = scene.coordinator.cancel(asks("stop"), "digits")
     assert done == CancelledTask(task="digits", cancelled=(process.work.run_id,))
@@ -59,7 +59,7 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
     with pytest.raises(RunFailed, match="cancelled"):
         scene.coordinator.evaluation(ADMIN, process.work.run_id)
     with pytest.raises(RunFailed):
-        scene.coordinator.known(process.work.run_id, 1)
+        scene.known(process.work.run_id, 1)
     scene.restart()
     assert scene.task("digits").state == "cancelled"
     assert scene.coordinator.cancel(asks("stop"), "digits") == done
@@ -74,7 +74,7 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
 def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> None:
     scene.submit("digits")
     process = scene.process("train")
-    told = scene.coordinator.known(process.work.run_id, 0)
+    told = scene.known(process.work.run_id, 0)
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
     scene.coordinator._execution._poll()  # seen, and not recorded yet
     scene.coordinator.cancel(asks("stop"), "digits")
@@ -104,7 +104,7 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
     scene.coordinator.compose(asks("bob"), "bob", ["+shapes"])
     scene.submit("signs")
     training = scene.process("train", "signs").work.run_id
-    assert [s.task for s in scene.coordinator.known(training, 0)] == [GENERIC, "digits", "shapes"]
+    assert [s.task for s in scene.known(training, 0)] == [GENERIC, "digits", "shapes"]
     scene.finish("measure")
     doing = {work.kind for work in scene.running()}
     assert doing == {"train", "refresh"}
@@ -115,9 +115,9 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
         for work in scene.running()
         if isinstance(work, RefreshWork)
     )
-    assert [shard.task for shard in scene.coordinator.known(training, 1)] == [GENERIC, "shapes"]
+    assert [shard.task for shard in scene.known(training, 1)] == [GENERIC, "shapes"]
     scene.die("train", "signs")
-    told = [[s.task for s in scene.coordinator.known(training, step)] for step in (0, 1)]
+    told = [[s.task for s in scene.known(training, step)] for step in (0, 1)]
     assert told == [[GENERIC, "digits", "shapes"], [GENERIC, "shapes"]]
     scene.settle()
     scene.restart()
@@ -222,7 +222,7 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     scene.trained("digits")
     scene.submit("signs")
     run = scene.process("train", "signs").work.run_id
-    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC, "digits"]
+    assert [shard.task for shard in scene.known(run, 0)] == [GENERIC, "digits"]
     old, first = checkpoint(scene, run), scene.process("train", "signs")
     scene.coordinator.remove(asks("purge"), "digits", True)
     assert first.cancelled
@@ -231,7 +231,7 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     again = scene.process("train", "signs").work
     assert isinstance(again, TrainWork)
     assert again.attempt == 2
-    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
+    assert [shard.task for shard in scene.known(run, 0)] == [GENERIC]
     scene.settle()
     (vector,) = scene.coordinator.vectors(ADMIN, "signs")
     assert [met.task for met in vector.arrivals] == [GENERIC]
@@ -241,13 +241,13 @@ def test_what_a_training_met_before_a_purge_is_forgotten_after_a_crash_too(scene
     scene.trained("digits")
     scene.submit("signs")
     run = scene.process("train", "signs").work.run_id
-    scene.coordinator.known(run, 0)
+    scene.known(run, 0)
     old = checkpoint(scene, run)
     registry, request = scene.coordinator._registry, Request("purge", "asked", "{}")
     registry.remove("digits", "purged", [], registry.that_met("digits"), [], request)
     scene.restart()  # between that transaction and what follows from it
     assert not old.exists()
-    assert [shard.task for shard in scene.coordinator.known(run, 0)] == [GENERIC]
+    assert [shard.task for shard in scene.known(run, 0)] == [GENERIC]
 
 
 # -- collecting

@@ -104,7 +104,7 @@ def test_a_run_that_begins_anew_waits_until_its_checkpoints_are_gone(tmp_path: P
     scene.submit("digits")
     work = scene.process("train", "digits").work
     assert isinstance(work, TrainWork)
-    scene.coordinator.known(work.run_id, 0)
+    scene.known(work.run_id, 0)
     old = scene.home.path / "checkpoints" / work.run_id / "1"
     old.mkdir(parents=True)
     scene.coordinator.remove(ADMIN, "secret", True)

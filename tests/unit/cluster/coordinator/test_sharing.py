@@ -52,7 +52,7 @@ def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
     scene.submit("shapes", share="statistics")
     scene.submit("signs", share="none")
     runs = {w.submission.name: w.run_id for w in scene.running() if isinstance(w, TrainWork)}
-    known = scene.coordinator.known
+    known = scene.known
 
     def seen(name: str, step: int) -> list[tuple[str, str | None]]:
         return [(shard.task, shard.statistics) for shard in known(runs[name], step)]
@@ -70,7 +70,7 @@ def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
         scene.coordinator.stated(runs["shapes"], "0" * 64, 1)
     assert blob in scene.coordinator._registry.referenced()
     scene.restart()
-    known = scene.coordinator.known
+    known = scene.known
     assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]
     scene.settle()
     found = scene.coordinator.interference(ADMIN)

@@ -73,6 +73,13 @@ def new_task(home: Home, number: int, **options: object) -> Submission:
     return tiny.submission(home, number, noise=90, **{**chosen, **options})
 
 
+@pytest.fixture
+def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is asked for, and is a checkpoint."""
+    monkeypatch.setattr(training, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+
+
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     home = tiny.home(tmp_path_factory.mktemp("home"))
@@ -150,16 +157,6 @@ def _foreign(scene: Scene, statistics: str) -> None:
     )
 
 
-def test_every_step_is_asked_for_and_reports_the_one_before(scene: Scene) -> None:
-    teller = tiny.Teller(tiny.generic(scene.home))
-    train(scene.home, new_task(scene.home, 3, steps=3), teller)
-    assert [step for step, _ in teller.asked] == [0, 1, 2]
-    reports = [progress for _, progress in teller.asked]
-    assert reports[0] is None
-    assert [r.step for r in reports if r] == [1, 2]
-    assert all(r.steps == 3 and r.loss > 0 for r in reports if r)
-
-
 def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:
     again = train(scene.home, scene.tasks[0], tiny.Teller(tiny.generic(scene.home)))
     assert again.vector_digest == scene.trained[0].vector_digest
@@ -184,10 +181,8 @@ def test_a_task_that_arrives_during_training_joins_the_cycle(scene: Scene) -> No
     assert [pair.on for pair in joined.pairs] == ["generic", "task2", "task1"]
 
 
-def test_a_run_that_died_goes_on_with_the_same_numbers(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every step
+@pytest.mark.usefixtures("step_by_step")
+def test_a_run_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
     task = new_task(scene.home, 2)
     others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
     run_id = tiny.train_work(scene.home, task).run_id
@@ -203,10 +198,8 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(
     assert resumed.curves == scene.trained[1].curves
 
 
-def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+@pytest.mark.usefixtures("step_by_step")
+def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
     task = new_task(scene.home, 3, penalty="mixed", steps=6)
     others = tiny.generic(scene.home), *(tiny.shard_of(one) for one in scene.tasks)
     whole = train(scene.home, task, tiny.Teller(*others))

@@ -345,15 +345,15 @@ def test_runs_are_found_by_state_kind_and_task(registry: Registry) -> None:
 def test_what_a_run_was_told_is_kept(registry: Registry) -> None:
     accept(registry, "a", "b")
     generic, b = registry.shards(GENERIC)[0], registry.shards("b")[0]
-    registry.told("train a", 0, [generic], None)
-    registry.told("train a", 5, [b], Progress(step=5, steps=9, loss=0.25, penalty=0.1))
-    registry.told("train a", 3, [], Progress(step=3, steps=9, loss=0.5))
+    registry.told("train a", 4, None, 0, [generic])
+    registry.told("train a", 6, Progress(step=5, steps=9, loss=0.25, penalty=0.1), 5, [b])
+    registry.told("train a", 3, Progress(step=3, steps=9, loss=0.5))
     told = [Arrival(step=0, shard=generic), Arrival(step=5, shard=b)]
     assert registry.arrivals("train a") == told
     run = registry.run("train a")
-    assert run.reached == 5
+    assert run.reached == 6
     assert run.progress == Progress(step=3, steps=9, loss=0.5)
-    registry.told("train a", 7, [], None, ["b"])
+    registry.told("train a", 8, None, 7, left=["b"])
     assert registry.arrivals("train a") == [told[0], told[1].model_copy(update={"left": 7})]
 
 
@@ -436,7 +436,8 @@ def test_what_a_vector_has_met(registry: Registry) -> None:
     accept(registry, "a", "b")
     accept(registry, "unpenalised", penalty="none")
     for name in ("a", "unpenalised"):
-        registry.told(f"train {name}", 0, [*registry.shards(GENERIC), *registry.shards("b")], None)
+        told = [*registry.shards(GENERIC), *registry.shards("b")]
+        registry.told(f"train {name}", 0, None, 0, told)
         registry.publish(f"train {name}", trained(name))
     assert registry.seen(registry.vector("a", 1)) == {"generic", "b 1"}
     assert registry.seen(registry.vector("unpenalised", 1)) == frozenset()

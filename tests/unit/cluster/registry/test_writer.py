@@ -45,7 +45,7 @@ def test_a_writer_whose_connection_was_cut_is_superseded_and_ends(
     with pytest.raises(HomeInUse, match="another cluster writes the registry postgresql"):
         first.submit("b")
     with pytest.raises(HomeInUse):
-        first.coordinator.known(process.work.run_id, 0)
+        first.known(process.work.run_id, 0)
     with pytest.raises((HomeInUse, StorageUnavailable)):
         first.coordinator._registry.keep()  # it finds its connection cut
     with pytest.raises(HomeInUse):

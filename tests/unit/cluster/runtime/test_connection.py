@@ -50,7 +50,7 @@ class Handle:
 
     def __init__(self, *errors: Exception) -> None:
         self.errors: list[Exception] = list(errors)
-        self.known = self
+        self.lease = self
 
     def remote(self, *arguments: object) -> str:
         if self.errors:

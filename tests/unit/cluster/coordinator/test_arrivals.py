@@ -1,0 +1,168 @@
+"""Leases: what runs are told of samples, from which step on, and the same again after a death."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.coordinator import runs
+from cluster.coordinator.arrivals import Arrivals, Change, known
+from cluster.domain.base import BlobRef
+from cluster.domain.tasks import GENERIC, Arrival, Shard
+from cluster.domain.visibility import Visibility
+from cluster.domain.work import Progress
+from tests.support.fakes import Scene, asks, shard_blob
+
+BLOB = BlobRef(digest="d", rows=1)
+GENERIC_0, A = (Shard(task=t, ordinal=o, blob=BLOB) for t, o in [(GENERIC, 0), ("a", 1)])
+
+
+def test_known_is_everybody_else_by_arrival() -> None:
+    shards = [Shard(task=t, ordinal=o, blob=BLOB) for t, o in [("b", 2), (GENERIC, 0), ("a", 1)]]
+    assert [shard.task for shard in known(shards, own="b")] == [GENERIC, "a"]
+    assert [shard.task for shard in known(shards, own="new")] == [GENERIC, "a", "b"]
+
+
+def test_a_private_task_enters_only_the_cycles_of_its_owner() -> None:
+    shards = [Shard(task=t, ordinal=o, blob=BLOB) for o, t in enumerate([GENERIC, "mine", "open"])]
+    cycles = {who: known(shards, "new", Visibility(who, {"mine": "ann"})) for who in ("ann", "bob")}
+    assert [shard.task for shard in cycles["ann"]] == [GENERIC, "mine", "open"]
+    assert [shard.task for shard in cycles["bob"]] == [GENERIC, "open"]
+
+
+def test_what_arrives_in_a_lease_joins_at_the_next() -> None:
+    b, grown = Shard(task="b", ordinal=2, blob=BLOB), A.model_copy(update={"version": 2})
+    arrivals, run, told = Arrivals(), Arrivals(), []
+    leases = [
+        (0, 0, [GENERIC_0], [GENERIC]),
+        (1, 4, [b, A], ["b", "a"]),
+        (5, 6, [grown], ["a"]),
+        (7, 9, [], ["b"]),
+    ]
+    for first, last, current, looked_at in leases:
+        change = arrivals.change(first, current, looked_at)
+        arrivals.record(change, last)
+        told.append(arrivals.after(first - 1))
+        run.hear(told[-1])
+    assert [[(one.shard.task, one.step) for one in log] for log in told] == [
+        [(GENERIC, 0)],
+        [("a", 1), ("b", 1)],
+        [("a", 5)],
+        [("b", 1)],
+    ]
+    assert told[-1][0].left == 7
+    again = Arrivals(9, arrivals.after(-1))
+    for log in (arrivals, run, again):
+        assert [log.at(step) for step in (0, 1, 4, 5, 6, 7, 99)] == [
+            (GENERIC_0,),
+            (GENERIC_0, A, b),
+            (GENERIC_0, A, b),
+            (GENERIC_0, grown, b),
+            (GENERIC_0, grown, b),
+            (GENERIC_0, grown),
+            (GENERIC_0, grown),
+        ]
+    assert again.is_replayed(9)
+    assert not again.is_replayed(10)
+    assert again.change(8, [], []) == Change(10)  # 8 and 9 were told before
+
+
+LEASES = st.lists(
+    st.tuples(
+        st.integers(1, 5),  # steps
+        st.integers(0, 4),  # of them undone, by a death before the next lease; 0: nobody died
+        st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),  # samples that grow, or leave
+    ),
+    max_size=12,
+)
+
+
+@given(LEASES)
+def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
+    leases: list[tuple[int, int, dict[str, int]]],
+) -> None:
+    """Whatever grows, leaves and dies: newcomers never join at a step that was told before."""
+    there: dict[str, int] = {}  # task -> version; 0: left for ever
+    arrivals, run, step, since = Arrivals(), Arrivals(), 0, -1
+    saw: dict[int, tuple[Shard, ...]] = {}
+    for steps, undone, changes in leases:
+        there |= {t: v and max(v, there.get(t, 1)) for t, v in changes.items() if there.get(t, 1)}
+        now = [Shard(task=t, ordinal=ord(t), blob=BLOB, version=v) for t, v in there.items() if v]
+        last = step + steps - 1
+        if not arrivals.is_replayed(last):
+            arrivals.record(arrivals.change(step, now, there), last)
+        run.hear(arrivals.after(since))
+        for one in range(step, last + 1):
+            assert saw.setdefault(one, run.at(one)) == run.at(one)
+        step, since = last + 1, last
+        if undone:
+            step, since, run = max(0, step - undone), -1, Arrivals()
+            arrivals = Arrivals(arrivals.reached, arrivals.after(-1))
+
+
+# -- the coordinator
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def names(arrivals: tuple[Arrival, ...]) -> list[tuple[str, int, int | None]]:
+    return [(one.shard.task, one.step, one.left) for one in arrivals]
+
+
+def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
+    scene: Scene,
+) -> None:
+    scene.submit("digits")
+    run, lease = scene.process("train").work.run_id, scene.coordinator.lease
+    assert names(lease(run, 0, 4, -1)) == [(GENERIC, 0, None)]
+    scene.submit("shapes")
+    assert names(lease(run, 0, 4, -1)) == [(GENERIC, 0, None)]  # its answer was lost
+    assert names(lease(run, 5, 7, 4, Progress(step=5, steps=9, loss=1.0))) == [("shapes", 5, None)]
+    assert lease(run, 8, 8, 7) == ()
+    assert scene.task("digits").step == 5
+    assert scene.coordinator.figures().steps == 14
+    scene.restart()
+    scene.coordinator.remove(asks("remove"), "shapes", False)
+    everything = [(GENERIC, 0, None), ("shapes", 5, 9)]
+    assert names(scene.coordinator.lease(run, 3, 9, -1)) == everything  # joined at 5, left at 9
+    scene.restart()  # the new process is told of a task that is gone
+    assert names(scene.coordinator.lease(run, 3, 3, -1)) == everything
+
+
+def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: Scene) -> None:
+    scene.submit("digits")
+    scene.submit("shapes")
+    scene.coordinator.cancel(asks("cancel"), "shapes")
+    run = scene.process("train").work.run_id
+    scene.coordinator.lease(run, 0, 2, -1)
+    scene.coordinator.remove(asks("remove"), "shapes", False)
+    scene.restart()
+    told = scene.coordinator.lease(run, 1, 6, -1)
+    assert names(told) == [(GENERIC, 0, None), ("shapes", 0, 3)]
+
+
+def test_a_lease_looks_only_at_what_changed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[list[str]] = []
+
+    def looking(shards, *others):
+        shards = list(shards)
+        looked_at.append([shard.task for shard in shards])
+        return known(shards, *others)
+
+    monkeypatch.setattr(runs, "known", looking)
+    scene.submit("digits")
+    for number in range(9):
+        scene.submit(f"other{number}")
+    run, lease = scene.launcher.running()[0].work.run_id, scene.coordinator.lease
+    lease(run, 0, 0, -1)
+    lease(run, 1, 1, 0)
+    scene.coordinator.add_samples(asks("grow"), "other3", shard_blob(scene.home, "more"))
+    assert names(lease(run, 2, 2, 1)) == [("other3", 2, None)]
+    lease(run, 2, 2, -1)  # told before: nothing is looked at
+    assert [len(tasks) for tasks in looked_at] == [11, 0, 1]

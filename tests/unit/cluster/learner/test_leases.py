@@ -1,0 +1,107 @@
+"""A training asks for the steps of the next two seconds at once, and never for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator.arrivals import Arrivals
+from cluster.domain.tasks import Arrival, Shard, Submission
+from cluster.domain.work import Progress, Trained
+from cluster.learner import training
+from cluster.learner.learner import Learner
+from cluster.storage.checkpoints import checkpoints
+from cluster.storage.home import Home
+from tests.support import tiny
+
+STEPS = 14
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return tiny.home(tmp_path)
+
+
+def new_task(home: Home, number: int) -> Submission:
+    options = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
+    return tiny.submission(home, number, noise=90, **options)
+
+
+def train(home: Home, task: Submission, teller: training.Known, attempt: int = 1) -> Trained:
+    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
+    assert isinstance(trained, Trained)
+    return trained
+
+
+@pytest.mark.parametrize("seconds", [2.0, -1.0])
+def test_who_asks_for_steps_tells_of_the_one_before(
+    home: Home, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Once for all of the next two seconds; where a step takes longer, for every one."""
+    monkeypatch.setattr(training, "LEASE_SECONDS", seconds)
+    teller = tiny.Teller(tiny.generic(home))
+    train(home, new_task(home, 3), teller)
+    steps = [step for step, _ in teller.asked]
+    assert steps[:2] == [0, 1]  # how long one takes is found out
+    assert steps == list(range(STEPS)) if seconds < 0 else len(steps) < STEPS
+    reports = [progress for _, progress in teller.asked]
+    assert reports[0] is None
+    assert [report.step for report in reports if report] == steps[1:]
+    assert all(report.steps == STEPS and report.loss > 0 for report in reports if report)
+
+
+def test_a_lease_is_of_two_seconds_and_of_one_step_at_least() -> None:
+    assert training.leased(0, 0.0, 100) == 1
+    assert training.leased(4, 0.4, 100) == 20
+    assert training.leased(4, 0.4, 7) == 7
+    assert training.leased(1, 60.0, 100) == 1
+
+
+class Recording(tiny.Teller):
+    """Remembers what it told, as the coordinator does. The newcomer is there when the second lease
+    is asked for; the third is recorded, and its answer lost."""
+
+    def __init__(self, generic: Shard, newcomer: Shard) -> None:
+        super().__init__(generic)
+        self.arrivals, self.there, self.leases = Arrivals(), [[generic], [newcomer]], 0
+
+    def __call__(
+        self,
+        run_id: str,
+        first: int,
+        last: int,
+        since: int,
+        progress: Progress | None,
+        attempt: int,
+    ) -> Sequence[Arrival]:
+        self.leases += 1
+        current = self.there.pop(0) if self.there else []
+        change = self.arrivals.change(first, current, [shard.task for shard in current])
+        self.arrivals.record(change, last)
+        if self.leases == 3:
+            raise ConnectionError("the answer was lost")
+        return self.arrivals.after(since)
+
+
+def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the leases of the second attempt begin and end at other steps."""
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every lease
+    task, generic = new_task(home, 1), tiny.generic(home)
+    newcomer = tiny.shard_of(new_task(home, 2), ordinal=2)
+    whole = train(home, task, tiny.Teller(generic, newcomer=newcomer, joining=5))
+    store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
+    store.clear()
+    teller = Recording(generic, newcomer)
+    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(5, left))
+    with pytest.raises(ConnectionError):
+        train(home, task, teller)
+    assert store.newest() == 5
+    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(3, left))
+    resumed = train(home, task, teller, attempt=2)
+    assert resumed.vector_digest == whole.vector_digest
+    assert resumed.curves == whole.curves
+    assert teller.leases == 3 + 3
