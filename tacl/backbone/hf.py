@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
 from tacl.backbone.inputs import Texts
+from tacl.backbone.padding import ends
 from tacl.backbone.spec import BaseSpec, is_path
 from tacl.errors import BadBase, BaseNotFound
 
@@ -51,7 +52,7 @@ class SentenceEncoder(nn.Module):
             return tokens_BLD[:, 0]
         if self.pooling == "last":
             rows = torch.arange(mask_BL.shape[0], device=mask_BL.device)
-            return tokens_BLD[rows, mask_BL.sum(1) - 1]
+            return tokens_BLD[rows, ends(mask_BL) - 1]
         weights_BL1 = (mask_BL / mask_BL.sum(1, keepdim=True)).unsqueeze(-1)
         return (tokens_BLD * weights_BL1.to(tokens_BLD.dtype)).sum(1)
 

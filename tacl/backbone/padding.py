@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 Batch = Tensor | dict[str, Tensor]
@@ -23,7 +24,8 @@ DEVICE_LAUNCH = 4096
 def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
     """(row numbers, their part of the batch), each row once; images all in one.
 
-    A batch of texts is padded on the right, and its mask says where.
+    Its mask says where a batch of texts is padded: columns after the last that a row has are left
+    out of its pass. Rows that are padded on the left end with the batch, and stay whole.
     """
     if not isinstance(batch, dict) or "attention_mask" not in batch:
         return [(list(range(_rows(batch))), batch)]
@@ -32,7 +34,7 @@ def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
     launch = CPU_LAUNCH if mask_BL.device.type == "cpu" else DEVICE_LAUNCH
     if rows * longest <= launch:  # nothing to gain, and reading lengths would wait for the device
         return [(list(range(rows)), batch)]
-    lengths_B = mask_BL.sum(1).tolist()
+    lengths_B = ends(mask_BL).tolist()
     groups = cut(lengths_B, launch)
     if len(groups) == 1:
         return [(list(range(rows)), batch)]
@@ -41,6 +43,11 @@ def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
         (group, {name: value_BL[group, :size] for name, value_BL in batch.items()})
         for group, size in zip(groups, sizes, strict=True)
     ]
+
+
+def ends(mask_BL: Tensor) -> Tensor:
+    """One past the last column that each row has, [B]."""
+    return ((mask_BL != 0) * torch.arange(1, mask_BL.shape[1] + 1, device=mask_BL.device)).amax(1)
 
 
 def cut(lengths_B: Sequence[int], launch: int) -> list[list[int]]:

@@ -29,7 +29,7 @@ def composed(
     """
     total: Params = {}
     for name, shape, terms in _terms(vectors, coefficients):
-        total[name] = torch.empty(shape) if out is None else out[name]
+        total[name] = torch.empty(shape, device=_device(terms)) if out is None else out[name]
         sum_blocks(total[name], [(c, block) for c, block in terms if block is not None])
     return total
 
@@ -69,8 +69,14 @@ def block_terms(
     Zeros where a vector has no such block. In the order of the vectors' digests, as in `composed`.
     """
     for name, shape, terms in _terms(vectors, coefficients):
-        zeros = torch.zeros(shape)
+        zeros = torch.zeros(shape, device=_device(terms))
         yield name, [zeros if block is None else c * block.dense() for c, block in terms]
+
+
+def _device(terms: Sequence[tuple[float, Block | None]]) -> torch.device:
+    """Where the vectors are."""
+    block = next(block for _, block in terms if block is not None)
+    return next(iter(block.parts().values())).device
 
 
 def require_one_model(vectors: Sequence[TaskVector]) -> None:

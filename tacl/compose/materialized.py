@@ -34,7 +34,10 @@ def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:
 def materialized_features(
     backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
 ) -> Tensor:
-    """f(x; theta), [N, D] float32 on the CPU, in the items' order."""
+    """f(x; theta), [N, D] float32 on the CPU, in the items' order. Of buffers copies are used, so
+    that an encoder which writes them does not change theta0."""
+    buffers = {n: theta.get(n, b).clone() for n, b in backbone.encoder.named_buffers()}
+    theta = {**theta, **buffers}
 
     def encoded(some: list[Item]) -> tuple[Tensor]:
         return (functional_call(backbone.encoder, theta, (backbone.collate(some),)),)

@@ -135,12 +135,14 @@ class ScaledEncoder(FrozenEncoder):
 
     def _composed(self, origin: Callable[[Tensor], Tensor]) -> Params:
         lambda_TBK = self.coefficients()
+        known_BTK = lambda_TBK.detach().transpose(0, 1).tolist()  # all at once, for all blocks
         return {
             name: composed_block(
                 origin(self.theta0(name)),
                 lambda_TBK[:, index],
                 [present.get(name) for present in self._present],
                 self._parts[name],
+                known_BTK[index],
             )
             for index, name in enumerate(self.blocks)
         }

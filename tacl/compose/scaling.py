@@ -22,14 +22,20 @@ Present = Block | None  # a vector need not have every block
 
 
 def composed_block(
-    start: Tensor, lambda_TK: Tensor, blocks: Sequence[Present], part: Tensor | None = None
+    start: Tensor,
+    lambda_TK: Tensor,
+    blocks: Sequence[Present],
+    part: Tensor | None = None,
+    known_TK: Sequence[Sequence[float]] | None = None,
 ) -> Tensor:
     """start + sum_t lambda_t tau_t of one block; differentiable in lambda_TK alone.
 
     `part` has the block's shape and says to which of K parts an entry belongs (uint8); without it
-    K is 1. A vector whose coefficients are all zero is read for its gradient only.
+    K is 1. A vector whose coefficients are all zero is read for its gradient only. `known_TK` are
+    the numbers of lambda_TK, where they were read from its device already, with those of others.
     """
-    composed: Any = _Composed.apply(start, lambda_TK, tuple(blocks), part)
+    known_TK = lambda_TK.tolist() if known_TK is None else known_TK
+    composed: Any = _Composed.apply(start, lambda_TK, tuple(blocks), part, known_TK)
     return composed
 
 
@@ -41,15 +47,16 @@ class _Composed(torch.autograd.Function):
         lambda_TK: Tensor,
         blocks: tuple[Present, ...],
         part: Tensor | None,
+        known_TK: Sequence[Sequence[float]],
     ) -> Tensor:
         ctx.blocks, ctx.part, ctx.shape = blocks, part, lambda_TK.shape
         total = start.clone()
-        for lambda_K, block in zip(lambda_TK, blocks, strict=True):
-            if block is None or not lambda_K.any():
+        for lambda_K, known_K, block in zip(lambda_TK, known_TK, blocks, strict=True):
+            if block is None or not any(known_K):
                 continue
-            tau = block.dense().to(total)
+            tau = block.dense().to(total, non_blocking=True)
             if part is None:
-                total.add_(tau, alpha=float(lambda_K))
+                total.add_(tau, alpha=known_K[0])
             else:
                 total.addcmul_(lambda_K.to(total)[part.long()], tau)
         return total
@@ -61,12 +68,12 @@ class _Composed(torch.autograd.Function):
         for lambda_K, block in zip(lambda_TK, ctx.blocks, strict=True):
             if block is None:
                 continue
-            tau = block.dense().to(gradient)
+            tau = block.dense().to(gradient, non_blocking=True)
             if ctx.part is None:
                 lambda_K.copy_(torch.dot(gradient.flatten(), tau.flatten()))
             else:
                 lambda_K.index_add_(0, ctx.part.flatten().long(), (gradient * tau).flatten())
-        return None, lambda_TK, None, None
+        return None, lambda_TK, None, None, None
 
 
 def random_parts(shape: Sequence[int], parts: int, seed: int) -> Tensor:

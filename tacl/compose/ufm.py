@@ -53,8 +53,8 @@ def ufm(
         loss = row_losses_B[:n].mean() + row_losses_B[n:].sum() / len(rest)
         engine.backward(loss)
         rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
-        norm = engine.step(rate)
-        losses.append(float(loss.detach()))
+        seen, norm = torch.stack([loss.detach(), engine.step(rate)]).tolist()
+        losses.append(seen)
         if on_step is not None:
             on_step(StepRecord(step, config.steps, losses[-1], None, norm, rate))
     found = module.coefficients().detach().cpu()

@@ -84,7 +84,7 @@ class _Sums:
     positions: dict[str, int] = field(default_factory=dict)
     biases: dict[str, str | None] = field(default_factory=dict)
     diagonal: Params = field(default_factory=dict)
-    feature_norm: float = 0.0
+    feature_norms: list[Tensor] = field(default_factory=list)  # of each row; read at the end
     move: Params = field(default_factory=dict)  # the gradients of all rows, summed
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class _Sums:
         calls = watched.calls
         if not self.biases:
             self.biases = {call.weight: call.bias for call in calls}
-        self.feature_norm += float(features_1D.detach().norm())
+        self.feature_norms.append(features_1D.detach().norm())
         for call in calls:
             a_PI = call.inputs()
             _accumulate(self.a, call.weight, a_PI.T @ a_PI)
@@ -129,7 +129,7 @@ class _Sums:
             for weight, bias in self.biases.items()
         )
         diagonal = {name: value / rows for name, value in self.diagonal.items()}
-        feature_norm = self.feature_norm / rows
+        feature_norm = sum(torch.stack(self.feature_norms).tolist()) / rows
         return Statistics(self.backbone.digest, rows, feature_norm, 1.0, layers, diagonal)
 
 

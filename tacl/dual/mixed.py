@@ -29,19 +29,24 @@ MIXED_BYTES = 4 << 20  # of one block, mixed for some users at a time
 WORTH_MIXING = 64  # products that a user's rows must save per entry of a block to pay for mixing it
 
 Product = Callable[[Tensor, Tensor], Tensor]  # of inputs and a block
+Mix = Sequence[Sequence[float]]  # c_UT
 
 
 class MixedWeight(DualTensor):
-    """theta0 of one block, tau_t of the block for every t, c_UT, and the rows of each user."""
+    """theta0 of one block, tau_t of the block for every t, c_UT, and the rows of each user.
+
+    Coefficients are plain numbers: what is done with which rows is decided without waiting for the
+    device that the blocks are on.
+    """
 
     @staticmethod
     def __new__(
-        cls, theta0: Tensor, parts_T: Sequence[Tensor], mix_UT: Tensor, rows_U: Sequence[int]
+        cls, theta0: Tensor, parts_T: Sequence[Tensor], mix_UT: Mix, rows_U: Sequence[int]
     ) -> MixedWeight:
         return DualTensor.__new__(cls, theta0, theta0)  # pyright: ignore[reportReturnType]
 
     def __init__(
-        self, theta0: Tensor, parts_T: Sequence[Tensor], mix_UT: Tensor, rows_U: Sequence[int]
+        self, theta0: Tensor, parts_T: Sequence[Tensor], mix_UT: Mix, rows_U: Sequence[int]
     ) -> None:
         self.primal, self.shared = theta0, True
         self.parts_T, self.mix_UT, self.rows_U = parts_T, mix_UT, rows_U
@@ -63,12 +68,12 @@ class MixedWeight(DualTensor):
         theta0 = self.primal
         flat_TP = torch.stack([part.reshape(-1) for part in self.parts_T])
         at_once = max(1, MIXED_BYTES // (theta0.numel() * theta0.element_size()))
-        for mix_uT in self.mix_UT.split(at_once):
-            yield (mix_uT @ flat_TP).view(len(mix_uT), *theta0.shape)
+        for mix_uT in torch.tensor(self.mix_UT, dtype=theta0.dtype).split(at_once):
+            yield (_beside_it(mix_uT, theta0) @ flat_TP).view(len(mix_uT), *theta0.shape)
 
     def by_row(self) -> Tensor:
         """tau of every row, [B, *shape]: for small blocks."""
-        rows_U = torch.tensor(self.rows_U, device=self.primal.device)
+        rows_U = _beside_it(torch.tensor(self.rows_U), self.primal)
         return self.mixed().repeat_interleave(rows_U, 0, output_size=self.batch)
 
     @classmethod
@@ -82,6 +87,11 @@ class MixedWeight(DualTensor):
         if answer is None:
             raise NotImplementedError(f"{name_of(func)} of a weight that differs from row to row")
         return answer(func, *args, **kwargs)
+
+
+def _beside_it(x: Tensor, like: Tensor) -> Tensor:
+    """On the device of `like`; an accelerator is not waited for."""
+    return x.to(like.device, non_blocking=True)
 
 
 _ANSWERS: dict[Any, Callable[..., Any]] = {}
@@ -131,7 +141,8 @@ def _plus_products(result: Any, product: Product, input: Any, weight: Any) -> An
     result, sums_BN = _opened(result, weight)
     rows_BN = _split(primal(input), weight)
     positions = sums_BN.numel() / len(weight.rows_U) / weight.shape[0]  # of one user
-    saved = positions * ((weight.mix_UT != 0).sum() / len(weight.rows_U) - 1)
+    terms = sum(c != 0 for mix_T in weight.mix_UT for c in mix_T)
+    saved = positions * (terms / len(weight.rows_U) - 1)
     order = _mixed_first if saved > WORTH_MIXING else _products_first
     order(product, rows_BN, sums_BN, weight)
     return result
@@ -151,10 +162,13 @@ def _products_first(
     product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: MixedWeight
 ) -> None:
     """Every vector with all the rows that have it in their recipe."""
-    mix_BT = weight.mix_UT.repeat_interleave(torch.tensor(weight.rows_U), 0)
-    for tau, mix_B in zip(weight.parts_T, mix_BT.T, strict=True):
-        rows_M = mix_B.nonzero().squeeze(1)
-        mix_M = mix_B[rows_M].view(-1, *[1] * (sums_BN.dim() - 1))
+    pairs = zip(weight.mix_UT, weight.rows_U, strict=True)
+    mix_BT = [mix_T for mix_T, rows in pairs for _ in range(rows)]
+    for t, tau in enumerate(weight.parts_T):
+        chosen = [(row, mix_T[t]) for row, mix_T in enumerate(mix_BT) if mix_T[t]]
+        rows_M = _beside_it(torch.tensor([row for row, _ in chosen], dtype=torch.long), sums_BN)
+        mix_M = _beside_it(torch.tensor([c for _, c in chosen], dtype=sums_BN.dtype), sums_BN)
+        mix_M = mix_M.view(-1, *[1] * (sums_BN.dim() - 1))
         change = product(rows_BN[rows_M].flatten(0, 1), tau).view(-1, *sums_BN.shape[1:])
         if len(rows_M) == len(sums_BN):
             sums_BN.addcmul_(mix_M, change)
@@ -288,7 +302,8 @@ def _joined(func: Any, weights: Sequence[Any], dim: int = 0) -> MixedWeight:
         raise NotImplementedError("cat of weights that differ from row to row")
     taus_U = list(torch.cat([weight.mixed() for weight in weights], 1))
     theta0 = func([weight.primal for weight in weights], dim)
-    return MixedWeight(theta0, taus_U, torch.eye(len(taus_U)).to(theta0), weights[0].rows_U)
+    own = [[float(t == u) for t in range(len(taus_U))] for u in range(len(taus_U))]
+    return MixedWeight(theta0, taus_U, own, weights[0].rows_U)
 
 
 @_answers("multi_head_attention_forward")

@@ -20,8 +20,7 @@ from tacl.heads.head import Head, union
 
 def tasks_of_classes(heads: Sequence[Head]) -> Tensor:
     """The number of its task for every class of all heads in a row, int64 [C]."""
-    sizes = torch.tensor([len(head.classes) for head in heads])
-    return torch.arange(len(heads)).repeat_interleave(sizes)
+    return torch.tensor([task for task, head in enumerate(heads) for _ in head.classes])
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ parameter: an engine that wraps a module of this kind sees an ordinary module wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +40,16 @@ def require_eval(encoder: nn.Module) -> None:
         raise ValueError(f"the encoder is in train mode ({training or 'all'}): call encoder.eval()")
 
 
+def refuse_autocast(device: torch.device) -> None:
+    """Raises ValueError inside `torch.autocast`, which would cast theta0 and lose tau's digits."""
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        raise ValueError(
+            f"torch.autocast is on for {kind}: a pass has the precision of its module; call "
+            "it outside, and make the module with dtype=torch.bfloat16 for passes in bfloat16"
+        )
+
+
 class FrozenEncoder(nn.Module):
     """theta0, and one pass of the unchanged encoder with some blocks at other values.
 
@@ -48,7 +59,9 @@ class FrozenEncoder(nn.Module):
         dtype: arithmetic of the pass; what comes out is in `precision`.
 
     Raises:
-        ValueError: a module of the encoder is in train mode, or no block matches.
+        ValueError: a module of the encoder is in train mode, or no block matches. In a pass also:
+            `torch.autocast` is on, or the encoder writes one of its buffers, so that f would not
+            be the same from pass to pass. The first pass writes copies: theta0 stays as it is.
     """
 
     regime: Regime
@@ -75,6 +88,17 @@ class FrozenEncoder(nn.Module):
                 self._frozen.append(name)
         double = any(parameters[n].dtype == torch.float64 for n in self.blocks)
         self.precision = torch.float64 if double and dtype is None else torch.float32
+        self._buffers_of_encoder = [name for name, _ in encoder.named_buffers()]
+        self._is_tried = False
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """`to(device)` takes the encoder along, which holds the same memory as theta0."""
+        super()._apply(fn, recurse)
+        encoder = self._encoder[0].to(self.theta0(self.blocks[0]).device)
+        for name, value in (*encoder.named_parameters(), *encoder.named_buffers()):
+            if value.dtype == self.theta0(name).dtype:
+                self.register_buffer(_slot(name), value.detach(), persistent=False)
+        return self
 
     def theta0(self, name: str) -> Tensor:
         """One pre-trained parameter or buffer."""
@@ -103,10 +127,15 @@ class FrozenEncoder(nn.Module):
     def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
         """(features, tangent), [B, D], in as many passes as leave little padding.
 
-        Raises ValueError when the encoder was put into train mode meanwhile.
+        Raises ValueError: see the class.
         """
         require_eval(self._encoder[0])
+        refuse_autocast(self.theta0(self.blocks[0]).device)
         everything = {name: self.theta0(name) for name in self._frozen} | dict(weights)
+        if not self._is_tried:
+            with torch.inference_mode(False):  # copies that count what is written to them
+                everything |= {n: everything[n].clone() for n in self._buffers_of_encoder}
+        before = {name: everything[name]._version for name in self._buffers_of_encoder}
         rows: list[int] = []
         features, tangents = [], []
         for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
@@ -115,12 +144,20 @@ class FrozenEncoder(nn.Module):
             rows += some
             features.append(features_BD)
             tangents.append(torch.zeros_like(features_BD) if direction is None else direction)
+        written = [name for name, version in before.items() if everything[name]._version != version]
+        if written:
+            raise ValueError(
+                f"the encoder writes its buffer {written[0]} when it runs, so that theta0 would "
+                "not stay as it is; let it keep nothing from pass to pass"
+            )
+        self._is_tried = True
         return self._in_order(rows, features), self._in_order(rows, tangents)
 
     def _in_order(self, rows: list[int], parts: list[Tensor]) -> Tensor:
         if len(parts) == 1:
             return parts[0].to(self.precision)
-        return torch.cat(parts)[torch.tensor(rows).argsort()].to(self.precision)
+        order = torch.tensor(rows).argsort().to(parts[0].device, non_blocking=True)
+        return torch.cat(parts)[order].to(self.precision)
 
 
 class MovedEncoder(FrozenEncoder):

@@ -6,6 +6,7 @@ ARCHITECTURE.md.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone
@@ -28,14 +29,17 @@ class LinearizedEncoder(MovedEncoder):
         return features_BD + tangent_BD
 
 
-def linearize(base: Backbone) -> LinearizedEncoder:
+def linearize(base: Backbone, dtype: torch.dtype | None = None) -> LinearizedEncoder:
     """The tangent model of a base model at theta0, with tau = 0: a module for any training loop.
 
     `model(batch)` is (f(x; theta0), J(x) tau), both [B, D], in one pass; their sum are the features
     of the linearized model. Its only parameters are tau, so that `model.parameters()` is what an
-    optimizer gets; `model.tau_dict()` is tau by block, `model.load_tau(tau)` sets it.
+    optimizer gets; `model.tau_dict()` is tau by block, `model.load_tau(tau)` sets it. `dtype` is
+    the arithmetic of the pass, such as torch.bfloat16; tau and what comes out are float32.
+    `model.to(device)` takes the base model along.
 
-    Raises ValueError when no parameter of the encoder matches a pattern of `base.trainable`.
+    Raises ValueError when no parameter of the encoder matches a pattern of `base.trainable`; in a
+    pass inside `torch.autocast`, or of an encoder that writes its buffers.
     Source: arXiv 2305.12827, equation 4.
     """
-    return LinearizedEncoder(base.encoder, base.trainable)
+    return LinearizedEncoder(base.encoder, base.trainable, dtype)

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
 from tacl.dual.mixed import MixedWeight
-from tacl.models.frozen import require_eval, trainable_blocks
+from tacl.models.frozen import refuse_autocast, require_eval, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
@@ -52,8 +52,9 @@ class MixedEncoder:
         in the rows' order.
 
         KeyError for a vector that is not there. NotImplementedError for an encoder that does
-        something with its weights that layers do not do.
+        something with its weights that layers do not do. ValueError inside `torch.autocast`.
         """
+        refuse_autocast(next(iter(self._theta0.values())).device)
         if len(users) == 1:
             tau = self._alone(users[0][0])
             weights = {n: DualTensor(self._theta0[n], value) for n, value in tau.items()}
@@ -81,7 +82,7 @@ class MixedEncoder:
             return theta0
         parts_T = [self._vectors[name][block] for name in moving]
         mix = [[_of_block(recipe.get(name, 0.0), block) for name in moving] for recipe, _ in users]
-        return MixedWeight(theta0, parts_T, theta0.new_tensor(mix), [rows for _, rows in users])
+        return MixedWeight(theta0, parts_T, mix, [rows for _, rows in users])
 
 
 def summed(recipe: Recipe, vectors: Vectors) -> Params:

@@ -72,7 +72,7 @@ class DeepSpeedEngine:
         self._engine.set_gradient_accumulation_boundary(self._micro == self.accumulation)
         self._engine.backward(loss, scale_wrt_gas=False)
 
-    def step(self, learning_rate: float) -> float:
+    def step(self, learning_rate: float) -> Tensor:
         """Clips, steps, zeroes the gradients; returns the gradient's norm before clipping."""
         if self._micro != self.accumulation:
             raise RuntimeError(
@@ -83,10 +83,10 @@ class DeepSpeedEngine:
             group["lr"] = learning_rate
         if self.sharded:
             self._engine.step()
-            return float(self._engine.get_global_grad_norm())
+            return torch.as_tensor(self._engine.get_global_grad_norm(), device=self.device)
         norm = clip_grad_norm_(self.module.parameters(), self.clip)  # stage 0 reports no norm
         self._engine.step()
-        return float(norm)
+        return norm
 
     def save(self, folder: Path) -> None:
         """Writes tau and the optimizer's state, from rank 0; every rank must call it."""

@@ -53,8 +53,9 @@ class Engine(Protocol):
         """Adds the gradient of this micro-batch; ranks are averaged."""
         ...
 
-    def step(self, learning_rate: float) -> float:
-        """Clips, updates tau, clears the gradients; returns the gradient's norm."""
+    def step(self, learning_rate: float) -> Tensor:
+        """Clips, updates tau, clears the gradients; returns the gradient's norm before clipping,
+        a scalar that nobody has waited for yet."""
         ...
 
     def save(self, folder: Path) -> None: ...
@@ -105,13 +106,13 @@ class PlainEngine(Generic[Module]):
     def backward(self, loss: Tensor) -> None:
         loss.backward()
 
-    def step(self, learning_rate: float) -> float:
+    def step(self, learning_rate: float) -> Tensor:
         norm = clip_grad_norm_(self.module.parameters(), self.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return float(norm)
+        return norm
 
     def save(self, folder: Path) -> None:
         """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
@@ -172,7 +173,7 @@ def train(
         stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
         strength = config.strength_against(len(everyone))
         curvature = curvatures(everyone) if config.penalty == "curvature" else None
-        loss_sum, penalty_sum = 0.0, 0.0
+        shown: list[Tensor] = []  # read after the step: an accelerator is waited for once
         for micro in range(config.accumulation):
             share = Share(micro * engine.world_size + engine.rank, parts)
             task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
@@ -181,10 +182,10 @@ def train(
             loss = task + strength * penalty
             # Shares add up to the loss of the step, and engines average over ranks.
             engine.backward(loss * engine.world_size)
-            loss_sum += float(task.detach()) * engine.world_size
-            penalty_sum += float(penalty.detach()) * engine.world_size
+            shown += [task.detach(), penalty.detach()]
         rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
-        norm = engine.step(rate)
+        *shares, norm = torch.stack([*shown, engine.step(rate)]).tolist()
+        loss_sum, penalty_sum = (sum(x * engine.world_size for x in shares[i::2]) for i in (0, 1))
         seen = penalty_sum if stores or curvature is not None else None
         record = StepRecord(step, config.steps, loss_sum, seen, norm, rate)
         if on_step is not None and on_step(record):

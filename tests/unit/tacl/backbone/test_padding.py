@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tacl.backbone import Batch, padding
-from tacl.backbone.padding import cut, passes
+from tacl.backbone.padding import cut, ends, passes
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.ordinary import OrdinaryEncoder
 
@@ -112,6 +112,24 @@ def test_numbers_and_gradients_do_not_depend_on_the_passes(
     assert len(cut_apart) == 4
     for found, expected in zip(cut_apart, together, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def test_rows_that_are_padded_on_the_left_or_have_gaps_keep_their_columns() -> None:
+    counts = [128, 128, *[10] * 14]
+    right = padded(counts)
+    left = {name: value_BL.flip(1) for name, value_BL in right.items()}
+    for batch in (left, right | {"attention_mask": right["attention_mask"].clone()}):
+        batch["attention_mask"][0, 5:9] = 0
+        kept = sum(part["attention_mask"].sum() for _, part in passes(batch))  # type: ignore[index]
+        assert kept == batch["attention_mask"].sum()
+    assert len(passes(right)) == 2
+    assert len(passes(left)) == 1
+
+
+def test_the_last_token_is_found_on_either_side() -> None:
+    right = padded([2, 5])["attention_mask"]
+    assert ends(right).tolist() == [2, 5]
+    assert ends(right.flip(1)).tolist() == [5, 5]
 
 
 def test_on_another_device_a_pass_costs_more() -> None:

@@ -251,7 +251,7 @@ class Together(PlainEngine):
     def gradients(self) -> list[Tensor]:
         return [p.grad for p in self.module.parameters() if p.grad is not None]
 
-    def step(self, learning_rate: float) -> float:
+    def step(self, learning_rate: float) -> Tensor:
         self.group.barrier.wait()
         ranks = [engine.gradients() for engine in self.group.engines]
         means = [torch.stack(gradients).mean(0) for gradients in zip(*ranks, strict=True)]
