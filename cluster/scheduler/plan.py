@@ -14,7 +14,7 @@ from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import state as facts
-from cluster.scheduler.queue import needs_of, next_run, starts
+from cluster.scheduler.queue import needs_of, next_run, placeable, starts
 from cluster.scheduler.state import (
     Cell,
     Fail,
@@ -318,7 +318,13 @@ def _fits(state: State) -> Iterator[Fit]:
 
 
 def _rests(state: State) -> bool:
-    return not any(_active(state, kind) for kind in ("measure", "refresh", "fit"))
+    """A refresh that no node can hold, as when one with a GPU was lost, keeps no head waiting."""
+    owed = (run for run in state.runs.values() if run.state != RunState.FAILED)
+    return not any(
+        run.kind in ("measure", "fit")
+        or (run.kind == "refresh" and placeable(state.nodes, run.needs))
+        for run in owed
+    )
 
 
 def _is_owed(state: State, fit: Fit) -> bool:

@@ -34,6 +34,7 @@ from cluster.scheduler.state import (
     Ended,
     Fail,
     Failed,
+    Fit,
     Inconsistent,
     Measure,
     Measured,
@@ -232,6 +233,24 @@ def test_a_vector_whose_alias_was_moved_meanwhile_is_no_champion() -> None:
     world.request("force", "refresh", "a")
     world.happens(Published("force", "a", Vector(2, "a v2", frozenset()), {}, "h", champion=False))
     assert world.state.champions["a"].version == 1
+
+
+# -- heads
+
+
+def test_a_refresh_that_no_node_can_hold_keeps_no_head_waiting() -> None:
+    options = Options(refresh="on_arrival", gpus_per_worker=1, heads="trained")
+    world = World(Node(4, 1)).trained("a", options=options)
+    world.happens(NodesChanged((Node(4),)))
+    world.submit("b", Options(refresh="never"))
+    world.publish("train b")
+    world.measure(0.9)
+    world.measure(0.9)
+    (fit,) = [said for said in world.said if isinstance(said, Fit)]
+    assert world.running == {fit.run_id}
+    assert {run.kind for run in world.state.runs.values()} == {"refresh", "fit"}
+    world.happens(NodesChanged((Node(4, 1),)))
+    assert len(world.running) == 2
 
 
 # -- contradictions are found
