@@ -80,7 +80,7 @@ class Seeing:
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
             items = self._materials.prepared([raws[row] for row in wanted])
-            found = self._sums.features(name, items)
+            found = self._sums.features(name, items, turn - 1)
             pairs = zip(wanted, *found, strict=True)
             seen |= {row: Seen(turn, plain_D, moved_D) for row, plain_D, moved_D in pairs}
             write(file, seen)

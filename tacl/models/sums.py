@@ -27,13 +27,13 @@ class Sums:
         totals = {names: summed(dict.fromkeys(names, 1.0), taus) for names in set(drawn)}
         self._sums = [(names, totals[names]) for names in drawn]
 
-    def features(self, task: str, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
-        """Of rows of a task, [N, D] at theta0, and each under one of the sums, which take turns:
-        f + J (tau_t + sum of others). One dual pass a row."""
+    def features(self, task: str, items: Sequence[Item], first: int = 0) -> tuple[Tensor, Tensor]:
+        """Of rows of a task, [N, D] at theta0, and each under one of the sums, which take turns,
+        from the `first` on: f + J (tau_t + sum of others). One dual pass a row."""
         order: list[int] = []
         plain, moved = [], []
         for place, (names, total) in enumerate(self._sums):
-            if some := list(range(place, len(items), len(self._sums))):
+            if some := list(range((place - first) % len(self._sums), len(items), len(self._sums))):
                 tau = total if task in names else _plus(total, self._taus[task])
                 dealt = [items[row] for row in some]
                 cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)

@@ -91,11 +91,15 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[int] = []
+    turns: list[int] = []
 
     class Counted(Sums):
-        def features(self, task: str, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
+        def features(
+            self, task: str, items: Sequence[Item], first: int = 0
+        ) -> tuple[Tensor, Tensor]:
             passed.append(len(items))
-            return super().features(task, items)
+            turns.append(first)
+            return super().features(task, items, first)
 
     decoded: list[int] = []
     real = Materials.prepared
@@ -108,6 +112,8 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     monkeypatch.setattr(learner_heads, "Sums", Counted)
     monkeypatch.setattr(learner_heads, "AGAIN", 6)
     again = scene.fit()
+    assert len(set(turns)) == 1
+    assert turns[0] > 0, "rows meet other sums than the rows of the turn before"
     assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
 

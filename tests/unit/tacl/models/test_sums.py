@@ -25,3 +25,14 @@ def test_each_row_is_seen_under_a_sum_that_holds_its_own_vector() -> None:
         f_1D, x_1D = module(base.collate([item]))
         torch.testing.assert_close(plain_ND[row], f_1D[0].detach())
         torch.testing.assert_close(moved_ND[row], (f_1D + x_1D)[0].detach())
+
+
+def test_whoever_brings_few_rows_at_a_time_meets_every_sum_in_turn() -> None:
+    base = toy.backbone(torch.float32)
+    module = LinearizedEncoder(base.encoder, base.trainable)
+    taus = {name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("abcd")}
+    sums, (item,) = Sums(module, base, taus), toy.inputs(1, 0, torch.float32)
+    _, together_ND = sums.features("b", [item] * 8)
+    for first in range(10):
+        _, moved_ND = sums.features("b", [item], first)
+        torch.testing.assert_close(moved_ND[0], together_ND[first % 8])
