@@ -18,7 +18,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cluster.api import compositions, events, health, metrics, page, predict, tasks, users
+from cluster.api import (
+    compositions,
+    embeddings,
+    events,
+    health,
+    inference,
+    metrics,
+    page,
+    predict,
+    tasks,
+    users,
+)
 from cluster.api.access import OnlyHere
 from cluster.api.health import LastLook
 from cluster.api.limits import Bounded, without_paths
@@ -66,8 +77,10 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     )
     app.state.service, app.state.open = service, open_to_all
     app.state.requests, app.state.readiness = Requests(), LastLook(service)
-    for group in (tasks, compositions, predict, events, users, metrics, health):
+    for group in (tasks, compositions, predict, embeddings, events, users, metrics, health):
         app.include_router(group.ROUTER, prefix="/v1")
+    for router in (inference.HEALTH, inference.ROUTER):
+        app.include_router(router, prefix="/v2")
     app.state.shares = shares = Shares()
     app.add_middleware(Bounded, hourly=shares.bytes)
     if open_to_all:
@@ -139,8 +152,9 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
-    request.state.error = error
-    body = {"error": error, "message": without_paths(message)}
+    request.state.error, message = error, without_paths(message)
+    described = f"{error}: {message}" if request.url.path.startswith("/v2") else error
+    body = {"error": described, "message": message}
     return JSONResponse(body | {"request_id": request.state.request_id}, status)
 
 

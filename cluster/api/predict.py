@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, File, Form, UploadFile
@@ -28,7 +30,7 @@ async def predict(body: Ask, caller: Asking, service: Cluster) -> Answer:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
     model as it is now. Where tasks are named, those of their classes within each."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
-    return await _answer(body, inputs, caller, service)
+    return await answered(body, inputs, caller, service)
 
 
 @ROUTER.post("/predict/files")
@@ -45,7 +47,7 @@ async def predict_files(
     for file in files:
         inputs.append(await file.read(PICTURE_BYTES + 1))
     body = Ask.model_construct(user=user)
-    return await _answer(body, inputs, caller, service)
+    return await answered(body, inputs, caller, service)
 
 
 def _raw(one: Input, place: int) -> bytes | str:
@@ -54,24 +56,18 @@ def _raw(one: Input, place: int) -> bytes | str:
     return limits.image_of_base64(one.image or "", f"input {place}")
 
 
-async def _answer(
+async def answered(
     body: Ask, inputs: Sequence[bytes | str], caller: Caller, service: Service
 ) -> Answer:
-    user, started = caller.user(body.user), time.perf_counter()
-    try:
-        async with asyncio.timeout(body.seconds):
-            weight = await run_in_threadpool(limits.weighed, inputs)
-            model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
-            measured = (
-                await _measured(service, caller, user, body) if body.way != "linearized" else None
-            )
-            found = await service.predict(
-                Question(model, inputs, body.tasks, body.way, body.beside_base, weight.pixels)
-            )
-    except TimeoutError as error:
-        raise TooLate(
-            f"no answer within {body.seconds:g} s; ask for less or wait longer"
-        ) from error
+    """What the user's model says of inputs that nobody looked at yet."""
+    user, started, measured = caller.user(body.user), time.perf_counter(), None
+    async with deadline(body.seconds):
+        weight = await run_in_threadpool(limits.weighed, inputs)
+        model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
+        if body.way != "linearized":
+            measured = await _measured(service, caller, user, body)
+        asked = Question(model, inputs, body.tasks, body.way, body.beside_base)
+        found = await service.predict(replace(asked, pixels=weight.pixels))
     return Answer(
         user=user,
         digest=model.digest,
@@ -82,6 +78,16 @@ async def _answer(
         measured=measured,
         seconds=time.perf_counter() - started,
     )
+
+
+@asynccontextmanager
+async def deadline(seconds: float) -> AsyncIterator[None]:
+    """Raises TooLate."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise TooLate(f"no answer within {seconds:g} s; ask for less or wait longer") from error
 
 
 def _wire(answers: Sequence[Ranked]) -> Chances:

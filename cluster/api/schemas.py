@@ -28,7 +28,8 @@ class Wire(BaseModel):
 
 
 class Problem(Wire):
-    """Every answer that is not a success: `error` is a class of `tacl.errors`."""
+    """Every answer that is not a success: `error` is a class of `tacl.errors`, under /v2 with the
+    message behind it."""
 
     error: str = Field(examples=["UnknownTask"])
     message: str = Field(examples=["no task is named flowers; there is faces, digits"])

@@ -21,23 +21,27 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class Question:
     """Inputs for one model. Without tasks, the classes of all tasks that it adds compete.
-    `pixels`: of all inputs together; `alone`: it is answered in a pass without others."""
+    `features`: f(x) + J(x) tau is asked for, and no class; `pixels`: of all inputs together;
+    `alone`: it is answered in a pass without others."""
 
     model: Composition
     inputs: Sequence[bytes | str]
     tasks: Sequence[str] | None = None
     way: Way = "linearized"
     beside_base: bool = False
+    features: bool = False
     pixels: int = 0
     alone: bool = False
 
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer per input, and those of the plain base when they were asked for."""
+    """An answer per input, and those of the plain base when they were asked for; or the features
+    of each."""
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
+    features: list[list[float]] | None = None
 
 
 @dataclass(frozen=True)

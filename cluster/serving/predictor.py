@@ -106,9 +106,9 @@ class Predictor:
         bases = [one for one in fine if one.question.beside_base]
         plain = [(_Asked(one.question, one.items, one.columns, PLAIN), one) for one in bases]
         self._exact([(beside, item) for beside, _ in plain for item in beside.items])
-        beside = {id(one): ranked for shadow, one in plain for ranked in [shadow.ranked()]}
+        beside = {id(one): shadow.answered(None).answers for shadow, one in plain}
         return [
-            one if isinstance(one, TaclError) else Answered(one.ranked(), beside.get(id(one)))
+            one if isinstance(one, TaclError) else one.answered(beside.get(id(one)))
             for one in asked
         ]
 
@@ -124,8 +124,10 @@ class Predictor:
             lambda: _Asked(question, items, self._columns(question), self._recipe(question.model))
         )
 
-    def _columns(self, question: Question) -> Columns:
-        """Of the tasks that may be the answer."""
+    def _columns(self, question: Question) -> Columns | None:
+        """Of the tasks that may be the answer; None where features are."""
+        if question.features:
+            return None
         model = question.model
         blobs = head_blobs(model)
         unknown = sorted(set(question.tasks or ()) - blobs.keys())
@@ -224,19 +226,24 @@ class _Asked:
     come."""
 
     def __init__(
-        self, question: Question, items: list[Item], columns: Columns, recipe: Recipe
+        self, question: Question, items: list[Item], columns: Columns | None, recipe: Recipe
     ) -> None:
         self.question, self.items, self.columns, self.recipe = question, items, columns, recipe
         self.key = question.model.digest if recipe is not PLAIN else ""
         self.plain: list[Tensor] = []  # at theta0; none of a model that is one encoder
         self.features: list[Tensor] = []
 
-    def ranked(self) -> list[Ranked]:
+    def answered(self, base: list[Ranked] | None) -> Answered:
+        if self.columns is None:
+            return Answered([], features=[feature_D.tolist() for feature_D in self.features])
+        return Answered(self.ranked(self.columns), base)
+
+    def ranked(self, columns: Columns) -> list[Ranked]:
         if not self.features:
             return []
         features_ND = torch.stack(self.features)
         plain_ND = torch.stack(self.plain) if self.plain else None
-        columns = self.columns if self.plain else self.columns.narrow()
+        columns = columns if self.plain else columns.narrow()
         answer = columns.within if self.question.tasks else columns.joint
         shares = answer(features_ND, plain_ND)
         return [

@@ -6,16 +6,11 @@ import asyncio
 import io
 import json
 import shutil
-import socket
-import threading
-import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi import FastAPI, Form, Request, UploadFile
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.testclient import TestClient
@@ -23,6 +18,7 @@ from PIL import Image
 
 from cluster.api import page as assets
 from tests.support.api_scene import scene
+from tests.support.listening import serving
 from tests.support.needs import need
 
 FLAGS = (
@@ -150,25 +146,6 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
-
-
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """The address of the app on a port of its own."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    config = uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=0)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    try:
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture

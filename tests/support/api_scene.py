@@ -49,6 +49,8 @@ class Local:
 
     async def predict(self, question: Question) -> Answered:
         self.questions.append(question)
+        if question.features:
+            return Answered([], features=[[0.5, len(one) / 3] for one in question.inputs])
         tasks = question.tasks or answering(question.model)
         one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
         answers = [one for _ in question.inputs]

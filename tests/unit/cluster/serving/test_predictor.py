@@ -71,6 +71,26 @@ def test_answers_are_those_of_the_composed_vector(scene) -> None:
                 assert share == pytest.approx(expected, abs=1e-5)
 
 
+def test_features_are_those_of_the_composed_vector(scene) -> None:
+    """Also of a model that adds no task, and beside a question that wants classes."""
+    home, (one, two), predictor = scene
+    inputs, _ = tiny.pictures(3, task=1)
+    models = [tiny.composition((1.0, one), (0.5, two)), tiny.composition((-1.0, one))]
+    wanted = [Question(model, inputs, features=True) for model in models]
+    *found, beside = predictor.answer([*wanted, Question(models[0], inputs)])
+    materials = Materials(home, home.settings().base)
+    vectors, module = [materials.vector(one), materials.vector(two)], materials.linearized()
+    batch = materials.backbone.collate([materials.backbone.prepare(raw) for raw in inputs])
+    for answered, coefficients in zip(found, ([1.0, 0.5], [-1.0, 0.0]), strict=True):
+        module.load_tau(composed(vectors, coefficients))
+        with torch.no_grad():
+            expected_ND = module.linearized(batch)
+        assert isinstance(answered, Answered)
+        torch.testing.assert_close(torch.tensor(answered.features), expected_ND)
+    assert isinstance(beside, Answered)
+    assert (len(beside.answers), beside.features) == (3, None)
+
+
 def test_users_of_one_predictor_have_their_own_models(scene) -> None:
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(2, task=1)

@@ -1,0 +1,177 @@
+"""The Open Inference Protocol, version 2, as KServe and Triton speak it: a user's model is a model.
+
+Its tensors are JSON; the extensions for binary tensors and for shared memory are not spoken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field, model_validator
+
+import tacl
+from cluster.api.access import Asking, Guarded
+from cluster.api.dependencies import Cluster
+from cluster.api.limits import INPUTS, image_of_base64
+from cluster.api.predict import answered
+from cluster.api.schemas import Ask, Name, Wire
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import Modality
+from tacl.errors import TooLarge
+
+HEALTH = APIRouter(tags=["open inference protocol"])
+# Clients of Triton do not say that what they send is JSON.
+ROUTER = APIRouter(route_class=Guarded, tags=["open inference protocol"], strict_content_type=False)
+PLATFORM = "tacl"
+
+Parameters = dict[str, str | int | float | bool]
+OutputName = Literal["task", "label", "probability"]
+Size = Annotated[int, Field(ge=-1)]
+
+
+class Described(Wire):
+    """A tensor by its name, type and shape; -1: any number."""
+
+    name: str = Field(examples=["text"])
+    datatype: Literal["BYTES", "FP32"]
+    shape: list[Size] = Field(examples=[[-1]])
+
+
+class InferInput(Wire):
+    """Texts, or pictures as base64, one after the other."""
+
+    name: Modality = Field(description="What the base of the home reads.", examples=["text"])
+    shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=2, examples=[[1]])
+    datatype: Literal["BYTES"]
+    parameters: Parameters = {}
+    data: list[str] | list[list[str]] = Field(examples=[["Stocks fell on Monday."]])
+
+    @model_validator(mode="after")
+    def _of_its_shape(self) -> InferInput:
+        if (found := len(self.values)) != math.prod(self.shape):
+            raise ValueError(f"{found} values, but the shape {self.shape}")
+        return self
+
+    @property
+    def values(self) -> list[str]:
+        rows = ([row] if isinstance(row, str) else row for row in self.data)
+        return [value for row in rows for value in row]
+
+
+class RequestedOutput(Wire):
+    name: OutputName
+    parameters: Parameters = {}
+
+
+class InferRequest(Wire):
+    """Parameters belong to extensions; none of them is known here."""
+
+    id: str | None = Field(default=None, max_length=200)
+    parameters: Parameters = {}
+    inputs: list[InferInput] = Field(min_length=1, max_length=1)
+    outputs: list[RequestedOutput] | None = Field(default=None, max_length=3)
+
+
+class InferOutput(Described):
+    data: list[str] | list[float]
+
+
+class InferResponse(Wire):
+    """Of each input the likeliest task, its class and the probability of both."""
+
+    model_name: str = Field(examples=["alice"])
+    model_version: str = Field(description="Digest of the model that answered.")
+    id: str | None = None
+    outputs: list[InferOutput]
+
+
+class ModelMetadata(Wire):
+    name: str = Field(examples=["alice"])
+    versions: list[str] = Field(description="Digest of the model as it is now.")
+    platform: str
+    inputs: list[Described]
+    outputs: list[Described]
+
+
+class ServerMetadata(Wire):
+    name: str
+    version: str
+    extensions: list[str] = []
+
+
+OUTPUTS = (
+    Described(name="task", datatype="BYTES", shape=[-1]),
+    Described(name="label", datatype="BYTES", shape=[-1]),
+    Described(name="probability", datatype="FP32", shape=[-1]),
+)
+
+
+@HEALTH.get("/health/live")
+async def live() -> dict[str, bool]:
+    """This process answers."""
+    return {"live": True}
+
+
+@HEALTH.get("/health/ready", responses={503: {"description": "A part does not answer."}})
+async def server_ready(request: Request) -> JSONResponse:
+    """Whether coordinator, predictors and the reading of uploads answer; 503 when one does not."""
+    ready = (await request.app.state.readiness.found()).status == "ready"
+    return JSONResponse({"ready": ready}, 200 if ready else 503)
+
+
+@ROUTER.get("")
+async def server(_: Asking) -> ServerMetadata:
+    """What serves."""
+    return ServerMetadata(name=PLATFORM, version=tacl.__version__)
+
+
+@ROUTER.get("/models/{user}")
+async def metadata(user: Name, caller: Asking, service: Cluster) -> ModelMetadata:
+    """Name, version, inputs and outputs of a user's model."""
+    context, user = caller.context(), caller.user(user)
+    model = await service.ask(CoordinatorAPI.composition, context, user)
+    status = await service.ask(CoordinatorAPI.status, context)
+    return ModelMetadata(
+        name=user,
+        versions=[model.digest],
+        platform=PLATFORM,
+        inputs=[Described(name=status.base.modality, datatype="BYTES", shape=[-1])],
+        outputs=list(OUTPUTS),
+    )
+
+
+@ROUTER.get("/models/{user}/ready")
+async def model_ready(user: Name, caller: Asking, service: Cluster) -> dict[str, bool]:
+    """Whether the user has a model."""
+    await service.ask(CoordinatorAPI.composition, caller.context(), caller.user(user))
+    return {"ready": True}
+
+
+@ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)
+async def infer(user: Name, body: InferRequest, caller: Asking, service: Cluster) -> InferResponse:
+    """The likeliest task and class of each input, as `/v1/predict` says them."""
+    (given,) = body.inputs
+    if (count := len(given.values)) > INPUTS:
+        raise TooLarge(f"{count} inputs; at most {INPUTS} at once")
+    inputs = [
+        value if given.name == "text" else image_of_base64(value, f"input {place}")
+        for place, value in enumerate(given.values)
+    ]
+    found = await answered(Ask.model_construct(user=user), inputs, caller, service)
+    asked = [one.name for one in body.outputs or OUTPUTS]
+    outputs = [
+        InferOutput(
+            name=one.name,
+            datatype=one.datatype,
+            shape=[count],
+            data=[getattr(candidate, one.name) for candidate in found.best],
+        )
+        for one in OUTPUTS
+        if one.name in asked
+    ]
+    return InferResponse(
+        model_name=found.user, model_version=found.digest, id=body.id, outputs=outputs
+    )
