@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         inputs, labels = labelled_rows(home.blobs(), task.test)
         expected = [task.classes[label] for label in labels]
 
-        def right(found: list[tuple[str | None, str]], expected=expected, task=task) -> float:
+        def right(found: Sequence[object], expected=expected, task=task) -> float:
             pairs = [(task.name, name) for name in expected]
             return sum(map(operator.eq, found, pairs)) / len(pairs)
 
