@@ -24,6 +24,7 @@ ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of a
     "aTLAS": "atlas",
     "**sum of tauJp vectors**": "taujp",
     "logistic regression on the frozen base": "frozen-logistic",
+    "**the same sum, heads fitted again**": "taujp+fitted",
 }
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 
