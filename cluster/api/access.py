@@ -9,7 +9,7 @@ import hashlib
 import ipaddress
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
@@ -23,10 +23,12 @@ from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext, new_id
 from cluster.domain.names import namespace
+from cluster.domain.reports import UserModel
 from cluster.domain.status import RunStatus
-from cluster.domain.users import ROLES, Role
+from cluster.domain.users import ROLES, Role, TokenStatus, Usage
 from tacl.errors import BadName, NotAllowed, NotAuthenticated, UnknownUser
 
+U = TypeVar("U", UserModel, TokenStatus, Usage)
 BEARER = HTTPBearer(auto_error=False, description="A token of `tacl users issue NAME`.")
 
 
@@ -53,6 +55,10 @@ class Caller:
         if asked in (None, self.name) or self.role == "admin":
             return asked or self.name
         raise UnknownUser(f"there is no user {asked} here")
+
+    def own(self, found: Sequence[U]) -> list[U]:
+        """What is the caller's; an admin sees everybody's."""
+        return [one for one in found if self.role == "admin" or one.user == self.name]
 
     def may_know(self, run: RunStatus) -> bool:
         """That a model is evaluated or composed tells that its user has one."""

@@ -8,14 +8,14 @@ not there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
-from cluster.api.access import Asking, Caller, Guarded
-from cluster.api.dependencies import Cluster, Key, tell
+from cluster.api.access import Guarded
+from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
-from cluster.api.service import Service
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
@@ -43,48 +43,44 @@ Select = Annotated[
 
 
 @ROUTER.post("/compositions")
-async def compose(body: Compose, caller: Asking, service: Cluster, key: Key = None) -> Model:
+async def compose(body: Compose, asked: Act) -> Model:
     """Make a recipe the user's model; versions are pinned now."""
-    user, context = caller.user(body.user), caller.context(key)
-    return Model.of(await service.ask(CoordinatorAPI.compose, context, user, body.terms))
+    user = asked.caller.user(body.user)
+    return Model.of(await asked.ask(CoordinatorAPI.compose, user, body.terms))
 
 
 @ROUTER.get("/compositions")
-async def compositions(caller: Asking, service: Cluster) -> Sequence[UserModel]:
+async def compositions(asked: Look) -> Sequence[UserModel]:
     """The caller's model; an admin sees everybody's."""
-    found = await tell(service, CoordinatorAPI.users, caller.context())
-    return [one for one in found if caller.role == "admin" or one.user == caller.name]
+    return asked.caller.own(await asked.tell(CoordinatorAPI.users))
 
 
 @ROUTER.get("/compositions/{user}")
-async def composition(user: UserName, caller: Asking, service: Cluster) -> Model:
+async def composition(user: UserName, asked: Look) -> Model:
     """A user's model."""
-    found = service.ask(CoordinatorAPI.composition, caller.context(), caller.user(user))
-    return Model.of(await found)
+    return Model.of(await asked.ask(CoordinatorAPI.composition, asked.caller.user(user)))
 
 
 @ROUTER.post("/compositions/{user}/update")
-async def update(user: UserName, caller: Asking, service: Cluster, key: Key = None) -> Model:
+async def update(user: UserName, asked: Act) -> Model:
     """Move every vector of the model to its task's newest champion."""
-    user, context = caller.user(user), caller.context(key)
-    return Model.of(await service.ask(CoordinatorAPI.update_composition, context, user))
+    return Model.of(await asked.ask(CoordinatorAPI.update_composition, asked.caller.user(user)))
 
 
 # -- compositions that are more than a sum
 
 
 @ROUTER.post("/making/recipe", status_code=202)
-async def make(body: Make, caller: Asking, service: Cluster, key: Key = None) -> Made:
+async def make(body: Make, asked: Act) -> Made:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
     how = CompositionMethod(method=body.method, select=body.select)
-    return await _started(service, caller, caller.user(body.user), body.terms, how, key)
+    return await _started(asked, asked.caller.user(body.user), body.terms, how)
 
 
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
-    caller: Asking,
-    service: Cluster,
+    asked: Act,
     terms: FormTerms,
     shots: Shots,
     file: Rows,
@@ -92,66 +88,54 @@ async def fit(
     user: User = None,
     classes: Classes = "",
     select: Select = None,
-    key: Key = None,
 ) -> Made:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    whose, names = caller.user(user), _names(classes)
+    whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
-        how = await service.prepare_method(
+        how = await asked.service.prepare_method(
             terms, method, select=select, fit=place, shots=shots, classes=names
         )
-    return await _started(service, caller, whose, terms, how, key)
+    return await _started(asked, whose, terms, how)
 
 
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
-    caller: Asking,
-    service: Cluster,
+    asked: Act,
     terms: FormTerms,
     file: Rows,
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
     user: User = None,
     classes: Classes = "",
     select: Select = None,
-    key: Key = None,
 ) -> Made:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    whose, names = caller.user(user), _names(classes)
+    whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
-        how = await service.prepare_method(terms, method, select=select, adapt=place, classes=names)
-    return await _started(service, caller, whose, terms, how, key)
+        how = await asked.service.prepare_method(
+            terms, method, select=select, adapt=place, classes=names
+        )
+    return await _started(asked, whose, terms, how)
 
 
 @ROUTER.get("/compositions/{user}/runs/{run_id}")
-async def composition_run(user: UserName, run_id: RunId, caller: Asking, service: Cluster) -> Made:
+async def composition_run(user: UserName, run_id: RunId, asked: Look) -> Made:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
-    asked = (caller.context(), caller.user(user), run_id)
-    return Made.of(await tell(service, CoordinatorAPI.composition_run, *asked))
+    whose = asked.caller.user(user)
+    return Made.of(await asked.tell(CoordinatorAPI.composition_run, whose, run_id))
 
 
 @ROUTER.post("/compositions/{user}/cancel")
-async def cancel(
-    user: UserName, caller: Asking, service: Cluster, key: Key = None
-) -> CancelledCompositions:
+async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
     """Stop every composition run of a user, who keeps the model they have; what failed is listed
     no more."""
-    asked = (caller.context(key), caller.user(user))
-    return await tell(service, CoordinatorAPI.cancel_compositions, *asked)
+    return await asked.tell(CoordinatorAPI.cancel_compositions, asked.caller.user(user))
 
 
-async def _started(
-    service: Service,
-    caller: Caller,
-    user: str,
-    terms: Sequence[str],
-    how: CompositionMethod,
-    key: str | None,
-) -> Made:
-    asked = (caller.context(key), user, terms, how)
-    return Made.of(await tell(service, CoordinatorAPI.start_composition, *asked))
+async def _started(asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod) -> Made:
+    return Made.of(await asked.tell(CoordinatorAPI.start_composition, user, terms, how))
 
 
 def _names(text: str) -> list[str] | None:
@@ -162,37 +146,29 @@ def _names(text: str) -> list[str] | None:
 
 
 @ROUTER.post("/compositions/{user}/evaluation", status_code=202)
-async def evaluate(
-    user: UserName,
-    caller: Asking,
-    service: Cluster,
-    materialized: bool = False,
-    key: Key = None,
-) -> Evaluation:
+async def evaluate(user: UserName, asked: Act, materialized: bool = False) -> Evaluation:
     """Have the model evaluated on the test rows of its tasks; ask again, under the same idempotency
     key or none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
-    whose = caller.user(user)
-    if key is None:  # asking again is then to look
-        model = await service.ask(CoordinatorAPI.composition, caller.context(), whose)
-        key = f"evaluate {whose} {model.digest} {materialized}"
-    asked = (caller.context(key), whose, materialized)
-    run_id = (await service.ask(CoordinatorAPI.evaluate, *asked)).run_id
-    result = await tell(service, CoordinatorAPI.evaluation, caller.context(), run_id)
+    whose = asked.caller.user(user)
+    if asked.key is None:  # asking again is then to look
+        model = await asked.ask(CoordinatorAPI.composition, whose)
+        asked = replace(asked, key=f"evaluate {whose} {model.digest} {materialized}")
+    run_id = (await asked.ask(CoordinatorAPI.evaluate, whose, materialized)).run_id
+    result = await asked.tell(CoordinatorAPI.evaluation, run_id)
     return Evaluation(run_id=run_id, result=result)
 
 
 @ROUTER.get("/accuracy")
-async def accuracy(caller: Asking, service: Cluster, user: Whose = None) -> AccuracyHistory:
+async def accuracy(asked: Look, user: Whose = None) -> AccuracyHistory:
     """What was measured of the models over time: {tasks, rows: [{label, at, accuracies}]}."""
-    context = caller.context()
-    if user is None and caller.role == "admin":
-        users = [one.user for one in await tell(service, CoordinatorAPI.users, context)]
+    if user is None and asked.caller.role == "admin":
+        users = [one.user for one in await asked.tell(CoordinatorAPI.users)]
     else:
-        users = [caller.user(user)]
+        users = [asked.caller.user(user)]
     tasks: dict[str, None] = {}
     rows: list[MeasuredModel] = []
     for name in users:
-        found = await tell(service, CoordinatorAPI.accuracy_history, context, name)
+        found = await asked.tell(CoordinatorAPI.accuracy_history, name)
         tasks |= dict.fromkeys(found.tasks)
         label = "" if len(users) == 1 else f"{name}: "
         rows += [row.model_copy(update={"label": label + _written(row)}) for row in found.rows]

@@ -11,8 +11,8 @@ from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
-from cluster.api.access import Asking, Guarded
-from cluster.api.dependencies import Cluster
+from cluster.api.access import Guarded
+from cluster.api.dependencies import Look
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name, Wire
 from cluster.api.service import Question
@@ -56,14 +56,14 @@ class Embeddings(Wire):
 
 
 @ROUTER.post("/embeddings")
-async def embeddings(body: Embed, caller: Asking, service: Cluster) -> Embeddings:
+async def embeddings(body: Embed, asked: Look) -> Embeddings:
     """Features f(x) + J(x)τ of each text, under the user's model as it is now."""
-    user = caller.user(body.model)
+    user = asked.caller.user(body.model)
     inputs = [body.input] if isinstance(body.input, str) else body.input
     async with deadline(SECONDS):
         await run_in_threadpool(limits.weighed, inputs)
-        model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
-        found = await service.predict(Question(model, inputs, features=True))
+        model = await asked.ask(CoordinatorAPI.composition, user)
+        found = await asked.service.predict(Question(model, inputs, features=True))
     written = _packed if body.encoding_format == "base64" else list[float]
     data = [
         Embedding(index=place, embedding=written(feature_D))

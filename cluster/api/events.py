@@ -11,9 +11,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.access import Asking, Caller, Guarded
-from cluster.api.dependencies import Cluster, tell
-from cluster.api.service import Service
+from cluster.api.access import Guarded
+from cluster.api.dependencies import Asked, Look
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from tacl.errors import TaclError
@@ -38,15 +37,15 @@ class EventStream(StreamingResponse):
 
 
 @ROUTER.get("/events", response_class=EventStream)
-async def events(request: Request, caller: Asking, service: Cluster) -> EventStream:
+async def events(request: Request, asked: Look) -> EventStream:
     """An event `task` for every task now, and then whenever one changes; never ends."""
-    lines = _changes(service, caller, await _tasks(service, caller))
+    lines = _changes(asked, await _tasks(asked))
     stream = EventStream(lines, headers={"cache-control": "no-store"})
-    stream.place = shares_of(request).listeners.held(caller.name)
+    stream.place = shares_of(request).listeners.held(asked.caller.name)
     return stream
 
 
-async def _changes(service: Service, caller: Caller, tasks: Seen) -> AsyncIterator[str]:
+async def _changes(asked: Asked, tasks: Seen) -> AsyncIterator[str]:
     known: Seen = {}
     silent = 0.0
     while True:
@@ -62,11 +61,11 @@ async def _changes(service: Service, caller: Caller, tasks: Seen) -> AsyncIterat
             yield ": still here\n\n"
             silent = 0.0
         try:
-            tasks = await _tasks(service, caller)
+            tasks = await _tasks(asked)
         except TaclError as error:  # the cluster is away for now; who listens may wait
             yield f"event: trouble\ndata: {json.dumps({'error': type(error).__name__})}\n\n"
 
 
-async def _tasks(service: Service, caller: Caller) -> Seen:
-    found = await tell(service, CoordinatorAPI.status, caller.context())
+async def _tasks(asked: Asked) -> Seen:
+    found = await asked.tell(CoordinatorAPI.status)
     return {one.name: one.model_dump(mode="json", include=KEPT) for one in found.tasks}

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 import tacl
 from cluster.api.access import Asking, Guarded
-from cluster.api.dependencies import Cluster
+from cluster.api.dependencies import Look
 from cluster.api.limits import INPUTS, image_of_base64
 from cluster.api.predict import answered
 from cluster.api.schemas import Ask, Name, Wire
@@ -129,11 +129,11 @@ async def server(_: Asking) -> ServerMetadata:
 
 
 @ROUTER.get("/models/{user}")
-async def metadata(user: Name, caller: Asking, service: Cluster) -> ModelMetadata:
+async def metadata(user: Name, asked: Look) -> ModelMetadata:
     """Name, version, inputs and outputs of a user's model."""
-    context, user = caller.context(), caller.user(user)
-    model = await service.ask(CoordinatorAPI.composition, context, user)
-    status = await service.ask(CoordinatorAPI.status, context)
+    user = asked.caller.user(user)
+    model = await asked.ask(CoordinatorAPI.composition, user)
+    status = await asked.ask(CoordinatorAPI.status)
     return ModelMetadata(
         name=user,
         versions=[model.digest],
@@ -144,14 +144,14 @@ async def metadata(user: Name, caller: Asking, service: Cluster) -> ModelMetadat
 
 
 @ROUTER.get("/models/{user}/ready")
-async def model_ready(user: Name, caller: Asking, service: Cluster) -> dict[str, bool]:
+async def model_ready(user: Name, asked: Look) -> dict[str, bool]:
     """Whether the user has a model."""
-    await service.ask(CoordinatorAPI.composition, caller.context(), caller.user(user))
+    await asked.ask(CoordinatorAPI.composition, asked.caller.user(user))
     return {"ready": True}
 
 
 @ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)
-async def infer(user: Name, body: InferRequest, caller: Asking, service: Cluster) -> InferResponse:
+async def infer(user: Name, body: InferRequest, asked: Look) -> InferResponse:
     """The likeliest task and class of each input, as `/v1/predict` says them."""
     (given,) = body.inputs
     if (count := len(given.values)) > INPUTS:
@@ -160,8 +160,8 @@ async def infer(user: Name, body: InferRequest, caller: Asking, service: Cluster
         value if given.name == "text" else image_of_base64(value, f"input {place}")
         for place, value in enumerate(given.values)
     ]
-    found = await answered(Ask.model_construct(user=user), inputs, caller, service)
-    asked = [one.name for one in body.outputs or OUTPUTS]
+    found = await answered(Ask.model_construct(user=user), inputs, asked)
+    chosen = [one.name for one in body.outputs or OUTPUTS]
     outputs = [
         InferOutput(
             name=one.name,
@@ -170,7 +170,7 @@ async def infer(user: Name, body: InferRequest, caller: Asking, service: Cluster
             data=[getattr(candidate, one.name) for candidate in found.best],
         )
         for one in OUTPUTS
-        if one.name in asked
+        if one.name in chosen
     ]
     return InferResponse(
         model_name=found.user, model_version=found.digest, id=body.id, outputs=outputs

@@ -13,10 +13,10 @@ from fastapi import APIRouter, File, Form, UploadFile
 from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
-from cluster.api.access import Asking, Caller, Guarded
-from cluster.api.dependencies import Cluster, tell
+from cluster.api.access import Guarded
+from cluster.api.dependencies import Asked, Look
 from cluster.api.schemas import Answer, Ask, Chances, Input, Name
-from cluster.api.service import Question, Service
+from cluster.api.service import Question
 from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import Ranked, best
@@ -26,17 +26,16 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 
 @ROUTER.post("/predict")
-async def predict(body: Ask, caller: Asking, service: Cluster) -> Answer:
+async def predict(body: Ask, asked: Look) -> Answer:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
     model as it is now. Where tasks are named, those of their classes within each."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
-    return await answered(body, inputs, caller, service)
+    return await answered(body, inputs, asked)
 
 
 @ROUTER.post("/predict/files")
 async def predict_files(
-    caller: Asking,
-    service: Cluster,
+    asked: Look,
     files: Annotated[list[UploadFile], File(description="Picture files.")],
     user: Annotated[Name | None, Form()] = None,
 ) -> Answer:
@@ -47,7 +46,7 @@ async def predict_files(
     for file in files:
         inputs.append(await file.read(PICTURE_BYTES + 1))
     body = Ask.model_construct(user=user)
-    return await answered(body, inputs, caller, service)
+    return await answered(body, inputs, asked)
 
 
 def _raw(one: Input, place: int) -> bytes | str:
@@ -56,18 +55,16 @@ def _raw(one: Input, place: int) -> bytes | str:
     return limits.image_of_base64(one.image or "", f"input {place}")
 
 
-async def answered(
-    body: Ask, inputs: Sequence[bytes | str], caller: Caller, service: Service
-) -> Answer:
+async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> Answer:
     """What the user's model says of inputs that nobody looked at yet."""
-    user, started, measured = caller.user(body.user), time.perf_counter(), None
+    user, started, measured = asked.caller.user(body.user), time.perf_counter(), None
     async with deadline(body.seconds):
         weight = await run_in_threadpool(limits.weighed, inputs)
-        model = await service.ask(CoordinatorAPI.composition, caller.context(), user)
+        model = await asked.ask(CoordinatorAPI.composition, user)
         if body.way != "linearized":
-            measured = await _measured(service, caller, user, body)
-        asked = Question(model, inputs, body.tasks, body.way, body.beside_base)
-        found = await service.predict(replace(asked, pixels=weight.pixels))
+            measured = await _measured(asked, user, body)
+        question = Question(model, inputs, body.tasks, body.way, body.beside_base)
+        found = await asked.service.predict(replace(question, pixels=weight.pixels))
     return Answer(
         user=user,
         digest=model.digest,
@@ -97,12 +94,10 @@ def _wire(answers: Sequence[Ranked]) -> Chances:
     ]
 
 
-async def _measured(
-    service: Service, caller: Caller, user: str, body: Ask
-) -> dict[str, dict[str, float]]:
+async def _measured(asked: Asked, user: str, body: Ask) -> dict[str, dict[str, float]]:
     """What the approximation costs: measured, shown and accepted before it may answer."""
-    run = await service.ask(CoordinatorAPI.evaluate, caller.context(), user, True)
-    result = await tell(service, CoordinatorAPI.evaluation, caller.context(), run.run_id)
+    run = await asked.ask(CoordinatorAPI.evaluate, user, True)
+    result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
     if result is None:
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")
     if not body.accept:

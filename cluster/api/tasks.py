@@ -10,10 +10,10 @@ from fastapi import APIRouter, File, Form, UploadFile
 from fastapi import Path as InPath
 from pydantic import Json
 
-from cluster.api.access import SUBMITTERS, Asking, Caller, Guarded
-from cluster.api.dependencies import Cluster, Key, tell
+from cluster.api.access import SUBMITTERS, Caller, Guarded
+from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import AliasMove, Name, Reference
-from cluster.api.service import Service, Upload
+from cluster.api.service import Upload
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
@@ -36,9 +36,9 @@ Numbered = TypeVar("Numbered", TaskStatus, ShardStatus, TaskDetail)
 
 
 @ROUTER.get("/status")
-async def status(caller: Asking, service: Cluster) -> ClusterStatus:
+async def status(asked: Look) -> ClusterStatus:
     """The base model, every task, the work that is owed, and the resources of the cluster."""
-    found = await tell(service, CoordinatorAPI.status, caller.context())
+    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status)
     hidden = found.trouble and caller.role != "admin"
     return found.model_copy(
         update={
@@ -55,100 +55,92 @@ def _shown(found: Numbered, caller: Caller) -> Numbered:
 
 
 @ROUTER.get("/runs/{run_id}")
-async def run(run_id: RunId, caller: Asking, service: Cluster) -> RunStatus:
+async def run(run_id: RunId, asked: Look) -> RunStatus:
     """Status of a run."""
     try:
-        found = await tell(service, CoordinatorAPI.run, caller.context(), run_id)
+        found = await asked.tell(CoordinatorAPI.run, run_id)
     except RunFailed:
         found = None
-    if found is None or not caller.may_know(found):
+    if found is None or not asked.caller.may_know(found):
         raise UnknownRun(f"there is no run {run_id} here")
     return found
 
 
 @ROUTER.get("/tasks")
-async def list_tasks(caller: Asking, service: Cluster) -> Sequence[TaskStatus]:
+async def list_tasks(asked: Look) -> Sequence[TaskStatus]:
     """By arrival."""
-    return (await status(caller, service)).tasks
+    return (await status(asked)).tasks
 
 
 @ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
 async def submit(
-    caller: Asking,
-    service: Cluster,
+    asked: Act,
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
-    key: Key = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
     async with laid_down(file) as place:
-        upload = Upload(place, name, caller.name, private, options or Options())
-        return await _submit(service, caller, upload, key)
+        upload = Upload(place, name, asked.caller.name, private, options or Options())
+        return await _submit(asked, upload)
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
-async def submit_reference(
-    caller: Asking, service: Cluster, body: Reference, key: Key = None
-) -> Submitted:
+async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
-    data = service.reference(body.reference)
-    upload = Upload(Path(data), body.name, caller.name, body.private, body.options)
-    return await _submit(service, caller, upload, key)
+    data = asked.service.reference(body.reference)
+    upload = Upload(Path(data), body.name, asked.caller.name, body.private, body.options)
+    return await _submit(asked, upload)
 
 
-async def _submit(service: Service, caller: Caller, upload: Upload, key: str | None) -> Submitted:
-    caller.require_own_name(upload.name)
-    if key is None:
-        await service.ask(CoordinatorAPI.admit, caller.context(), upload.name)
-    context = caller.context(key)
+async def _submit(asked: Asked, upload: Upload) -> Submitted:
+    asked.caller.require_own_name(upload.name)
+    if asked.key is None:
+        await asked.ask(CoordinatorAPI.admit, upload.name)
+    context, service = asked.context, asked.service
     submission = await service.prepare(upload, context.request_id)
     return await service.ask(CoordinatorAPI.submit, context, submission)
 
 
 @ROUTER.get("/tasks/{name}")
-async def task(name: TaskName, caller: Asking, service: Cluster) -> TaskDetail:
+async def task(name: TaskName, asked: Look) -> TaskDetail:
     """One task with its runs, and the curves of its vectors."""
-    found = await tell(service, CoordinatorAPI.task, caller.context(), name)
-    shards = tuple(_shown(shard, caller) for shard in found.shards)
-    return _shown(found.model_copy(update={"submission": None, "shards": shards}), caller)
+    found = await asked.tell(CoordinatorAPI.task, name)
+    shards = tuple(_shown(shard, asked.caller) for shard in found.shards)
+    return _shown(found.model_copy(update={"submission": None, "shards": shards}), asked.caller)
 
 
 @ROUTER.post("/tasks/{name}/cancel", openapi_extra=SUBMITTERS)
-async def cancel(
-    name: TaskName, caller: Asking, service: Cluster, key: Key = None
-) -> CancelledTask:
+async def cancel(name: TaskName, asked: Act) -> CancelledTask:
     """Stop what is owed of this task; `retry` goes on from its checkpoint."""
-    await _require_owner(name, caller, service)
-    return await tell(service, CoordinatorAPI.cancel, caller.context(key), name)
+    await _require_owner(name, asked)
+    return await asked.tell(CoordinatorAPI.cancel, name)
 
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
-async def retry(name: TaskName, caller: Asking, service: Cluster, key: Key = None) -> RetriedTask:
+async def retry(name: TaskName, asked: Act) -> RetriedTask:
     """Queue what failed or was cancelled again."""
-    await _require_owner(name, caller, service)
-    return await tell(service, CoordinatorAPI.retry, caller.context(key), name)
+    await _require_owner(name, asked)
+    return await asked.tell(CoordinatorAPI.retry, name)
 
 
 @ROUTER.get("/tasks/{name}/events")
-async def task_events(name: TaskName, caller: Asking, service: Cluster) -> Sequence[Event]:
+async def task_events(name: TaskName, asked: Look) -> Sequence[Event]:
     """What happened to a task, oldest first."""
-    return await tell(service, CoordinatorAPI.logs, caller.context(), name)
+    return await asked.tell(CoordinatorAPI.logs, name)
 
 
 @ROUTER.get("/vectors")
-async def vectors(
-    caller: Asking, service: Cluster, task: Name | None = None
-) -> Sequence[VectorStatus]:
+async def vectors(asked: Look, task: Name | None = None) -> Sequence[VectorStatus]:
     """Every version of every vector, or of one task's."""
-    return await tell(service, CoordinatorAPI.vectors, caller.context(), task)
+    return await asked.tell(CoordinatorAPI.vectors, task)
 
 
 @ROUTER.get("/tasks/{name}/aliases")
-async def aliases(name: TaskName, caller: Asking, service: Cluster) -> AliasReport:
+async def aliases(name: TaskName, asked: Look) -> AliasReport:
     """What the names of this task's versions mean, and what they meant before."""
-    return await tell(service, CoordinatorAPI.aliases, caller.context(), name)
+    return await asked.tell(CoordinatorAPI.aliases, name)
 
 
 @ROUTER.put("/tasks/{name}/aliases/{alias}", openapi_extra=SUBMITTERS)
@@ -156,22 +148,20 @@ async def move_alias(
     name: TaskName,
     alias: Annotated[Name, InPath(examples=["champion"])],
     body: AliasMove,
-    caller: Asking,
-    service: Cluster,
-    key: Key = None,
+    asked: Act,
 ) -> MovedAlias:
     """Let an alias mean a version, if it still means the expected one."""
-    await _require_owner(name, caller, service)
+    await _require_owner(name, asked)
     move = (name, alias, body.version, body.expected)
-    return await tell(service, CoordinatorAPI.move_alias, caller.context(key), *move)
+    return await asked.tell(CoordinatorAPI.move_alias, *move)
 
 
 @ROUTER.get("/interference")
-async def interference(caller: Asking, service: Cluster) -> InterferenceReport:
+async def interference(asked: Look) -> InterferenceReport:
     """What the champions do to each other's tasks (tau_jp, logits), and what that warns of."""
-    return await tell(service, CoordinatorAPI.interference, caller.context())
+    return await asked.tell(CoordinatorAPI.interference)
 
 
-async def _require_owner(name: str, caller: Caller, service: Service) -> None:
-    found = await service.ask(CoordinatorAPI.task, caller.context(), name)
-    caller.require_owner(found.owner)
+async def _require_owner(name: str, asked: Asked) -> None:
+    found = await asked.ask(CoordinatorAPI.task, name)
+    asked.caller.require_owner(found.owner)

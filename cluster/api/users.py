@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path
 
 from cluster.api.access import ADMINS, Asking, Guarded
 from cluster.api.compositions import UserName
-from cluster.api.dependencies import Cluster, Key, tell
+from cluster.api.dependencies import Act, Look
 from cluster.api.schemas import NewToken, Successor
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
@@ -30,49 +30,39 @@ async def me(caller: Asking) -> Holder:
 
 
 @ROUTER.get("/tokens")
-async def tokens(caller: Asking, service: Cluster) -> Sequence[TokenStatus]:
+async def tokens(asked: Look) -> Sequence[TokenStatus]:
     """The caller's tokens: role, when each was made, ends, and was last used. An admin sees
     everybody's."""
-    found = await tell(service, CoordinatorAPI.tokens)
-    return [one for one in found if caller.role == "admin" or one.user == caller.name]
+    return asked.caller.own(await asked.service.ask(CoordinatorAPI.tokens))
 
 
 @ROUTER.get("/usage")
-async def usage(caller: Asking, service: Cluster) -> Sequence[Usage]:
+async def usage(asked: Look) -> Sequence[Usage]:
     """What the caller has of the cluster, and the most that one may have who is no admin. An admin
     sees everybody's."""
-    found = await tell(service, CoordinatorAPI.usage)
-    return [one for one in found if caller.role == "admin" or one.user == caller.name]
+    return asked.caller.own(await asked.service.ask(CoordinatorAPI.usage))
 
 
 @ROUTER.post("/users/{user}/tokens", openapi_extra=ADMINS)
-async def issue(
-    user: UserName, body: NewToken, caller: Asking, service: Cluster, key: Key = None
-) -> IssuedToken:
+async def issue(user: UserName, body: NewToken, asked: Act) -> IssuedToken:
     """Let a token be a user's from now on."""
-    asked = (caller.context(key), user, body.role, body.token_hash, body.days)
-    return await tell(service, CoordinatorAPI.issue_token, *asked)
+    given = (user, body.role, body.token_hash, body.days)
+    return await asked.tell(CoordinatorAPI.issue_token, *given)
 
 
 @ROUTER.delete("/users/{user}/tokens")
-async def revoke(
-    user: UserName, caller: Asking, service: Cluster, key: Key = None
-) -> RevokedTokens:
+async def revoke(user: UserName, asked: Act) -> RevokedTokens:
     """End all tokens of a user, at once: one's own, or as an admin anybody's."""
-    asked = (caller.context(key), caller.user(user))
-    return await tell(service, CoordinatorAPI.revoke_tokens, *asked)
+    return await asked.tell(CoordinatorAPI.revoke_tokens, asked.caller.user(user))
 
 
 @ROUTER.post("/tokens/{token}/rotate")
-async def rotate(
-    token: Digits, body: Successor, caller: Asking, service: Cluster, key: Key = None
-) -> IssuedToken:
+async def rotate(token: Digits, body: Successor, asked: Act) -> IssuedToken:
     """Let a token take the place of one that the caller sees, which ends within an hour. Its role
     is the same, and not above the caller's."""
-    seen: list[Role] = [one.role for one in await tokens(caller, service) if one.token == token]
+    seen: list[Role] = [one.role for one in await tokens(asked) if one.token == token]
     if not seen:
         raise BadConfig(f"none of your tokens begins with {token}; see /v1/tokens")
     for role in seen:
-        caller.require(role)
-    asked = (caller.context(key), token, body.token_hash)
-    return await tell(service, CoordinatorAPI.rotate_token, *asked)
+        asked.caller.require(role)
+    return await asked.tell(CoordinatorAPI.rotate_token, token, body.token_hash)

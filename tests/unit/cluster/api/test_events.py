@@ -10,6 +10,7 @@ import pytest
 
 from cluster.api import events
 from cluster.api.access import Caller
+from cluster.api.dependencies import Asked
 from cluster.domain.base import RequestContext
 from tests.support.api_scene import Local
 from tests.support.fakes import submission
@@ -39,7 +40,8 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
     submit(service, "news")
 
     async def listen() -> list[tuple[str, dict]]:
-        lines = events._changes(service, EVE, await events._tasks(service, EVE))
+        asked = Asked(EVE, service)
+        lines = events._changes(asked, await events._tasks(asked))
         heard = [told(await anext(lines))]
         monkeypatch.undo()
         monkeypatch.setattr(events, "PERIOD", 0.0)
@@ -65,6 +67,6 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        return await anext(events._changes(service, EVE, {}))
+        return await anext(events._changes(Asked(EVE, service), {}))
 
     assert asyncio.run(listen()).startswith(":")
