@@ -63,10 +63,10 @@ class TaskOperations(Session):
         chosen = options_of(options)
         checked_templates(templates)
         checked_name(name)
+        how: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
+        how |= {"classes": classes, "templates": templates, "vector": vector}
         if self._server is not None:
-            how = {"owner": owner, "input_column": input_column, "label_column": label_column}
-            how |= {"classes": classes, "templates": templates, "vector": vector}
-            with uploadable(data, how) as path:
+            with uploadable(data, {"owner": owner, **how}) as path:
                 return self._server.upload(self.context(request_id), name, path, private, chosen)
         if request_id is None:
             self.coordinator.admit(self.context(), name)
@@ -80,13 +80,9 @@ class TaskOperations(Session):
             options=chosen,
             request_id=context.request_id,
             private=private,
-            input_column=input_column,
-            label_column=label_column,
-            classes=classes,
-            templates=templates,
-            vector=vector,
             progress=progress,
             read=read,
+            **how,
         )
         return self.coordinator.submit(context, submission)
 

@@ -7,7 +7,6 @@ for all.
 
 from __future__ import annotations
 
-import io
 import math
 import socket
 import sqlite3
@@ -20,9 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 
 from cluster.client.client import Client
 from cluster.domain.tasks import Options, Submission
@@ -46,6 +43,7 @@ from jobs.benchmarks.markdown import table
 from jobs.benchmarks.population import Filed, Population
 from jobs.benchmarks.timing import in_turns
 from tacl.embedded import generate
+from tacl.embedded.parquet import png
 from tacl.heads.head import prototype_head
 from tacl.models.mixed import MixedEncoder, alone, summed
 from tacl.vectors.vector import TaskVector
@@ -237,13 +235,7 @@ def free_port() -> int:
 
 def pictures_of(count: int) -> list[bytes]:
     images_NHWC, _ = generate("digits", count, seed=7)
-    return [_png(image_HWC) for image_HWC in images_NHWC]
-
-
-def _png(image_HWC: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image_HWC).save(file, format="PNG")
-    return file.getvalue()
+    return [png(image_HWC) for image_HWC in images_NHWC]
 
 
 def founded(folder: Path) -> Home:

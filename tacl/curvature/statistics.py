@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from tacl.errors import BaseMismatch, CorruptBlob, EmptySplit
+from tacl.errors import BaseMismatch, EmptySplit
+from tacl.vectors import files
 from tacl.vectors.params import Params
 
 FORMAT = 2
-METADATA_KEY = "tacl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,20 +83,12 @@ class Statistics:
             "coherence": self.coherence,
             "bias": {one.weight: one.bias for one in self.layers},
         }
-        tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
-        save_file(tensors, path, metadata={METADATA_KEY: json.dumps(head, sort_keys=True)})
+        files.write(path, head, tensors)
 
     @staticmethod
     def load(path: Path) -> Statistics:
         """CorruptBlob: it is truncated, foreign, or holds what no statistics can be."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                head = json.loads((file.metadata() or {})[METADATA_KEY])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            found = _assembled(head, tensors)
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
-            raise CorruptBlob(f"{path} holds no whole statistics: {error!r}") from error
-        return found
+        return files.read(path, "holds no whole statistics", _assembled)[0]
 
 
 def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statistics:

@@ -10,17 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from tacl.errors import CorruptBlob
-from tacl.vectors import params
+from tacl.vectors import files, params
 from tacl.vectors.blocks import KINDS, Block, Dense, Storage, stored
 from tacl.vectors.params import Params
 
 FORMAT = 1
-METADATA_KEY = "tacl"  # one key: several would be written in no particular order
 
 Regime = Literal["linearized", "ordinary"]
 REGIMES = ("linearized", "ordinary")
@@ -70,20 +67,12 @@ class TaskVector:
 
     def save(self, path: Path) -> None:
         """Equal vectors give equal bytes."""
-        text = json.dumps({**self._head(), "digest": self.digest}, sort_keys=True)
-        tensors = {name: part.contiguous() for name, part in self._parts().items()}
-        save_file(tensors, path, metadata={METADATA_KEY: text})
+        files.write(path, {**self._head(), "digest": self.digest}, self._parts())
 
     @staticmethod
     def load(path: Path) -> TaskVector:
         """Tensors are mapped from the file. CorruptBlob: it is truncated, altered or foreign."""
-        try:
-            with safe_open(path, framework="pt") as file:
-                head = json.loads((file.metadata() or {})[METADATA_KEY])
-                parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            vector = _assembled(head, parts)
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
-            raise CorruptBlob(f"{path} is no whole task vector: {error!r}") from error
+        vector, head = files.read(path, "is no whole task vector", _assembled)
         if vector.digest != head["digest"]:
             raise CorruptBlob(
                 f"{path} was altered: its content has digest {vector.digest}, "

@@ -1,0 +1,37 @@
+"""Tensors with a head of facts in one safetensors file: what vectors and statistics are kept in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tacl.errors import CorruptBlob
+from tacl.vectors.params import Params
+
+T = TypeVar("T")
+METADATA_KEY = "tacl"  # one key: several would be written in no particular order
+
+
+def write(path: Path, head: Mapping[str, Any], tensors: Params) -> None:
+    """Equal heads and tensors give equal bytes."""
+    tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
+    save_file(tensors, path, metadata={METADATA_KEY: json.dumps(head, sort_keys=True)})
+
+
+def read(path: Path, what: str, assembled: Callable[[dict[str, Any], Params], T]) -> tuple[T, dict]:
+    """What is assembled of head and tensors, which are mapped from the file; and the head.
+
+    CorruptBlob: it is truncated or foreign, or nothing can be assembled of it.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            head = json.loads((file.metadata() or {})[METADATA_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return assembled(head, tensors), head
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise CorruptBlob(f"{path} {what}: {error!r}") from error
