@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cluster.client.client import Client
     from cluster.domain.status import Watched
     from tacl.errors import TaclError
+else:
+    Client = Any  # the signature of a verb is read, and imports no client
+
+Told = tuple[Any, Callable[[Any], Any]]  # an answer, and its table or words; JSON is of itself
 
 app = typer.Typer(
     cls=Group,
@@ -87,19 +91,32 @@ def class_names(given: str | None) -> list[str] | None:
 
 
 def verb(
-    group: str, of: typer.Typer = app, declared: Declared | None = None, **settings: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    group: str,
+    of: typer.Typer = app,
+    declared: Declared | None = None,
+    home: bool = True,
+    **settings: Any,
+) -> Callable[[Callable[..., Told | None]], Callable[..., None]]:
     """A command of `tacl`, whose errors are one message and the exit code of their class.
 
-    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`).
+    Its function takes the flags that are its own, and before them, as `asked`, the client of
+    `--home`. It returns what is told, or tells all itself, under `as_json`.
+
+    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). `home`: whether
+    there is `--home`.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        def guarded(*args: Any, as_json: bool = False, **options: Any) -> None:
+    def decorate(function: Callable[..., Told | None]) -> Callable[..., None]:
+        own = inspect.signature(function, eval_str=True)
+
+        def guarded(home: Path | None = None, as_json: bool = False, **options: Any) -> None:
             from tacl.errors import TaclError
 
             try:
-                function(*args, as_json=as_json, **options)
+                options |= {"as_json": as_json} if "as_json" in own.parameters else {}
+                options |= {"asked": client(home)} if "asked" in own.parameters else {}
+                if told := function(**options):
+                    tell(told[0], as_json, told[1])
             except TaclError as error:
                 refuse(error, as_json)
             except KeyboardInterrupt:
@@ -107,6 +124,8 @@ def verb(
                 raise typer.Exit(130) from None
 
         command = functools.wraps(function)(guarded)
+        command.__annotations__ = {}  # its signature has them
+        command.__signature__ = _with_shared(own, home)  # type: ignore[attr-defined]
         if declared is None:
             return of.command(rich_help_panel=group, cls=Command, **settings)(command)
         late = command_with(command, declared)
@@ -114,6 +133,18 @@ def verb(
         return command
 
     return decorate
+
+
+def _with_shared(own: inspect.Signature, home: bool) -> inspect.Signature:
+    """The flags of a function, then those that all commands share."""
+    kept = [one for name, one in own.parameters.items() if name not in ("asked", "as_json")]
+    keywords = [one for one in kept if one.kind is one.VAR_KEYWORD]
+    shared = [("home", Home, None)] * home + [("as_json", Json, False)]
+    flags = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=flag)
+        for name, flag, value in shared
+    ]
+    return inspect.Signature([*(one for one in kept if one not in keywords), *flags, *keywords])
 
 
 def _without_parameters(function: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.app import Home, Json, client, tell, verb
+from jobs.cli.app import Client, Told, client, verb
 
 if TYPE_CHECKING:
     from cluster.domain.operations import BackedUp, Restored
@@ -18,10 +18,9 @@ PLACE = "a directory or s3://BUCKET/PREFIX"
 
 @verb("cluster")
 def backup(
+    asked: Client,
     target: Annotated[str, typer.Argument(metavar="TARGET", help=f"Where to: {PLACE}.")],
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Copy the home, which may run, to a safe place.
 
     Registry, settings and every file that something needs, as they are at one moment. Repeated, it
@@ -31,8 +30,8 @@ def backup(
     from jobs.console.progress import counting
 
     with counting("copying files") as count:
-        found = client(home).backup(target, count)
-    tell(found, as_json, _backed_up)
+        found = asked.backup(target, count)
+    return found, _backed_up
 
 
 def _backed_up(found: BackedUp) -> str:
@@ -43,10 +42,10 @@ def _backed_up(found: BackedUp) -> str:
     )
 
 
-@verb("cluster")
+@verb("cluster", home=False)
 def restore(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"Where a backup is: {PLACE}.")],
-    home: Annotated[Path, typer.Argument(metavar="HOME", help="A directory that is not there.")],
+    place: Annotated[Path, typer.Argument(metavar="HOME", help="A directory that is not there.")],
     storage: Annotated[
         str | None,
         typer.Option(metavar="URI", help="As for `up`, an empty one.", show_default="the home"),
@@ -57,8 +56,7 @@ def restore(
             metavar="URL", help="As for `up`, an empty one.", show_default="SQLite in the home"
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Make a home again from its backup.
 
     Every file is checked. `tacl up` then starts it, and what was under way begins anew.
@@ -66,8 +64,8 @@ def restore(
     from jobs.console.progress import counting
 
     with counting("copying files") as count:
-        found = client(home).restore(source, count, storage=storage, registry=registry)
-    tell(found, as_json, _restored)
+        found = client(place).restore(source, count, storage=storage, registry=registry)
+    return found, _restored
 
 
 def _restored(found: Restored) -> str:

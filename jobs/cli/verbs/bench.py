@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from jobs.cli.app import Home, Json, app, tell, verb
+from jobs.cli.app import Told, app, verb
 
 bench = typer.Typer(
     no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
@@ -35,16 +35,14 @@ def step(
         int, typer.Option(min=1, help="Rows per step; an eighth as many are penalised.")
     ] = 16,
     rounds: Rounds = 5,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """A training step: ordinary, by dual pass, and by torch.func.jvp.
 
     A step is zero gradients, forward, backward, over the same trained blocks in eval mode.
     """
     from jobs.benchmarks.step import bench_step
 
-    _run(lambda say: bench_step(model, dtype, batch, rounds, _device(), say), "step", as_json)
+    return _run(lambda say: bench_step(model, dtype, batch, rounds, _device(), say), "step")
 
 
 @verb("bench", of=bench)
@@ -55,9 +53,7 @@ def compose(
     ] = "2,8,22",
     batch: Annotated[int, typer.Option(min=1, help="Rows of an aTLAS step.")] = 16,
     rounds: Rounds = 5,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Sums of random vectors on disk, and a step that learns their coefficients."""
     from jobs.benchmarks.compose import bench_compose
     from tacl.errors import BadConfig
@@ -66,9 +62,7 @@ def compose(
         counts = [int(part) for part in vectors.split(",")]
     except ValueError:
         raise BadConfig(f"--vectors {vectors!r}: give numbers, such as 2,8,22") from None
-    _run(
-        lambda say: bench_compose(model, counts, batch, rounds, _device(), say), "compose", as_json
-    )
+    return _run(lambda say: bench_compose(model, counts, batch, rounds, _device(), say), "compose")
 
 
 @verb("bench", of=bench)
@@ -76,38 +70,32 @@ def evaluate(
     model: Model = "embedded",
     rows: Annotated[int, typer.Option(min=1, help="Rows of each task.")] = 64,
     rounds: Rounds = 5,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """All pairs of 8 vectors on 8 tasks: from cached tangents, and by dual passes."""
     from jobs.benchmarks.evaluate import bench_evaluate
 
-    _run(lambda say: bench_evaluate(model, rows, rounds, _device(), say), "evaluate", as_json)
+    return _run(lambda say: bench_evaluate(model, rows, rounds, _device(), say), "evaluate")
 
 
 @verb("bench", of=bench)
 def refresh(
     model: Model = "hf:minilm",
     rounds: Rounds = 3,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """The label-free refresh of a vector, against the training of one."""
     from jobs.benchmarks.refresh import bench_refresh
 
-    _run(lambda say: bench_refresh(model, rounds, _device(), say), "refresh", as_json)
+    return _run(lambda say: bench_refresh(model, rounds, _device(), say), "refresh")
 
 
 @verb("bench", of=bench)
 def submit(
     runs: Annotated[int, typer.Option(min=1, help="Tasks, one after another.")] = 3,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Time from submit to ready on a cluster of its own: training, and overhead by part."""
     from jobs.benchmarks.submit import bench_submit
 
-    _run(lambda say: bench_submit(runs, say), "submit", as_json)
+    return _run(lambda say: bench_submit(runs, say), "submit")
 
 
 @verb("bench", of=bench, name="all")
@@ -115,9 +103,7 @@ def everything(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """All of the above, against their goals; about ten minutes on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
     from jobs.console.progress import saying
@@ -126,10 +112,10 @@ def everything(
         found = bench_all(_device(), say)
     if out is not None:
         out.write_text(markdown(found))
-    tell(found, as_json, markdown)
+    return found, markdown
 
 
-@verb("bench", of=bench)
+@verb("bench", of=bench, home=False)
 def registry(
     size: Annotated[
         Literal["tenth", "full", "both"],
@@ -142,8 +128,7 @@ def registry(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Latencies of a large home: start, submit, look-ups, penalty batches."""
     from jobs.benchmarks.registry import bench_registry, markdown
     from jobs.console.progress import saying
@@ -156,7 +141,7 @@ def registry(
         found = bench_registry(sizes, rounds, url, say)
     if out is not None:
         out.write_text(markdown(found, f" --size {size} --rounds {rounds}"))
-    tell(found, as_json, _times)
+    return found, _times
 
 
 def _times(found: dict[str, Any]) -> Any:
@@ -187,9 +172,7 @@ def serve(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Queries over HTTP: many users with distinct recipes; every answer is checked.
 
     On a home of its own, with the embedded base model and random vectors.
@@ -208,7 +191,7 @@ def serve(
     text = written(found, f"tacl bench serve {chosen} --out results/serving.md")
     if out is not None:
         out.write_text(text)
-    tell(found, as_json, lambda f: text)
+    return found, lambda f: text
 
 
 def _device() -> str:
@@ -217,12 +200,11 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _run(measure: Any, what: str, as_json: bool) -> None:
+def _run(measure: Any, what: str) -> Told:
     from jobs.console.progress import counting
 
     with counting(what) as say:
-        found = measure(say)
-    tell(found, as_json, _table)
+        return measure(say), _table
 
 
 def _table(found: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.cli.app import Home, Json, client, tell, verb
+from jobs.cli.app import Client, Json, Told, verb
 
 if TYPE_CHECKING:
     from cluster.domain.operations import StartedCluster
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 @verb("cluster")
 def up(
+    asked: Client,
     base: Annotated[
         str | None,
         typer.Option(
@@ -66,9 +67,7 @@ def up(
             "and change all that this home keeps.",
         ),
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Start the cluster of a home.
 
     Returns when the cluster answers; it runs until `tacl down`. A new home needs --base, and
@@ -78,8 +77,8 @@ def up(
 
     with saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
-        found = client(home).up(base, generic, cpus, say, insecure=insecure, **where)
-    tell(found, as_json, _up)
+        found = asked.up(base, generic, cpus, say, insecure=insecure, **where)
+    return found, _up
 
 
 def _up(found: StartedCluster) -> str:
@@ -91,7 +90,7 @@ def _up(found: StartedCluster) -> str:
 
 
 @verb("cluster")
-def down(home: Home = None, as_json: Json = False) -> None:
+def down(asked: Client) -> Told:
     """Stop the cluster.
 
     Unfinished work continues from its last checkpoint at the next `up`.
@@ -99,26 +98,25 @@ def down(home: Home = None, as_json: Json = False) -> None:
     from jobs.console.progress import saying
 
     with saying("stopping the cluster"):
-        stopped = client(home).down()
+        stopped = asked.down()
     said = "the cluster is stopped" if stopped else "no cluster was running"
-    tell({"stopped": stopped}, as_json, lambda _: said)
+    return {"stopped": stopped}, lambda _: said
 
 
 @verb("cluster")
 def gc(
+    asked: Client,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Delete nothing; show what would be deleted.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Delete stored files that nothing refers to.
 
     Files that a task, a version or a run needs stay. So do files younger than a day, which may
     belong to a submission in progress.
     """
-    found = client(home).collect(dry_run)
-    tell(found, as_json, lambda f: _collected(f, "would free" if dry_run else "freed"))
+    found = asked.collect(dry_run)
+    return found, lambda f: _collected(f, "would free" if dry_run else "freed")
 
 
 def _collected(found: CollectedGarbage, freed: str) -> str:
@@ -127,7 +125,7 @@ def _collected(found: CollectedGarbage, freed: str) -> str:
 
 
 @verb("cluster")
-def doctor(home: Home = None, as_json: Json = False) -> None:
+def doctor(asked: Client, as_json: Json = False) -> None:
     """Check this machine and this home, with advice on what is wrong.
 
     The exit code is 1 when something is wrong.
@@ -136,7 +134,7 @@ def doctor(home: Home = None, as_json: Json = False) -> None:
     from jobs.console.documents import print_json
 
     found = []
-    for check in client(home).doctor():
+    for check in asked.doctor():
         found.append(check)
         if not as_json:
             tables.console().print(tables.check(check))

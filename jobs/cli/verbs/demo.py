@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli.app import Home, Json, tell, verb
+from jobs.cli.app import Json, Told, verb
 
 
-@verb("embedded base model")
+@verb("embedded base model", home=False)
 def demo(
     keep: Annotated[
         Path | None,
@@ -51,9 +51,7 @@ def pretrain(
         int | None, typer.Option(help="Optimizer steps.", show_default="as shipped")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Pre-train the embedded base model from a seed.
 
     At most 30 minutes on 2 CPUs.
@@ -63,4 +61,4 @@ def pretrain(
 
     chosen = {} if steps is None else {"steps": steps}
     record = pretrain(PretrainConfig(seed=seed, **chosen), out)
-    tell(record, as_json, lambda r: tables.pretrained(r, out))
+    return record, lambda r: tables.pretrained(r, out)

@@ -9,16 +9,14 @@ import typer
 
 from jobs.cli.app import (
     Classes,
-    Home,
+    Client,
     InputColumn,
-    Json,
     LabelColumn,
     Owner,
     TaskName,
+    Told,
     User,
     class_names,
-    client,
-    tell,
     verb,
 )
 from jobs.cli.options import data_options
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
 @verb("models")
 def export(
+    asked: Client,
     user: User,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New directory to write to.")],
     format: Annotated[
@@ -47,9 +46,7 @@ def export(
             "--accept", help="Write it even if accuracy is lost; the model card says how much."
         ),
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Write a user's model for another library.
 
     It becomes one ordinary model, with heads and a model card. For linearized vectors that is an
@@ -58,12 +55,13 @@ def export(
     from jobs.console.progress import saying
 
     with saying("exporting") as say:
-        found = client(home).export(user, out, format, licence=licence, accept=accept, progress=say)
-    tell(found, as_json, _exported)
+        found = asked.export(user, out, format, licence=licence, accept=accept, progress=say)
+    return found, _exported
 
 
 @verb("models", name="import", declared=data_options)
 def import_(
+    asked: Client,
     name: TaskName,
     checkpoint: Annotated[
         Path,
@@ -84,10 +82,8 @@ def import_(
         typer.Option(help="Refresh its vector when it interferes with other tasks."),
     ] = "never",
     owner: Owner = None,
-    home: Home = None,
-    as_json: Json = False,
     **options: Any,
-) -> None:
+) -> Told:
     """Import a fine-tuned checkpoint as a task.
 
     Its difference from the base model becomes the task vector, without training. Vectors add up in
@@ -95,7 +91,6 @@ def import_(
     """
     from jobs.console.progress import counting, watching
 
-    asked = client(home)
     with counting(f"checking {data}") as progress:
         submitted = asked.import_checkpoint(
             name,
@@ -114,7 +109,7 @@ def import_(
     vector = min(asked.vectors(name), key=lambda one: one.version)
     measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}
     found = dict(submitted) | {"state": "ready"} | measured
-    tell(found, as_json, lambda _: _imported(submitted, vector))
+    return found, lambda _: _imported(submitted, vector)
 
 
 def _only(status: ClusterStatus, name: str) -> ClusterStatus:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.cli.app import Home, Json, User, class_names, client, tell, telling, verb
+from jobs.cli.app import Client, Told, User, class_names, telling, verb
 from jobs.cli.options import composition_options
 
 if TYPE_CHECKING:
-    from cluster.client.client import Client
     from cluster.domain.compositions import Method
     from cluster.domain.receipts import CancelledCompositions
     from cluster.domain.status import CompositionRun
@@ -19,28 +18,25 @@ if TYPE_CHECKING:
 
 @verb("models")
 def vectors(
+    asked: Client,
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Task; default: all.")
     ] = None,
     compare: Annotated[
         str | None, typer.Option(metavar="vN,vM", help="Show the differences of two versions.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Show all versions of vectors: accuracy, origin, and the tasks they were made against."""
     from jobs.console import tables
     from tacl.errors import BadConfig
 
-    asked = client(home)
     if compare is None:
         found, base = asked.vectors(name), asked.base()
-        tell(found, as_json, lambda f: tables.vectors(f, base.untrained))
-        return
+        return found, lambda f: tables.vectors(f, base.untrained)
     versions = [_version(one.strip()) for one in compare.split(",")]
     if name is None or len(versions) != 2:
         raise BadConfig("name a task and two of its versions: tacl vectors NAME --compare v1,v2")
-    tell(asked.compare(name, *versions), as_json, tables.differences)
+    return asked.compare(name, *versions), tables.differences
 
 
 def _version(text: str) -> int:
@@ -53,6 +49,7 @@ def _version(text: str) -> int:
 
 @verb("models")
 def alias(
+    asked: Client,
     name: Annotated[str, typer.Argument(metavar="NAME[@ALIAS]", help="digits@champion")],
     version: Annotated[
         str | None, typer.Argument(metavar="[vN]", help="Move the alias to this version.")
@@ -64,9 +61,7 @@ def alias(
     back: Annotated[
         bool, typer.Option("--back", help="Roll back to the previous version.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Show a task's aliases and their history, or move one.
 
     A bare name in a recipe means its champion. Composed models keep their versions.
@@ -75,7 +70,6 @@ def alias(
     from jobs.console import tables
     from tacl.errors import BadConfig
 
-    asked = client(home)
     task, _, called = name.partition("@")
     if back and version is not None:
         raise BadConfig("give a version or --back, not both")
@@ -85,13 +79,13 @@ def alias(
         before = ANY if expected is None else _version(expected)
         found = asked.move_alias(task, called or CHAMPION, _version(version), before)
     else:
-        tell(asked.aliases(task), as_json, lambda f: tables.aliases(f, called))
-        return
-    tell(found, as_json, lambda f: f"{f.task}@{f.name} is now v{f.version}")
+        return asked.aliases(task), lambda f: tables.aliases(f, called)
+    return found, lambda f: f"{f.task}@{f.name} is now v{f.version}"
 
 
 @verb("models")
 def interference(
+    asked: Client,
     picture: Annotated[
         Path | None,
         typer.Option(
@@ -100,9 +94,7 @@ def interference(
             help="Where to write the heat map.",
         ),
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Show the interference of each vector on each task.
 
     Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task. The former
@@ -111,16 +103,16 @@ def interference(
     from jobs.console import tables
     from jobs.console.plots import heat_map
 
-    asked = client(home)
     found = tables.PlottedInterference(**dict(asked.interference()))
     if found.vectors:
         path = heat_map(found, picture or asked.home.path / "interference.png")
         found = found.model_copy(update={"picture": str(path)})
-    tell(found, as_json, tables.interference)
+    return found, tables.interference
 
 
 @verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})
 def compose(
+    asked: Client,
     user: User,
     terms: Annotated[
         list[str] | None,
@@ -154,10 +146,8 @@ def compose(
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Stop the user's composition runs.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
     **how: Any,
-) -> None:
+) -> Told:
     """Compose a user's model from vectors.
 
     Versions are pinned: newer ones are used only when you compose again, or --update.
@@ -170,17 +160,15 @@ def compose(
     data = {name: value for name, value in how.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):
         raise BadRecipe("give the terms of a recipe, or --update the one there is, or --cancel")
-    asked = client(home)
     if cancel:
-        tell(asked.cancel_compositions(user), as_json, _cancelled)
-    elif update:
-        tell(asked.update_composition(user), as_json, tables.composition)
-    elif method == "sum" and not data:
-        tell(asked.compose(user, terms or []), as_json, tables.composition)
-    else:
-        found = _computed(asked, user, terms or [], method, data)
-        before = asked.base().untrained
-        tell(found, as_json, lambda f: tables.composition_run(f, before))
+        return asked.cancel_compositions(user), _cancelled
+    if update:
+        return asked.update_composition(user), tables.composition
+    if method == "sum" and not data:
+        return asked.compose(user, terms or []), tables.composition
+    found = _computed(asked, user, terms or [], method, data)
+    before = asked.base().untrained
+    return found, lambda f: tables.composition_run(f, before)
 
 
 def _computed(
@@ -198,7 +186,7 @@ def _cancelled(found: CancelledCompositions) -> str:
 
 
 @verb("models")
-def evaluate(user: User, home: Home = None, as_json: Json = False) -> None:
+def evaluate(asked: Client, user: User) -> Told:
     """Evaluate a user's model on the test rows of its tasks.
 
     zero-shot: base model with class names, or class means: of labelled rows, where it reads no
@@ -209,15 +197,15 @@ def evaluate(user: User, home: Home = None, as_json: Json = False) -> None:
     from jobs.console import tables
     from jobs.console.progress import saying
 
-    asked = client(home)
     with saying("evaluating") as say:
         found = asked.evaluate(user, telling(say))
     before = asked.base().untrained
-    tell(found, as_json, lambda f: tables.evaluation(f, before))
+    return found, lambda f: tables.evaluation(f, before)
 
 
 @verb("models")
 def query(
+    asked: Client,
     user: User,
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Image files, or texts.")],
     task: Annotated[
@@ -231,9 +219,7 @@ def query(
     top: Annotated[
         int, typer.Option(min=1, help="Classes shown per input, or per task that is named.")
     ] = 3,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Query a user's model: the likeliest task and class of each input, with probabilities.
 
     Of all tasks that the model adds; one that it subtracts answers only where it is named.
@@ -242,5 +228,5 @@ def query(
     from jobs.console.progress import saying
 
     with saying("querying"):
-        found = client(home).query(user, inputs, task)
-    tell(found, as_json, lambda f: tables.answers(inputs, f, top))
+        found = asked.query(user, inputs, task)
+    return found, lambda f: tables.answers(inputs, f, top)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.cli.app import Json, tell, verb
+from jobs.cli.app import Told, verb
 
 
-@verb("tables")
+@verb("tables", home=False)
 def reproduce(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Name of the table: addition, continual, ...")
@@ -40,8 +40,7 @@ def reproduce(
     local: Annotated[
         bool, typer.Option("--local", help="Compute in this process, without Ray.")
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Reproduce a table as Markdown, JSON and a plot.
 
     Finished cells are kept in DIR/.cells and not computed again: it may be stopped at any time.
@@ -61,7 +60,7 @@ def reproduce(
         print("stopped; the same command continues from here", file=sys.stderr)
         raise typer.Exit(130) from None
     found = done.table.as_dict() | {"files": [str(path) for path in done.files]}
-    tell(found, as_json, lambda _: done.files[1].read_text())
+    return found, lambda _: done.files[1].read_text()
 
 
 def _request(

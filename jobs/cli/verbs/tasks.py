@@ -8,15 +8,14 @@ import typer
 
 from jobs.cli.app import (
     Classes,
-    Home,
+    Client,
     InputColumn,
     Json,
     LabelColumn,
     Owner,
     TaskName,
+    Told,
     class_names,
-    client,
-    tell,
     telling,
     verb,
 )
@@ -25,7 +24,6 @@ from jobs.cli.options import training_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster.client.client import Client
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
@@ -48,6 +46,7 @@ NewSamples = Annotated[
 
 @verb("tasks", declared=training_options)
 def submit(
+    asked: Client,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a new task.")],
     data: LabelledData = None,
     add_samples: NewSamples = None,
@@ -67,10 +66,9 @@ def submit(
             help="Hide the task and its samples from other users; its name is OWNER.NAME.",
         ),
     ] = False,
-    home: Home = None,
     as_json: Json = False,
     **options: Any,
-) -> None:
+) -> Told:
     """Check a data set, store it and queue its training.
 
     Returns when the data are stored; --watch follows the training. Every option of the training has
@@ -81,13 +79,11 @@ def submit(
 
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
-    asked = client(home)
     if add_samples is not None:
         given = {"input_column": input_column, "seed": options["seed"]}
         with counting("checking rows") as count:
             grown = asked.add_samples(name, add_samples, **given, progress=count)
-        tell(grown, as_json, lambda g: f"{name}: {g.added} new samples, {g.rows} in all")
-        return
+        return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
     understood: list[Ingested] = []
     with counting("checking rows") as count:
         submitted = asked.submit(
@@ -104,11 +100,10 @@ def submit(
             **options,
         )
     if not watch:
-        tell(submitted, as_json, lambda s: f"{_summary(understood[0])}\n{s.task} is {s.state}")
-        return
+        return submitted, lambda s: f"{_summary(understood[0])}\n{s.task} is {s.state}"
     if not as_json:
         print(_summary(understood[0]))
-    _follow(asked, (name,), as_json)
+    return _followed(asked, name)
 
 
 def _summary(found: Ingested) -> str:
@@ -125,62 +120,59 @@ def _summary(found: Ingested) -> str:
     return "\n".join([*lines, *found.notes])
 
 
-def _follow(asked: Client, names: tuple[str, ...], as_json: bool) -> None:
+def _followed(asked: Client, *names: str) -> Told:
     from jobs.console import tables
     from jobs.console.progress import watching
 
     with watching() as watch:
-        found = asked.wait(*names, progress=watch)
-    tell(found, as_json, tables.status)
+        return asked.wait(*names, progress=watch), tables.status
 
 
 @verb("tasks")
 def wait(
+    asked: Client,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Tasks; default: all work.")
     ] = None,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Wait until tasks are trained, or until no work is left."""
-    _follow(client(home), tuple(names or ()), as_json)
+    return _followed(asked, *(names or ()))
 
 
 @verb("tasks")
-def status(home: Home = None, as_json: Json = False) -> None:
+def status(asked: Client) -> Told:
     """Show tasks, runs, and why runs wait or failed."""
     from jobs.console import tables
 
-    asked = client(home)
     found = tables.Overview(**dict(asked.status()), users=tuple(asked.users()))
-    tell(found, as_json, tables.status)
+    return found, tables.status
 
 
 @verb("tasks")
-def logs(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+def logs(asked: Client, name: TaskName) -> Told:
     """Show the events of a task, oldest first."""
     from jobs.console import tables
 
-    tell(client(home).logs(name), as_json, tables.logs)
+    return asked.logs(name), tables.logs
 
 
 @verb("tasks")
-def retry(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+def retry(asked: Client, name: TaskName) -> Told:
     """Queue a task's failed and cancelled runs again."""
-    found = client(home).retry(name)
+    found = asked.retry(name)
     said = f"{_runs(found.retried)} queued again" if found.retried else "nothing had failed"
-    tell(found, as_json, lambda _: f"{name}: {said}")
+    return found, lambda _: f"{name}: {said}"
 
 
 @verb("tasks")
-def cancel(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+def cancel(asked: Client, name: TaskName) -> Told:
     """Stop a task's training or refresh and free its resources.
 
     Checkpoints are kept: `tacl retry` continues from the last one.
     """
-    found = client(home).cancel(name)
+    found = asked.cancel(name)
     said = f"{_runs(found.cancelled)} cancelled" if found.cancelled else "nothing runs or waits"
-    tell(found, as_json, lambda _: f"{name}: {said}")
+    return found, lambda _: f"{name}: {said}"
 
 
 def _runs(run_ids: Sequence[str]) -> str:
@@ -189,20 +181,19 @@ def _runs(run_ids: Sequence[str]) -> str:
 
 @verb("tasks")
 def remove(
+    asked: Client,
     name: TaskName,
     purge: Annotated[
         bool,
         typer.Option("--purge", help="Erase its bytes too: models that use it stop working."),
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Withdraw a task's samples and vectors from later use.
 
     Models that use it keep working until they are composed again, unless you --purge; their users
     are listed. The name stays taken.
     """
-    tell(client(home).remove(name, purge), as_json, _removed)
+    return asked.remove(name, purge), _removed
 
 
 def _removed(found: RemovedTask) -> str:
@@ -215,7 +206,7 @@ def _removed(found: RemovedTask) -> str:
 
 
 @verb("tasks")
-def refresh(name: TaskName, home: Home = None, as_json: Json = False) -> None:
+def refresh(asked: Client, name: TaskName) -> Told:
     """Remove a vector's interference on other tasks, without labels.
 
     A correction keeps what the vector does on its own task. It becomes a new version only if
@@ -223,11 +214,10 @@ def refresh(name: TaskName, home: Home = None, as_json: Json = False) -> None:
     """
     from jobs.console.progress import saying
 
-    asked = client(home)
     run_id = asked.refresh(name).run_id
     with saying(f"refreshing {name}") as say:
         found = asked.refreshed(run_id, telling(say))
-    tell(found, as_json, lambda f: _refreshed(name, f, run_id, asked.vectors(name)))
+    return found, lambda f: _refreshed(name, f, run_id, asked.vectors(name))
 
 
 def _refreshed(name: str, found: Refreshed, run_id: str, vectors: Sequence[VectorStatus]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from jobs.cli.app import Home, Json, app, client, tell, verb
+from jobs.cli.app import Client, Told, app, verb
 from jobs.cli.options import Group
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ UserName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.
 
 @verb("serving", of=users)
 def issue(
+    asked: Client,
     user: UserName,
     role: Annotated[
         str,
@@ -28,48 +29,46 @@ def issue(
         ),
     ] = "user",
     days: Annotated[float, typer.Option(min=0.01, help="Days after which it ends.")] = 365.0,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Issue a token for a user and print it.
 
     Only its hash is stored: it cannot be shown again.
     """
-    found = client(home).issue_token(user, cast("Role", role), days)  # the coordinator checks it
-    tell(found, as_json, lambda f: f.token)
+    found = asked.issue_token(user, cast("Role", role), days)  # the coordinator checks it
+    return found, lambda f: f.token
 
 
 @verb("serving", of=users)
 def rotate(
+    asked: Client,
     token: Annotated[str, typer.Argument(metavar="TOKEN", help="As `tacl users list` shows it.")],
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Issue a token in place of another and print it.
 
     Role and length of life are the same. The old one lives on for an hour.
     """
-    tell(client(home).rotate_token(token), as_json, lambda f: f.token)
+    return asked.rotate_token(token), lambda f: f.token
 
 
 @verb("serving", of=users, name="list")
-def list_tokens(home: Home = None, as_json: Json = False) -> None:
+def list_tokens(asked: Client) -> Told:
     """List users: roles, when each token ends and was last used, and what each user uses."""
     from jobs.console import tables
 
-    found = {"tokens": client(home).tokens(), "usage": client(home).usage()}
-    tell(found, as_json, lambda f: tables.users(f["tokens"], f["usage"]))
+    found = {"tokens": asked.tokens(), "usage": asked.usage()}
+    return found, lambda f: tables.users(f["tokens"], f["usage"])
 
 
 @verb("serving", of=users)
-def revoke(user: UserName, home: Home = None, as_json: Json = False) -> None:
+def revoke(asked: Client, user: UserName) -> Told:
     """Revoke all tokens of a user, at once."""
-    found = client(home).revoke_tokens(user)
-    tell(found, as_json, lambda f: f"{f.revoked} tokens of {f.user} revoked")
+    found = asked.revoke_tokens(user)
+    return found, lambda f: f"{f.revoked} tokens of {f.user} revoked"
 
 
 @verb("serving")
 def serve(
+    asked: Client,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8300,
     predictors: Annotated[
@@ -82,9 +81,7 @@ def serve(
     stop: Annotated[
         bool, typer.Option("--stop", help="Stop the server once open requests are answered.")
     ] = False,
-    home: Home = None,
-    as_json: Json = False,
-) -> None:
+) -> Told:
     """Start the HTTP API and the web page of a running cluster.
 
     Returns when the server answers; it runs until `tacl serve --stop` or `tacl down`.
@@ -93,11 +90,11 @@ def serve(
 
     if stop:
         with saying("stopping the server"):
-            client(home).stop_serving()
-        return tell({"serving": False}, as_json, lambda _: "the server is stopped")
+            asked.stop_serving()
+        return {"serving": False}, lambda _: "the server is stopped"
     with saying("starting the server"):
-        found = client(home).serve(host, port, predictors, cpus, open_to_all=no_access)
-    return tell(found, as_json, _serving)
+        found = asked.serve(host, port, predictors, cpus, open_to_all=no_access)
+    return found, _serving
 
 
 def _serving(found: Served) -> str:

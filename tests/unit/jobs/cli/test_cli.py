@@ -19,8 +19,7 @@ from typer.testing import CliRunner, Result
 
 from cluster.client.client import Client
 from cluster.errors import exit_code
-from jobs.cli import main
-from jobs.cli.verbs import cluster, models, tasks
+from jobs.cli import app, main
 from tacl import __version__
 from tacl.errors import (
     AliasMoved,
@@ -48,8 +47,7 @@ def launcher(tmp_path: Path) -> Instant:
 def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> Tacl:
     """Runs `tacl ARGUMENTS` in the folder of the data."""
     client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
-    for group in (cluster, tasks, models):
-        monkeypatch.setattr(group, "client", lambda home: client)
+    monkeypatch.setattr(app, "client", lambda home: client)
     monkeypatch.setattr("typer.testing._get_command", verbs)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(tmp_path)
@@ -80,7 +78,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     table = ok(tacl("status"))
     assert "2 of 2 CPUs free on 1 node" in table
     assert next(line for line in table.splitlines() if "faces" in line).split() == [
-        *("faces", "ready", "v1", "50.0", "90.0", "ann")
+        *("faces", "ready", "v1", "50.0", "90.0", "90.0", "80.0", "ann")
     ]
     assert "training" in ok(tacl("logs", "faces")) or "submitted" in ok(tacl("logs", "faces"))
     assert "faces@v1" in ok(tacl("vectors"))
@@ -339,7 +337,7 @@ def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
     made, _, command = again.strip().partition(" To make v2 the champion: ")
     assert made == "faces: new version v2: less interference; the champion is v1."
     assert ok(tacl(*command.split()[1:])) == "faces@champion is now v2\n"
-    tasks.client(None).refresh("faces")  # one of v2 is owed
+    app.client(None).refresh("faces")  # one of v2 is owed
     ok(tacl("alias", "faces", "v1"))
     meanwhile = ok(tacl("refresh", "faces"))
     assert "new version v3: less interference; the champion is v1. To make v3" in meanwhile

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from cluster.domain.operations import Exported, Imported
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus
-from jobs.cli import main
-from jobs.cli.verbs import interchange
+from jobs.cli import app, main
 from tacl.errors import BadCheckpoint, Inexact
 
 
@@ -59,7 +58,7 @@ class FakeClient:
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     client = FakeClient()
-    monkeypatch.setattr(interchange, "client", lambda home: client)
+    monkeypatch.setattr(app, "client", lambda home: client)
     return client
 
 

@@ -13,7 +13,7 @@ from cluster.client.client import Client
 from cluster.domain.operations import Served
 from cluster.domain.users import Holder
 from cluster.errors import exit_code
-from jobs.cli import main
+from jobs.cli import app, main
 from jobs.cli.verbs import users
 from tacl.errors import BadConfig, BadName, NotAuthenticated, UnknownUser
 from tests.support.fakes import new_home
@@ -32,7 +32,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture(autouse=True)
 def _client(tmp_path: Path, coordinator: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(tmp_path / "home", coordinator)
-    monkeypatch.setattr(users, "client", lambda home: client)
+    monkeypatch.setattr(app, "client", lambda home: client)
 
 
 def test_a_user_misspelt_is_told_of_who_has_a_token() -> None:
