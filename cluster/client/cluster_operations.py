@@ -114,12 +114,13 @@ class ClusterOperations(Session):
         predictors: int = 1,
         cpus: float = 1.0,
         open_to_all: bool = False,
+        gpus: float = 0.0,
     ) -> Served:
         """Serve the HTTP API of this home's cluster. Raises BadConfig, see
         `cluster.serving.app.start`."""
         from cluster.serving.app import start
 
-        url = start(self.home, host, port, predictors, cpus, open_to_all)
+        url = start(self.home, host, port, predictors, cpus, open_to_all, gpus)
         return Served(url=url, open_to_all=open_to_all)
 
     def stop_serving(self) -> None:

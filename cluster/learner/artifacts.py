@@ -16,6 +16,7 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Shard, VectorRef
+from cluster.runtime.connection import has_gpu
 from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.backbone import Item, load_backbone
@@ -33,8 +34,13 @@ from tacl.vectors.vector import TaskVector
 BATCH = 64  # rows of one evaluation batch
 
 
+def given_device() -> str:
+    """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU."""
+    return "cuda" if has_gpu() and torch.cuda.is_available() else "cpu"
+
+
 class Materials:
-    """One loaded base, and the blobs of one home.
+    """One loaded base, and the blobs of one home; passes run on `device`.
 
     Raises BaseMismatch when the base is not the one that the work was made for.
     """

@@ -38,7 +38,7 @@ Terms = Sequence[RecipeTerm]
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
-def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
+def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
     Zero-shot and class-incremental accuracy are with the heads of the training, all others with
@@ -48,7 +48,7 @@ def evaluate(work: EvaluateWork, home: Home) -> Evaluated:
     """
     started = time.monotonic()
     _require_linearized(work)
-    materials = Materials(home, work.base)
+    materials = Materials(home, work.base, device)
     kept = Kept(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}

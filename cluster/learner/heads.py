@@ -26,12 +26,12 @@ AGAIN = 1000  # rows of all tasks together that one fit measures again
 Pair = tuple[Rows, Rows]  # at theta0, and under sums
 
 
-def fit(work: FitWork, home: Home) -> Fitted:
+def fit(work: FitWork, home: Home, device: str = "cpu") -> Fitted:
     """Heads of every task of the work, in its order, and what validation rows say of them."""
     started = time.monotonic()
     if not work.tasks:  # ordinary vectors alone: they do not add up with anything
         return Fitted(heads=(), metrics={})
-    materials = Materials(home, work.base)
+    materials = Materials(home, work.base, device)
     seeing = Seeing(materials, work, home.path / "cache" / "heads")
     train = {task.vector.task: seeing.rows(task, task.train) for task in work.tasks}
     validation = {task.vector.task: seeing.rows(task, task.validation) for task in work.tasks}

@@ -70,14 +70,14 @@ def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dic
     return kept, {name: block for name, block in vector.blocks.items() if name not in trained}
 
 
-def import_task(work: TrainWork, home: Home) -> Trained:
+def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
     """The vector that the submission brought, measured; blobs of the result are stored already.
 
     Metrics beside those of a training: validation_checkpoint, the accuracy of the checkpoint as the
     ordinary model that it is; outside, the share of its change that vectors here do not have.
     """
     started = time.monotonic()
-    submission, materials = work.submission, Materials(home, work.base)
+    submission, materials = work.submission, Materials(home, work.base, device)
     source = _source(work, materials)
     head = build_head(materials, submission, materials.labelled(submission.train))
     validation = materials.labelled(submission.validation)

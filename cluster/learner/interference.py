@@ -27,9 +27,9 @@ class Named:
     version: int = 0
 
 
-def measure(work: MeasureWork, home: Home) -> Measured:
+def measure(work: MeasureWork, home: Home, device: str = "cpu") -> Measured:
     """Every pair of the work, in its order; a shard is prepared and a vector read once."""
-    materials = Materials(home, work.base)
+    materials = Materials(home, work.base, device)
     module = materials.linearized()
     vectors = {ref.digest: ref for ref, _ in work.pairs}
     taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}

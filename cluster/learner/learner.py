@@ -11,6 +11,7 @@ import torch
 from cluster.domain import work as works
 from cluster.domain.base import Base
 from cluster.domain.work import Progress, Result, TrainWork, Work
+from cluster.learner.artifacts import given_device
 from cluster.learner.progress import Tell, now_and_then
 from cluster.learner.training import Known, train_task
 from cluster.runtime.connection import Coordinators
@@ -45,19 +46,19 @@ class Learner:
         if isinstance(work, works.MeasureWork):
             from cluster.learner.interference import measure
 
-            return measure(work, self._home)
+            return measure(work, self._home, given_device())
         if isinstance(work, works.FitWork):
             from cluster.learner.heads import fit
 
-            return fit(work, self._home)
+            return fit(work, self._home, given_device())
         if isinstance(work, works.EvaluateWork):
             from cluster.learner.evaluation import evaluate
 
-            return evaluate(work, self._home)
+            return evaluate(work, self._home, given_device())
         if isinstance(work, works.ComposeWork):
             from cluster.learner.composition.run import compose
 
-            return compose(work, self._home, self._telling(work))
+            return compose(work, self._home, self._telling(work), given_device())
         raise TypeError(f"no kind of work: {work!r}")
 
     def _telling(self, work: works.RefreshWork | works.ComposeWork) -> Tell:
@@ -72,7 +73,7 @@ class Learner:
         if work.submission.vector_blob is not None:
             from cluster.learner.importing import import_task
 
-            return import_task(work, self._home)
+            return import_task(work, self._home, given_device())
         if options.workers > 1:
             from cluster.learner.group import train_together
 

@@ -60,6 +60,11 @@ class Patience:
         return PAUSE
 
 
+def has_gpu() -> bool:
+    """Whether Ray gave this process a GPU; it lets others see those of the node, too."""
+    return ray.is_initialized() and bool(ray.get_gpu_ids())
+
+
 def unwrapped(error: RayTaskError) -> BaseException:
     """The error as it was raised, when it is an answer; else with Ray's account of where."""
     return error.cause if isinstance(error.cause, TaclError) else error

@@ -260,24 +260,27 @@ def _silent(why: str) -> ClusterNotRunning:
     return ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
-def start(home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool) -> str:
+def start(
+    home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool, gpus: float = 0
+) -> str:
     """Serve the API of a home's cluster; its URL.
 
-    `most` predictors at the most, each with `cpus`; fewer while little is asked. BadConfig: open
-    to all on an interface that others reach.
+    `most` predictors at the most, each with `cpus` and `gpus`; fewer while little is asked.
+    BadConfig: open to all on an interface that others reach.
     """
     require_safe(host, open_to_all)
     connect(home)
     options = HTTPOptions(host=host, port=port)
     serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
-    built = application({"home": home.where, "most": most, "cpus": cpus, "open": open_to_all})
+    reserved = {"cpus": cpus, "gpus": gpus}
+    built = application({"home": home.where, "most": most, "open": open_to_all, **reserved})
     serve.run(built, name=APP, route_prefix="/")
     return f"http://{host}:{port}"
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:
     """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
-    node, `most` predictors, `cpus` of each, `open` without tokens."""
+    node, `most` predictors, `cpus` and `gpus` of each, `open` without tokens."""
     where, cpus = str(arguments["home"]), float(arguments.get("cpus", 1))
     most = int(arguments.get("most", 1))
     # One call is always on its way where something is asked; a second one is full.
@@ -286,7 +289,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         autoscaling_config=scaling,
         max_ongoing_requests=CALLS * most,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
-        ray_actor_options={"num_cpus": cpus},
+        ray_actor_options={"num_cpus": cpus, "num_gpus": float(arguments.get("gpus", 0))},
         logging_config=LOGGING,
     )
     ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(

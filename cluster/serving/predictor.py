@@ -21,7 +21,7 @@ from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
-from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.serving.cache import BYTES, Hot
 from cluster.storage.home import Home
 from tacl.backbone import Item
@@ -40,12 +40,13 @@ Decoded = list[Item] | TaclError
 
 
 class Predictor:
-    """Vectors are mapped from their files, so predictors of one machine share them."""
+    """On a CPU vectors are mapped from their files, so predictors of one machine share them; on a
+    GPU they are copied there when they are first asked for."""
 
-    def __init__(self, home: str, hot_bytes: int = BYTES) -> None:
+    def __init__(self, home: str, hot_bytes: int = BYTES, device: str | None = None) -> None:
         place = Home.at(home)
         settings = place.founded()
-        self._materials = Materials(place, settings.base)
+        self._materials = Materials(place, settings.base, device or given_device())
         self._backbone = self._materials.backbone
         self._taus: dict[str, Params] = {}  # by digest of the vector
         self._loaded: dict[str, TaskVector] = {}
@@ -162,7 +163,8 @@ class Predictor:
     def _vector(self, ref: VectorRef | Merged) -> TaskVector:
         if ref.digest not in self._loaded:
             vector = self._materials.vector(ref)
-            self._loaded[ref.digest], self._taus[ref.digest] = vector, vector.to_params()
+            tau = {n: block.to(self._backbone.device) for n, block in vector.to_params().items()}
+            self._loaded[ref.digest], self._taus[ref.digest] = vector, tau
         return self._loaded[ref.digest]
 
     def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:

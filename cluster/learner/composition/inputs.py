@@ -25,9 +25,9 @@ Rows = dict[str, tuple[Head, Labelled]]  # by task
 class Ingredients:
     """`target`: of the new task, where there is one. All else is read when it is needed."""
 
-    def __init__(self, work: ComposeWork, home: Home) -> None:
+    def __init__(self, work: ComposeWork, home: Home, device: str = "cpu") -> None:
         self.work, self.making = work, work.making
-        self.materials = Materials(home, work.base)
+        self.materials = Materials(home, work.base, device)
         self.backbone = self.materials.backbone
         self.vectors = [self.materials.vector(term.vector) for term in work.terms]
 

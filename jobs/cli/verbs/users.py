@@ -75,6 +75,9 @@ def serve(
         int, typer.Option(min=1, help="Predictor processes at most; fewer while idle.")
     ] = 1,
     cpus: Annotated[float, typer.Option(min=0, help="CPUs reserved by each predictor.")] = 1.0,
+    gpus: Annotated[
+        float, typer.Option(min=0, help="GPUs, or the part of one, reserved by each predictor.")
+    ] = 0.0,
     no_access: Annotated[
         bool, typer.Option("--no-access", help="Require no token; on the loopback interface only.")
     ] = False,
@@ -93,7 +96,7 @@ def serve(
             asked.stop_serving()
         return {"serving": False}, lambda _: "the server is stopped"
     with saying("starting the server"):
-        found = asked.serve(host, port, predictors, cpus, open_to_all=no_access)
+        found = asked.serve(host, port, predictors, cpus, no_access, gpus)
     return found, _serving
 
 

@@ -102,7 +102,7 @@ def watched() -> Iterator[Watched]:
 
 # -- two encoders whose parameters are on the device, and rows, which are on the CPU
 
-ROWS = 24
+ROWS = 16
 HEAD = Head(torch.ones(2, 64), 16.0, ("a", "b"))
 PATTERNS = ("blocks.*", "model.encoder.*")
 
@@ -129,7 +129,7 @@ def pictures() -> tuple[Backbone, list[Item]]:
 def texts() -> tuple[Backbone, list[Item]]:
     from transformers import BertConfig, BertModel
 
-    sizes = {"hidden_size": 64, "intermediate_size": 32, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 32, "num_attention_heads": 2}
     model = BertModel(BertConfig(vocab_size=9, num_hidden_layers=1, **sizes), False)
     inputs = Texts(NoTokenizer(), 8)
     encoder = SentenceEncoder(model, "mean")
@@ -163,7 +163,7 @@ def vectors(base: Backbone, count: int = 3, place: str = "cpu") -> list[TaskVect
 
 
 def statistics(base: Backbone, items: list[Item]) -> Statistics:
-    return replace(measure(base, items, rows=3), feature_norm=1.0, coherence=1.0)
+    return replace(measure(base, items, rows=1), feature_norm=1.0, coherence=1.0)
 
 
 CONFIG = TrainConfig(
@@ -190,8 +190,13 @@ def test_a_pass_takes_its_products_as_asked(
     assert not seen.reads
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("penalty", ["cyclical", "mixed", "strict", "curvature", "none"])
+@pytest.mark.parametrize(
+    ("penalty", "precision"),
+    [
+        *((penalty, "float32") for penalty in ("cyclical", "mixed", "strict", "curvature", "none")),
+        *((penalty, "bfloat16") for penalty in ("cyclical", "curvature")),
+    ],
+)
 def test_a_training_step_waits_once(
     scene: tuple[Backbone, list[Item]], penalty: Penalty, precision: Any
 ) -> None:
@@ -232,7 +237,7 @@ def test_a_refresh_waits_once_a_step(scene: tuple[Backbone, list[Item]]) -> None
     with watched() as seen:
         module = LinearizedEncoder(base.encoder, base.trainable)
         own, *others = [Store(name, items, 1.0) for name in "abc"]
-        config = RefreshConfig(seed=0, steps=3, samples=30)
+        config = RefreshConfig(seed=0, steps=3, samples=20)
         told = lambda *_: counts.append(sum(seen.reads.values()))  # noqa: E731
         found = refresh(module, base, module.tau_dict(), own, others, config, told)
     assert [after - before for before, after in pairwise(counts)] == [1, 1]
@@ -243,7 +248,7 @@ def test_measuring_statistics_waits_at_the_end(scene: tuple[Backbone, list[Item]
     base, items = scene
     waits = []
     with watched() as seen:
-        for rows in (2, 6):
+        for rows in (1, 3):
             seen.reads.clear()
             found = measure(base, items, rows=rows)
             waits.append(sum(seen.reads.values()))
@@ -319,10 +324,10 @@ def test_cached_tangents_wait_at_the_end(scene: tuple[Backbone, list[Item]]) -> 
         module = Noted(base.encoder, base.trainable)
         taus = {v.task: v.to_params() for v in vectors(base, 1)}
         cached = cached_tangents(module, base, items, taus, batch=8)
-        Sums(module, base, taus).rows("task0", items, torch.arange(ROWS), [3, 1, 2])
+        Sums(module, base, taus).features("task0", items[:3])
         theta = materialized(base.encoder, taus["task0"])
         plain = materialized_features(base, theta, items)
-    assert order[:3] == [0, 0, 0]
+    assert order[:2] == [0, 0]
     found = (cached.features_ND, cached.tangents["task0"], plain)
     assert {(value.device.type, value.dtype) for value in found} == {("cpu", torch.float32)}
 

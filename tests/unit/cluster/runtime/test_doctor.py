@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.runtime import doctor
 from cluster.runtime.doctor import DISTRIBUTION, access, checks, reach
 from cluster.storage.home import Home, Running, write
 from tests.support.fakes import new_home
@@ -66,3 +68,11 @@ def test_both_are_looked_at_while_a_cluster_runs(tmp_path: Path) -> None:
 def test_its_packages_are_those_of_the_distribution() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert declared["project"]["name"] == DISTRIBUTION
+
+
+def test_the_number_format_of_passes_is_advised_by_measurement() -> None:
+    found = doctor._libraries()
+    assert found.ok, found
+    assert re.search(r"takes [\d.]+ times that in float32: (bfloat16 pays|stay with)", found.found)
+    assert doctor._speed("1", "0.41").endswith("0.41 times that in float32: bfloat16 pays")
+    assert doctor._speed("0", "3.2").endswith("3.20 times that in float32: stay with float32")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cluster.api.service import Answered, Question
 from cluster.domain.base import Message
@@ -340,3 +341,24 @@ def test_bad_inputs_are_refused(scene) -> None:
 def test_a_folder_that_is_no_home_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ClusterNotRunning, match="tacl up"):
         Predictor(str(tmp_path))
+
+
+def test_a_predictor_with_a_gpu_keeps_its_vectors_there(
+    scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, (one, two), _ = scene
+    monkeypatch.setattr("cluster.serving.predictor.mixes", lambda backbone: True)
+    predictor = Predictor(str(home.path), device="meta")
+    model = tiny.composition((1.0, one), (-0.5, two))
+    question = Question(model, tiny.pictures(3, task=1)[0], ["task1"])
+    opened: Any = predictor._opened(question, predictor.decode(question))
+    assert {value.device.type for tau in predictor._taus.values() for value in tau.values()} == {
+        "meta"
+    }
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        batch = predictor._backbone.collate(opened.items)
+        assert batch.device.type == "meta"
+        plain, moved = predictor._parts(batch, [(opened, item) for item in opened.items])
+        (materialized, *_) = predictor._materialized(opened)
+    assert {x.device.type for x in (plain, moved, materialized)} == {"cpu"}
+    assert plain.dtype == moved.dtype == torch.float32

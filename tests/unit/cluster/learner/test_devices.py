@@ -1,0 +1,43 @@
+"""Every kind of work loads its base where its process was given to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cluster.domain import work as works
+from cluster.learner import artifacts
+from cluster.learner.artifacts import Materials
+from cluster.learner.learner import Learner
+from cluster.storage.home import Home
+
+NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=None)
+WORKS = [
+    works.MeasureWork.model_construct(base=NOTHING, pairs=()),
+    works.FitWork.model_construct(base=NOTHING, tasks=(NOTHING,)),
+    works.EvaluateWork.model_construct(base=NOTHING, tasks=(), composition=NOTHING),
+    works.ComposeWork.model_construct(base=NOTHING, making=NOTHING),
+    works.TrainWork.model_construct(base=NOTHING, submission=NOTHING),
+]
+
+
+class Loaded(Exception):
+    """On this device."""
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.kind)
+def test_work_runs_where_ray_says(
+    work: Any, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(self: Materials, home: Home, base: Any, device: str = "cpu") -> None:
+        raise Loaded(device)
+
+    monkeypatch.setattr(artifacts, "has_gpu", lambda: given)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(Materials, "__init__", load)
+    with pytest.raises(Loaded, match="cuda" if given else "cpu"):
+        Learner(str(tmp_path), known=NOTHING).work(work)
