@@ -100,7 +100,7 @@ class Execution:
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
         self.state = restored(registry, base.digest)
-        self.heads = FittedHeads(registry)
+        self.heads = FittedHeads(registry, self.state.owners)
         self._forget_checkpoints()
         self.happened(NodesChanged(launcher.nodes(), launcher.free()))
 
@@ -168,7 +168,7 @@ class Execution:
             if run_id in self._told:
                 self._told[run_id].anew(self._arrivals(run_id))
         self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
-        self.state, self.heads = state, FittedHeads(self._registry)
+        self.state, self.heads = state, FittedHeads(self._registry, state.owners)
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def close(self) -> None:
@@ -231,7 +231,7 @@ class Execution:
             return Ended(run_id)
         self._registry.finish(run_id, result)
         if isinstance(result, Fitted):
-            self.heads.add(result)
+            self.heads.add(result, self.state.owners)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
         return Ended(run_id)

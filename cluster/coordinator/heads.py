@@ -21,24 +21,26 @@ class Fit:
     """`heads` by digest of the vector."""
 
     tasks: frozenset[str]
+    taught: frozenset[str]  # owners of the private ones
     heads: Mapping[str, FittedHead]
 
     @staticmethod
-    def of(result: Fitted) -> Fit:
-        heads = {one.vector: one for one in result.heads}
-        return Fit(frozenset(one.task for one in result.heads), heads)
+    def of(result: Fitted, owners: Mapping[str, str]) -> Fit:
+        tasks = frozenset(one.task for one in result.heads)
+        taught = frozenset(owners[task] for task in tasks if task in owners)
+        return Fit(tasks, taught, {one.vector: one for one in result.heads})
 
 
 class FittedHeads:
     """Of every fit, in the order in which they ended."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, owners: Mapping[str, str]) -> None:
         purged = registry.purged()
-        found = map(Fit.of, registry.fits())
+        found = (Fit.of(result, owners) for result in registry.fits())
         self._fits = [fit for fit in found if not fit.tasks & purged]
 
-    def add(self, result: Fitted) -> None:
-        self._fits.append(Fit.of(result))
+    def add(self, result: Fitted, owners: Mapping[str, str]) -> None:
+        self._fits.append(Fit.of(result, owners))
 
     def purge(self, task: str) -> None:
         self._fits = [fit for fit in self._fits if task not in fit.tasks]
@@ -51,15 +53,15 @@ class FittedHeads:
             return {}
         may = {owners[one.task] for one in added if one.task in owners}
         for fit in self._fits:
-            taught = {owners[task] for task in fit.tasks if task in owners}
-            if taught <= may and all(one.digest in fit.heads for one in added):
+            if fit.taught <= may and all(one.digest in fit.heads for one in added):
                 return {one.task: fit.heads[one.digest] for one in added}
         return {}
 
     def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
         """Of a vector, by its digest, from fits of tasks that the viewer sees."""
+        viewer = visibility.viewer
         for fit in reversed(self._fits):
-            if vector in fit.heads and visibility.sees_all(fit.tasks):
+            if vector in fit.heads and (viewer is None or fit.taught <= {viewer}):
                 return fit.heads[vector]
         return None
 
