@@ -223,7 +223,7 @@ def train_with_a_newcomer(client: Client, home: Home, nodes: Nodes) -> None:
     """Too much for the node that is left; not for two. Its learner is killed, and what the group
     had is free again: the next one needs all of it."""
     until(lambda: len(client.cluster().nodes) == 2, "the loss is known", 200)
-    wide = tiny.submission(home, 2, steps=3, workers=2, cpus_per_worker=2)
+    wide = tiny.submission(home, 2, steps=3, workers=2, cpus_per_worker=2, refresh="never")
     with pytest.raises(NotPlaceable, match=r"2 workers of 2 CPUs; the cluster has 2 nodes"):
         client.coordinator.submit(client.context(), wide)
     nodes.add(2)

@@ -86,7 +86,9 @@ def fuzz(kind: str, times: int, folder: Path) -> None:
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "TIFF", "JPEG", "parquet", "csv", "jsonl"])
 def test_harmed_files_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     times = PICTURES if kind.isupper() else FILES
-    reader = multiprocessing.get_context("fork").Process(target=fuzz, args=(kind, times, tmp_path))
+    clean = multiprocessing.get_context("forkserver")  # this process may have threads of Arrow
+    clean.set_forkserver_preload([__name__])
+    reader = clean.Process(target=fuzz, args=(kind, times, tmp_path))
     reader.start()
     reader.join()
     assert reader.exitcode == 0
