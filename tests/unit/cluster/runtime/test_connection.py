@@ -68,8 +68,8 @@ def test_a_run_looks_its_coordinator_up_once_and_again_when_it_is_lost(
     monkeypatch.setattr(connection, "PAUSE", 0.0)
     run = connection.Coordinators()
     for step in range(3):
-        assert run("run", step, None, 1) == "shards"
+        assert run("run", step, step, -1, None, 1) == "shards"
     assert vars(pickle.loads(pickle.dumps(run))) == {"_handle": None}  # which stays behind
     handles[0].errors = [ActorUnavailableError("away", b"a" * 16)]
-    assert run("run", 3, None, 1) == "shards"
+    assert run("run", 3, 3, 2, None, 1) == "shards"
     assert next(found) is handles[2]  # two were looked up in all

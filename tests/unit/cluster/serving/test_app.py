@@ -195,6 +195,6 @@ def test_a_predictor_dies_of_a_question_twice_and_no_more(monkeypatch) -> None:
 
 
 def test_a_predictor_is_given_the_gpus_that_are_asked_for() -> None:
-    ingress = app.application({"home": "nowhere", "cpus": 2, "gpus": 0.5})
+    ingress: Any = app.application({"home": "nowhere", "cpus": 2, "gpus": 0.5})
     predictors = ingress._bound_deployment.init_args[1]
     assert predictors._bound_deployment.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}

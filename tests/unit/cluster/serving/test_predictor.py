@@ -356,7 +356,7 @@ def test_a_predictor_with_a_gpu_keeps_its_vectors_there(
         "meta"
     }
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        batch = predictor._backbone.collate(opened.items)
+        batch: Any = predictor._backbone.collate(opened.items)
         assert batch.device.type == "meta"
         plain, moved = predictor._parts(batch, [(opened, item) for item in opened.items])
         (materialized, *_) = predictor._materialized(opened)
