@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Shard, VectorRef
-from cluster.runtime.connection import has_gpu
 from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.backbone import Item, load_backbone
@@ -36,6 +36,10 @@ BATCH = 64  # rows of one evaluation batch
 
 def given_device() -> str:
     """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU."""
+    if sys.modules.get("ray") is None:  # tables are made without it
+        return "cpu"
+    from cluster.runtime.connection import has_gpu
+
     return "cuda" if has_gpu() and torch.cuda.is_available() else "cpu"
 
 

@@ -233,7 +233,8 @@ def train_with_a_newcomer(client: Client, home: Home, nodes: Nodes) -> None:
     assert client.task("task2").state == "training"
     (learner,) = alive("LearnerProcess")
     os.kill(learner["Pid"], signal.SIGKILL)
-    done = client.wait("task2", timeout=600).tasks[0]
+    client.wait("task2", timeout=600)
+    done = client.task("task2")
     assert (done.state, done.version, done.attempt) == ("ready", 1, 2)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cluster.domain import work as works
-from cluster.learner import artifacts
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
@@ -36,7 +35,7 @@ def test_work_runs_where_ray_says(
     def load(self: Materials, home: Home, base: Any, device: str = "cpu") -> None:
         raise Loaded(device)
 
-    monkeypatch.setattr(artifacts, "has_gpu", lambda: given)
+    monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: given)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr(Materials, "__init__", load)
     with pytest.raises(Loaded, match="cuda" if given else "cpu"):
