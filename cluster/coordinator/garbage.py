@@ -55,8 +55,9 @@ def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
     gone = [digest for digest in digests if digest not in needed]
     for digest in gone:
         blobs.remove(digest)
-    for path in _files(home.path / "cache") if gone else ():
-        path.unlink(missing_ok=True)
+    for kind in ("tangents", "heads") if gone else ():  # a backup has its snapshot beside them
+        for path in _files(home.path / "cache" / kind):
+            path.unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> Iterator[Path]:
