@@ -141,8 +141,9 @@ class Classifier:
     grid: tuple[float, ...]
 
 
+LOGISTIC = Classifier("logistic", logistic, "weight", WEIGHTS)
 CLASSIFIERS = (
-    Classifier("logistic", logistic, "weight", WEIGHTS),
+    LOGISTIC,
     Classifier("lda", partial(solved, solve=lda), "ridge", RIDGES),
     Classifier("ranpac", projected, "ridge", RIDGES),
     Classifier("knn", nearest, "neighbours", NEIGHBOURS),

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tacl.heads.calibration import inverse_temperature
 from tacl.heads.head import Head, beside, union
-from tacl.heads.probe import WEIGHTS, chosen_probe
+from tacl.heads.probe import chosen_probe
 
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
@@ -32,11 +32,11 @@ class Rows:
     labels_N: Tensor
 
 
-def drawn_sums(tasks: Sequence[str], seed: int = 0) -> list[frozenset[str]]:
+def drawn_sums(tasks: Sequence[str]) -> list[frozenset[str]]:
     """DRAWS sets of tasks whose vectors are summed: every second is of all tasks, the others are of
-    all sizes alike. A function of the tasks' names and the seed, whatever their order."""
+    all sizes alike. A function of the tasks' names, whatever their order."""
     return [
-        frozenset(tasks) if draw % 2 == 0 else _some(sorted(tasks), f"sum {seed} {draw}")
+        frozenset(tasks) if draw % 2 == 0 else _some(sorted(tasks), f"sum 0 {draw}")
         for draw in range(DRAWS)
     ]
 
@@ -51,7 +51,6 @@ def fitted_heads(
     trained: Mapping[str, Head],
     train: Mapping[str, Rows],
     validation: Mapping[str, Rows],
-    weights: Sequence[float] = WEIGHTS,
 ) -> dict[str, Head]:
     """The columns of every task, from one multinomial logistic regression over all of them.
 
@@ -70,7 +69,7 @@ def fitted_heads(
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
     judged = pooled(validation)
-    found, _ = chosen_probe(pooled(train), judged, prior.classes, weights=weights, prior=prior)
+    found, _ = chosen_probe(pooled(train), judged, prior.classes, prior=prior)
     logits_NC, smoothing = found.logits(judged[0].float()), 1 / (len(judged[1]) + 1)
     scale = found.scale * inverse_temperature(logits_NC, judged[1], smoothing=smoothing)
     return {

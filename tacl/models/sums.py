@@ -19,11 +19,9 @@ BATCH = 64
 class Sums:
     """Drawn once for the vectors `taus` of some tasks."""
 
-    def __init__(
-        self, module: DualForward, backbone: Collates, taus: Mapping[str, Params], seed: int = 0
-    ) -> None:
+    def __init__(self, module: DualForward, backbone: Collates, taus: Mapping[str, Params]) -> None:
         self._module, self._backbone, self._taus = module, backbone, taus
-        drawn = drawn_sums(list(taus), seed)
+        drawn = drawn_sums(list(taus))
         totals = {names: summed(dict.fromkeys(names, 1.0), taus) for names in set(drawn)}
         self._sums = [(names, totals[names]) for names in drawn]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
-from jobs.experiments.classifiers import CLASSIFIERS, FROZEN, Fitted
+from jobs.experiments.classifiers import FROZEN, LOGISTIC, Fitted
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
@@ -22,20 +22,17 @@ ABOUT = (
     "*Coefficients*: what the vectors are multiplied by."
 )
 
-REFITTED = {  # heads fitted again, on the labelled rows of all tasks under the model
-    f"{one.name}+{used.name}": Fitted(
-        f"{one.name}+{used.name}", one.train, one.saw_training, saw.ALL_LABELS, used, one.make, "1"
+REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
+    f"{one.name}+logistic": Fitted(
+        f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, LOGISTIC, one.make, "1"
     )
-    for name in ("taujp", "taujp+refresh", "linear", "tsv-m", "mtl", "mtl-linear")
-    for used in CLASSIFIERS[:3]
-    for one in [METHODS[name]]
+    for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl"))
 }
 ANSWERING = {  # heads as a cluster fits them
     f"{one.name}+fitted": Answering(
         f"{one.name}+fitted", one.train, one.saw_training, saw.ALL_LABELS, one.make
     )
-    for name in ("taujp", "taujp+refresh", "linear")
-    for one in [METHODS[name]]
+    for one in (METHODS[name] for name in ("taujp", "taujp+refresh", "linear"))
 }
 ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
 COLUMNS = (
