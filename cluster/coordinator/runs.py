@@ -12,7 +12,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.status import OWED, RunState, RunStatus
 from cluster.domain.tasks import Arrival
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Evaluated, Progress, Refreshed
+from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
 from cluster.registry import Run
 from cluster.scheduler import plan
 from tacl.errors import RunFailed
@@ -23,27 +23,19 @@ R = TypeVar("R", Evaluated, Refreshed)
 class Runs(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
-    def lease(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None = None,
-        attempt: int | None = None,
-    ) -> tuple[Arrival, ...]:
+    def lease(self, asked: Lease) -> tuple[Arrival, ...]:
         with self._lock:
             self._make_sure()
-            told = self._execution.told(run_id, attempt)
-            replayed = told.arrivals.is_replayed(last)
-            change = Change(first) if replayed else self._change(told, first)
+            told = self._execution.told(asked.run_id, asked.attempt)
+            replayed = told.arrivals.is_replayed(asked.last)
+            change = Change(asked.first) if replayed else self._change(told, asked.first)
             with self._writing():
                 joins = change.step, change.newcomers, change.left
-                self._registry.told(run_id, last, progress, *joins)
-            told.arrivals.record(change, last)
+                self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
+            told.arrivals.record(change, asked.last)
             told.looked = told.looked if replayed else len(self._changed)
-            self._steps += last + 1 - first
-            return told.arrivals.after(since)
+            self._steps += asked.last + 1 - asked.first
+            return told.arrivals.after(asked.since)
 
     def _change(self, told: Told, first: int) -> Change:
         """What a lease from step `first` brings: of the samples that changed since the last."""

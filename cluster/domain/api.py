@@ -40,7 +40,7 @@ from cluster.domain.status import (
 )
 from cluster.domain.tasks import Arrival, Submission, Submitted
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
-from cluster.domain.work import Evaluated, Progress, Refreshed
+from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
 
 
 class CoordinatorAPI(Protocol):
@@ -247,18 +247,9 @@ class RunAPI(Protocol):
     """What runs ask and tell. RunFailed: `attempt` is no longer the current one; stop then, and
     publish nothing."""
 
-    def lease(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int | None,
-    ) -> Sequence[Arrival]:
-        """Leave for a run to do its optimizer steps `first` to `last` without asking again, and
-        what changed after step `since` (-1: all) of what its steps see: the generic samples and
-        those of the other tasks that its owner sees, never its own.
+    def lease(self, asked: Lease) -> Sequence[Arrival]:
+        """What a run's steps see: the generic samples and those of the other tasks that its owner
+        sees, never its own.
 
         Rank 0 asks. What a step was told is recorded: asked again after a resume it is told the
         same, and newcomers join only from the first step that nobody had leave for before.

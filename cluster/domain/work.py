@@ -130,6 +130,18 @@ class Progress(Message):
     penalty: float | None = None
 
 
+class Lease(Message):
+    """What a run asks: leave to do its optimizer steps `first` to `last` without asking again, and
+    what changed after step `since` (-1: all) of what its steps see."""
+
+    run_id: str
+    first: int
+    last: int
+    since: int = -1
+    progress: Progress | None = None
+    attempt: int | None = None  # None: whichever runs now
+
+
 class Trained(Message):
     """A finished training run; the vector and head files are already in the blob store."""
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission
-from cluster.domain.work import Progress, Trained, TrainWork
+from cluster.domain.work import Lease, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.storage.checkpoints import Checkpoints, checkpoints
@@ -42,15 +42,7 @@ T = TypeVar("T")
 class Known(Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]: ...
+    def __call__(self, asked: Lease) -> Sequence[Arrival]: ...
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         """Others see these statistics from now on; see Coordinator.stated."""
@@ -188,8 +180,15 @@ class Run:
             done, now = len(self._leased), time.monotonic()
             steps = leased(done, now - self._asked_at, self.config.steps - step)
             last, since = step + steps - 1, self._leased[-1] if done else -1
-            run_id, attempt = self.work.run_id, self.work.attempt
-            arrivals = known(run_id, step, last, since, self._progress, attempt)
+            asked = Lease(
+                run_id=self.work.run_id,
+                first=step,
+                last=last,
+                since=since,
+                progress=self._progress,
+                attempt=self.work.attempt,
+            )
+            arrivals = known(asked)
             self._asked_at = time.monotonic()
             late = now - self._saved_at > CHECKPOINT_SECONDS
             return range(step, last + 1), tuple(arrivals), late and step > self._start

@@ -23,7 +23,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Arrival
-from cluster.domain.work import Progress
+from cluster.domain.work import Lease, Progress
 from cluster.runtime.access import authenticate
 from cluster.storage.home import Home, Running, on_loopback
 from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
@@ -109,16 +109,8 @@ class Coordinators:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
-        return self._ask("lease", run_id, first, last, since, progress, attempt)
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+        return self._ask("lease", asked)
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self._ask("stated", run_id, statistics, attempt)

@@ -23,7 +23,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import ANY, Shard
-from cluster.domain.work import Work
+from cluster.domain.work import Lease, Work
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard, training_inputs
 from jobs.benchmarks.markdown import processor
@@ -182,7 +182,8 @@ def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act
         arrivals = Arrivals()
 
         def batch(step: int) -> list[Any]:  # at worst: a lease of one step
-            arrivals.hear(coordinator.lease(run_id, step, step, step - 1))  # noqa: B023 - called
+            asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)  # noqa: B023
+            arrivals.hear(coordinator.lease(asked))  # noqa: B023 - called
             (other,) = other_tasks("cyclical", step, arrivals.at(step))  # noqa: B023 - before the
             return rows_of(other, inputs, step)  # noqa: B023 - next
 

@@ -20,7 +20,7 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.domain.tasks import Arrival, Submission
-from cluster.domain.work import Progress, Trained
+from cluster.domain.work import Lease, Trained
 from cluster.errors import exit_code
 from cluster.learner import training
 from cluster.learner.learner import Coordinators, Learner
@@ -45,20 +45,12 @@ LEARNER = "tests.integration.test_nodes:EagerLearner"
 class Eager(Coordinators):
     """Every step is asked for, is a checkpoint and takes a moment; which were is written down."""
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
         training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
         time.sleep(0.15)
         with Path(os.environ["ASKED"]).open("a") as file:
-            file.write(json.dumps([attempt, first]) + "\n")
-        return super().__call__(run_id, first, last, since, progress, attempt)
+            file.write(json.dumps([asked.attempt, asked.first]) + "\n")
+        return super().__call__(asked)
 
     def __reduce__(self) -> tuple[type[Eager], tuple[()]]:
         return Eager, ()

@@ -32,6 +32,7 @@ from cluster.domain.work import (
     Fitted,
     FittedHead,
     FitWork,
+    Lease,
     Measured,
     MeasureWork,
     Progress,
@@ -200,7 +201,8 @@ class Scene:
         self, run_id: str, step: int, progress: Progress | None = None, attempt: int | None = None
     ) -> tuple[Shard, ...]:
         """What a run that asks for this step alone, and heard nothing before, is told of it."""
-        log = self.coordinator.lease(run_id, step, step, -1, progress, attempt)
+        asked = Lease(run_id=run_id, first=step, last=step, progress=progress, attempt=attempt)
+        log = self.coordinator.lease(asked)
         return Arrivals(log=log).at(step)
 
     def task(self, name: str) -> TaskStatus:
@@ -406,7 +408,14 @@ class FakeLearner:
         arrivals = Arrivals()
         for step in range(self.STEPS):
             progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
-            asked = work.run_id, step, step, step - 1, progress, work.attempt
-            arrivals.hear(ray.get(coordinator.lease.remote(*asked)))
+            asked = Lease(
+                run_id=work.run_id,
+                first=step,
+                last=step,
+                since=step - 1,
+                progress=progress,
+                attempt=work.attempt,
+            )
+            arrivals.hear(ray.get(coordinator.lease.remote(asked)))
             time.sleep(self.SECONDS)
         return arrivals.at(self.STEPS)

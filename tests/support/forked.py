@@ -23,7 +23,7 @@ from cluster import failpoints
 from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.tasks import Arrival
-from cluster.domain.work import Progress, Work
+from cluster.domain.work import Lease, Progress, Work
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
@@ -221,17 +221,9 @@ class Known:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
         try:
-            return ask(self._home, "lease", run_id, first, last, since, progress, attempt)
+            return ask(self._home, "lease", asked)
         except (OSError, EOFError, StorageUnavailable) as error:
             raise Lost(str(error)) from error
 

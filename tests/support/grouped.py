@@ -33,7 +33,7 @@ def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
         while ranks.first(list) is not None:
             pass
         return None
-    quick = Quick(config["home"], lambda *asked: ranks.first(lambda: known(*asked)))
+    quick = Quick(config["home"], lambda asked: ranks.first(lambda: known(asked)))
     result = quick.work(config["work"])
     ranks.first(lambda: None)
     return result.model_dump()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.work import Progress, RefreshWork, Result, TrainWork, Work
+from cluster.domain.work import Lease, Progress, RefreshWork, Result, TrainWork, Work
 from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
@@ -52,14 +52,16 @@ class Quick(FakeLearner):
             progress = Progress(step=step, steps=STEPS, loss=1 / (1 + step))
             if step not in leased:
                 since, leased = (leased[-1] if leased else -1), range(step, min(step + 2, STEPS))
-                asked = work.run_id, step, leased[-1], since, progress, work.attempt
-                arrivals.hear(known(*asked))
+                asked = Lease(run_id=work.run_id, first=step, last=leased[-1], since=since)
+                told = {"progress": progress, "attempt": work.attempt}
+                arrivals.hear(known(asked.model_copy(update=told)))
             link = linked(link, arrivals.at(step))
             time.sleep(SECONDS)
             if step % 3 == 2:
                 store.write(step + 1, partial(_save, link))
         if not leased:  # the last of the steps was done before
-            arrivals.hear(known(work.run_id, STEPS - 1, STEPS - 1, -1, None, work.attempt))
+            last = Lease(run_id=work.run_id, first=STEPS - 1, last=STEPS - 1, attempt=work.attempt)
+            arrivals.hear(known(last))
         return link, arrivals.at(STEPS - 1)
 
 

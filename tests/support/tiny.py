@@ -15,7 +15,7 @@ from PIL import Image
 
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission, VectorRef
-from cluster.domain.work import Progress, Trained, TrainWork
+from cluster.domain.work import Lease, Progress, Trained, TrainWork
 from cluster.learner import training
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
@@ -141,20 +141,13 @@ class Teller:
         self.statistics: list[str] = []
         self.told: list[Progress] = []
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
-        self.asked.append((first, progress))
-        if self.dies_at in range(first, last + 1):
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+        steps = range(asked.first, asked.last + 1)
+        self.asked.append((asked.first, asked.progress))
+        if self.dies_at in steps:
             raise ConnectionError("the machine went away")
-        told = [Arrival(step=0, shard=shard) for shard in self.shards] if since < 0 else []
-        if self.newcomer is not None and self.joining in range(first, last + 1):
+        told = [Arrival(step=0, shard=shard) for shard in self.shards] if asked.since < 0 else []
+        if self.newcomer is not None and self.joining in steps:
             told.append(Arrival(step=self.joining, shard=self.newcomer))
         return told
 
@@ -164,17 +157,9 @@ class Teller:
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         self.told.append(progress)
 
-    def lease(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
+    def lease(self, asked: Lease) -> Sequence[Arrival]:
         """The method's name where this is an actor."""
-        return self(run_id, first, last, since, progress, attempt)
+        return self(asked)
 
     def asked_by_now(self) -> list[int]:
         return [step for step, _ in self.asked]
@@ -184,19 +169,11 @@ class Mortal(Teller):
     """The process that asks for step `dies_at` is killed; until then every step is asked for, and
     is a checkpoint."""
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
         training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
-        if first == self.dies_at:
+        if asked.first == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(run_id, first, last, since, progress, attempt)
+        return super().__call__(asked)
 
 
 def shard_of(task: Submission, ordinal: int = 1) -> Shard:

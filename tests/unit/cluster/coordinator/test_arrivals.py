@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from cluster.coordinator.arrivals import Arrivals, Change, known
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Progress
+from cluster.domain.work import Lease, Progress
 from tests.support.fakes import Scene, asks, shard_blob
 
 BLOB = BlobRef(digest="d", rows=1)
@@ -115,35 +116,42 @@ def names(arrivals: tuple[Arrival, ...]) -> list[tuple[str, int, int | None]]:
     return [(one.shard.task, one.step, one.left) for one in arrivals]
 
 
+def leave(
+    scene: Scene, run_id: str, first: int, last: int, since: int, progress: Progress | None = None
+) -> tuple[Arrival, ...]:
+    asked = Lease(run_id=run_id, first=first, last=last, since=since, progress=progress)
+    return scene.coordinator.lease(asked)
+
+
 def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
     scene: Scene,
 ) -> None:
     scene.submit("digits")
-    run, lease = scene.process("train").work.run_id, scene.coordinator.lease
-    assert names(lease(run, 0, 4, -1)) == [(GENERIC, 0, None)]
+    lease = partial(leave, scene, scene.process("train").work.run_id)
+    assert names(lease(0, 4, -1)) == [(GENERIC, 0, None)]
     scene.submit("shapes")
-    assert names(lease(run, 0, 4, -1)) == [(GENERIC, 0, None)]  # its answer was lost
-    assert names(lease(run, 5, 7, 4, Progress(step=5, steps=9, loss=1.0))) == [("shapes", 5, None)]
-    assert lease(run, 8, 8, 7) == ()
+    assert names(lease(0, 4, -1)) == [(GENERIC, 0, None)]  # its answer was lost
+    assert names(lease(5, 7, 4, Progress(step=5, steps=9, loss=1.0))) == [("shapes", 5, None)]
+    assert lease(8, 8, 7) == ()
     assert scene.task("digits").step == 5
     assert scene.coordinator.figures().steps == 14
     scene.restart()
     scene.coordinator.remove(asks("remove"), "shapes", False)
     everything = [(GENERIC, 0, None), ("shapes", 5, 9)]
-    assert names(scene.coordinator.lease(run, 3, 9, -1)) == everything  # joined at 5, left at 9
+    assert names(lease(3, 9, -1)) == everything  # joined at 5, left at 9
     scene.restart()  # the new process is told of a task that is gone
-    assert names(scene.coordinator.lease(run, 3, 3, -1)) == everything
+    assert names(lease(3, 3, -1)) == everything
 
 
 def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: Scene) -> None:
     scene.submit("digits")
     scene.submit("shapes")
     scene.coordinator.cancel(asks("cancel"), "shapes")
-    run = scene.process("train").work.run_id
-    scene.coordinator.lease(run, 0, 2, -1)
+    lease = partial(leave, scene, scene.process("train").work.run_id)
+    lease(0, 2, -1)
     scene.coordinator.remove(asks("remove"), "shapes", False)
     scene.restart()
-    told = scene.coordinator.lease(run, 1, 6, -1)
+    told = lease(1, 6, -1)
     assert names(told) == [(GENERIC, 0, None), ("shapes", 0, 3)]
 
 
@@ -159,10 +167,10 @@ def test_a_lease_looks_only_at_what_changed(scene: Scene, monkeypatch: pytest.Mo
     scene.submit("digits")
     for number in range(9):
         scene.submit(f"other{number}")
-    run, lease = scene.launcher.running()[0].work.run_id, scene.coordinator.lease
-    lease(run, 0, 0, -1)
-    lease(run, 1, 1, 0)
+    lease = partial(leave, scene, scene.launcher.running()[0].work.run_id)
+    lease(0, 0, -1)
+    lease(1, 1, 0)
     scene.coordinator.add_samples(asks("grow"), "other3", shard_blob(scene.home, "more"))
-    assert names(lease(run, 2, 2, 1)) == [("other3", 2, None)]
-    lease(run, 2, 2, -1)  # told before: nothing is looked at
+    assert names(lease(2, 2, 1)) == [("other3", 2, None)]
+    lease(2, 2, -1)  # told before: nothing is looked at
     assert [len(tasks) for tasks in looked_at] == [11, 0, 1]

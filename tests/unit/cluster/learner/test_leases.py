@@ -9,7 +9,7 @@ import pytest
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.tasks import Arrival, Shard, Submission
-from cluster.domain.work import Progress, Trained
+from cluster.domain.work import Lease, Trained
 from cluster.learner import training
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
@@ -67,22 +67,14 @@ class Recording(tiny.Teller):
         super().__init__(generic)
         self.arrivals, self.there, self.leases = Arrivals(), [[generic], [newcomer]], 0
 
-    def __call__(
-        self,
-        run_id: str,
-        first: int,
-        last: int,
-        since: int,
-        progress: Progress | None,
-        attempt: int,
-    ) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
         self.leases += 1
         current = self.there.pop(0) if self.there else []
-        change = self.arrivals.change(first, current, [shard.task for shard in current])
-        self.arrivals.record(change, last)
+        change = self.arrivals.change(asked.first, current, [shard.task for shard in current])
+        self.arrivals.record(change, asked.last)
         if self.leases == 3:
             raise ConnectionError("the answer was lost")
-        return self.arrivals.after(since)
+        return self.arrivals.after(asked.since)
 
 
 def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(

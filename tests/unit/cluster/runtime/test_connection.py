@@ -8,6 +8,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
 
 from cluster.domain.outcomes import Lost
+from cluster.domain.work import Lease
 from cluster.runtime import connection
 from cluster.runtime.connection import PAUSE, Patience
 from tacl.errors import StorageUnavailable, UnknownTask
@@ -68,8 +69,8 @@ def test_a_run_looks_its_coordinator_up_once_and_again_when_it_is_lost(
     monkeypatch.setattr(connection, "PAUSE", 0.0)
     run = connection.Coordinators()
     for step in range(3):
-        assert run("run", step, step, -1, None, 1) == "shards"
+        assert run(Lease(run_id="run", first=step, last=step, attempt=1)) == "shards"
     assert vars(pickle.loads(pickle.dumps(run))) == {"_handle": None}  # which stays behind
     handles[0].errors = [ActorUnavailableError("away", b"a" * 16)]
-    assert run("run", 3, 3, 2, None, 1) == "shards"
+    assert run(Lease(run_id="run", first=3, last=3, attempt=1)) == "shards"
     assert next(found) is handles[2]  # two were looked up in all
