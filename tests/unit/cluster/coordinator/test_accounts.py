@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -15,11 +14,6 @@ from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailab
 from tests.support.fakes import ADMIN, Scene, asks
 
 OLD, NEW = "a" * 64, "b" * 64
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
 
 
 class Clock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -105,11 +104,6 @@ def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
 
 
 # -- the coordinator
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
 
 
 def names(arrivals: tuple[Arrival, ...]) -> list[tuple[str, int, int | None]]:

@@ -16,11 +16,6 @@ from tacl.errors import UnknownVector
 from tests.support.fakes import ADMIN, Scene, asks, refreshed
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
-
-
 def loud(task: str, on: str) -> float:
     """Vectors that move every other task's inputs half as much as their own."""
     return 1.0 if task == on else 0.5

@@ -27,11 +27,6 @@ def loud(task: str, on: str) -> float:
     return 1.0 if task == on else 0.5
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
-
-
 def on_disk(scene: Scene) -> set[str]:
     return {blob.digest for blob in scene.home.blobs().stored()}
 
