@@ -1,0 +1,88 @@
+"""The page: models composed, by keyboard alone, and what is known of their vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.page_api import FakeApi, finding
+from tests.support.tab import says
+
+
+def test_matrices(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    api.findings = [finding("digits", "signs", "digits disturbs signs")]
+    api.rows = [
+        {"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}},
+        {
+            "label": "",
+            "terms": ["+digits@v1", "+signs@v1"],
+            "at": 2e9,
+            "accuracies": {"digits": 0.8, "signs": 0.6},
+        },
+    ]
+    page = open_page()
+    page.locator("#heat .main-svg").first.wait_for()  # drawn, under the policy
+    assert page.locator("#heat .heatmaplayer image").count() == 1
+    says(page, "#interference .findings", "digits disturbs signs")
+    page.get_by_text("As numbers").click()
+    numbers = page.locator("#interference table tbody td").all_inner_texts()
+    assert numbers == ["1.00", "0.60", "0.60", "1.00"]
+    assert page.locator("#accuracy tbody td").all_inner_texts() == [
+        *("90.0", "", "90.0"),
+        *("80.0", "60.0", "70.0"),
+    ]
+
+
+def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs", "faces")
+    api.findings = [finding("digits", "signs", "digits disturbs signs")]
+    page = open_page()
+    page.locator("#compose .terms li").nth(2).wait_for()
+    page.locator("#compose .terms input[type=checkbox]").first.focus()
+    keys = page.keyboard
+    keys.press("Space")  # +digits
+    for key in ("Tab", "Tab", "ArrowLeft", "ArrowLeft"):  # its sign, its slider: 0.9
+        keys.press(key)
+    for key in ("Tab", "Tab", "Tab", "Enter"):  # its number, the next task, its sign
+        keys.press(key)
+    says(page, "#compose output", "+0.9*digits −signs")
+    says(page, "#compose .report", "digits disturbs signs")
+    says(page, "#compose .report", "signs changes the answers for digits by 0.60")
+    page.locator("#compose .use").focus()
+    keys.press("Enter")
+    says(page, "#compose .told", "ab12ab12ab12")
+    page.get_by_role("button", name="Measure it on test rows").click()
+    says(page, "#compose .told", "being measured")
+    says(page, "#compose .told", "was measured")
+    recipe = {"user": None, "terms": ["+0.9*digits", "-signs"]}
+    assert api.asked == [("compose", recipe), ("evaluate", "me"), ("evaluate", "me")]
+
+
+def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    page = open_page()
+    page.get_by_role("button", name="Pick all").click()
+    says(page, "#compose output", "+digits +signs")
+    for box in page.locator("#compose .terms input[type=checkbox]").all():
+        box.uncheck()
+    assert page.locator("#compose .use").is_disabled()
+    says(page, "#compose output", "nothing picked")
+
+
+def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs", "faces")
+    recipe = [("digits", 1.0), ("signs", -0.5)]
+    terms = [{"vector": {"task": task}, "coefficient": factor} for task, factor in recipe]
+    api.models["me"] = {"user": "me", "digest": "cd", "method": "sum", "recipe": terms}
+    api.models["eve"] = {"user": "eve", "digest": "ef", "method": "ties", "terms": ["+a", "+b"]}
+    page = open_page()
+    says(page, "#compose output", "+digits −0.5*signs")
+    ticked = [box.is_checked() for box in page.locator("#compose .terms [type=checkbox]").all()]
+    assert ticked == [True, True, False]
+    api.changes += 1
+    page.locator("#compose .terms [type=checkbox]").nth(2).check()
+    says(page, "#compose output", "+digits −0.5*signs +faces")  # what a person ticks stays
+    page.locator("#compose input[name=user]").fill("eve")
+    page.locator("#compose input[name=user]").press("Tab")
+    says(page, "#compose .told", "made by ties of +a +b")
+    assert page.locator("#compose output").inner_text() == "nothing picked"

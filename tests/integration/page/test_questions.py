@@ -1,0 +1,86 @@
+"""The page: questions to a model, and a whole visit with the real coordinator."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from tests.support.api_scene import scene
+from tests.support.listening import serving
+from tests.support.page_api import FakeApi
+from tests.support.tab import Tab, says
+
+
+def png() -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(file, "PNG")
+    return file.getvalue()
+
+
+def test_a_picture_is_asked_about(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    page = open_page()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    says(page, "#try .told.error", "Choose a picture")
+    assert not page.locator("#try textarea").is_visible()
+    file = {"name": "p.png", "mimeType": "image/png", "buffer": png()}
+    page.locator("#try input[type=file]").set_input_files(file)
+    page.get_by_role("button", name="Ask", exact=True).click()
+    says(page, "#try .answer h3", "digits: zero")
+    sides = [side.all_inner_texts() for side in page.locator("#try .beside > div").all()]
+    (own,), (base,) = sides
+    assert own == "me’s model\nzero digits\n0.75\nstop signs\n0.20\nnine digits\n0.05"
+    assert base == "the base alone\nnine digits\n0.60\nzero digits\n0.30\nstop signs\n0.10"
+    ((_, asked),) = api.asked
+    assert base64.b64decode(asked["inputs"][0]["image"]) == png()
+
+
+def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:
+    api.modality = "text"
+    page = open_page()
+    page.locator("#try textarea").fill("Stocks fell on Monday.")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    says(page, "#try .answer", "zero")
+    ((_, asked),) = api.asked
+    assert asked["inputs"] == [{"text": "Stocks fell on Monday."}]
+    assert not page.locator("#try .drop").is_visible()
+
+
+def test_a_visit(chromium: Any, tmp_path: Path) -> None:
+    """Sign in, submit, watch, compose, measure, ask."""
+    app, service = scene(tmp_path / "home", ann="submitter")
+    rows = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
+    csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": "\n".join(rows).encode()}
+    with serving(app) as url:
+        tab = Tab(chromium, url)
+        page = tab.page
+        page.locator("#sign-in input").fill("token of ann")
+        page.locator("#sign-in button").click()
+        says(page, "#who", "signed in as ann (submitter)")
+        says(page, ".empty", "No task yet")
+        page.get_by_text("Submit a task").click()
+        for name in ("letters", "x/y"):
+            page.locator("#submit input[name=name]").fill(name)
+            page.locator("#submit input[type=file]").set_input_files(csv)
+            page.locator("#submit button").click()
+            if name == "letters":
+                says(page, "#submit .told", "letters is queued")
+        assert page.locator("#submit input:invalid").count() == 1  # a name with a slash
+        says(page, "#task-letters", "50.0 → 90.0 %")
+        page.locator("#heat .main-svg").first.wait_for()
+        page.get_by_role("button", name="Pick all").click()
+        page.get_by_role("button", name="Use this model").click()
+        says(page, "#compose .told", "This is ann’s model now")
+        page.get_by_role("button", name="Measure it on test rows").click()
+        says(page, "#accuracy tbody", "88.0")
+        page.locator("#try textarea").fill("Is it a letter?")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        says(page, "#try .beside", "0.75")
+        tab.close()
+    (question,) = service.questions
+    assert question.inputs == ["Is it a letter?"]
+    assert [str(term.vector.task) for term in question.model.terms] == ["letters"]

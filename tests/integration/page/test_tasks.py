@@ -1,0 +1,79 @@
+"""The page: who asks, what arrives and trains, and how a task is submitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.page_api import FakeApi
+from tests.support.tab import says
+
+EVIL = "<img src=x onerror=document.title='run'>"
+
+
+def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    says(page, ".empty", "No task yet")
+    says(page, "#link", "live")
+    api.task("digits", "queued", reason="waits for 1 CPU")
+    says(page, "#task-digits", "waits for 1 CPU")
+    api.task("digits", "training")
+    says(page, "#task-digits .progress", "starting")
+    api.task("digits", "training", step=30, steps=120, loss=1.25)
+    says(page, "#task-digits", "30 of 120 steps, loss 1.25")
+    assert page.locator("#task-digits progress").get_attribute("value") == "30"
+    api.ready("digits")
+    says(page, "#task-digits", "50.0 → 81.0 %")
+    api.task("signs", "failed", reason="the loss is not a number")
+    says(page, "#task-signs.failed", "not a number")
+    assert page.locator("#compose .terms li").count() == 1  # of signs there is nothing to compose
+
+
+def test_what_people_named_is_never_markup(api: FakeApi, open_page: Any) -> None:
+    api.task("x", "failed", reason=EVIL)
+    page = open_page()
+    says(page, "#task-x", EVIL)
+    assert page.title() == "TACL"
+
+
+def test_submit(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    page = open_page()
+    page.get_by_text("Submit a task").click()
+    csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": b"text,label\na,b\n"}
+    for name in ("digits", "signs"):
+        page.locator("#submit input[name=name]").fill(name)
+        page.locator("#submit input[type=file]").set_input_files(csv)
+        page.locator("#submit button").click()
+        says(page, "#submit .told", "there is a task" if name == "digits" else "signs is queued")
+        page.locator("#submit input[name=skip_bad]").check()
+    says(page, "#submit .told", "read as Latin-1")
+    assert api.asked == [("submit", ("signs", "x.csv", 15, {"skip_bad": True}))]
+    says(page, "#task-signs", "queued")
+
+
+def test_sign_in(api: FakeApi, open_page: Any) -> None:
+    api.token = "secret"
+    page = open_page()
+    page.locator("#sign-in input").fill("wrong")
+    page.locator("#sign-in button").click()
+    says(page, "#sign-in .error", "No such token")
+    assert not page.locator("#main").is_visible()
+    page.locator("#sign-in input").fill("secret")
+    page.locator("#sign-in button").click()
+    says(page, "#link", "live")
+    assert not page.locator("#sign-in").is_visible()
+    assert page.locator("#main").is_visible()
+    says(page, "#who", "signed in as me (submitter)")
+    page.get_by_role("button", name="Sign out").click()
+    page.locator("#sign-in").wait_for()
+    assert not page.locator("#main").is_visible()
+
+
+def test_who_may_not_submit_is_not_asked_to(api: FakeApi, open_page: Any) -> None:
+    api.role = "user"
+    page = open_page()
+    says(page, "#who", "open to all")
+    says(page, ".empty", "No task yet")
+    page.locator("#tasks details").wait_for(state="hidden")
+    assert not page.get_by_text("Submit one below").is_visible()
+    assert not page.get_by_role("button", name="Sign out").is_visible()

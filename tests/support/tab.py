@@ -1,0 +1,41 @@
+"""A tab of a real Chromium, and what went wrong in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
+
+
+class Tab:
+    """A tab, what it loaded, and what went wrong in it."""
+
+    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+        self.url = url
+        self.context = chromium.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15000)
+        self.urls: list[str] = []
+        self.errors: list[str] = []
+        self.blocked: list[str] = []  # by the policy
+        self.page.on("request", lambda request: self.urls.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda line: self.blocked.extend(_blocked(line.text)))
+        self.page.goto(url)
+
+    def close(self) -> None:
+        """Nothing went wrong in it, and nothing came from elsewhere."""
+        self.context.close()
+        assert self.errors + self.blocked == []
+        assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
+
+
+def _blocked(line: str) -> list[str]:
+    return [line] if "Content Security Policy" in line else []
+
+
+def says(page: Any, selector: str, words: str) -> None:
+    page.locator(selector).filter(has_text=words).first.wait_for()

@@ -1,0 +1,45 @@
+"""The files of the page, and what browsers are told of them."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from cluster.api import page
+
+
+def files() -> TestClient:
+    app = FastAPI()
+    page.serve(app)
+    return TestClient(app)
+
+
+def test_the_files_and_their_policy() -> None:
+    client = files()
+    home = client.get("/")
+    assert home.headers["content-type"].startswith("text/html")
+    policy = home.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    for name in ("page/main.js", "page/page.css", "page/icon.svg", "page/plotly.min.js"):
+        found = client.get(f"/{name}")
+        assert found.status_code == 200
+        assert found.headers["content-security-policy"] == policy
+        assert found.headers["x-content-type-options"] == "nosniff"
+    assert client.get("/page/__init__.py").status_code == 404
+    assert client.get("/page/%2e%2e/__init__.py").status_code == 404
+    unchanged = client.get("/page/main.js", headers={"if-none-match": etag(client)})
+    assert unchanged.status_code == 304
+
+
+def etag(client: TestClient) -> str:
+    return client.get("/page/main.js").headers["etag"]
+
+
+def test_the_plots_travel_compressed() -> None:
+    client = files()
+    plain = client.get("/page/plotly.min.js", headers={"accept-encoding": "identity"})
+    packed = client.get("/page/plotly.min.js")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.content == plain.content  # unpacked by the client
+    assert len(plain.content) > 1e6
