@@ -146,14 +146,17 @@ def _names(text: str) -> list[str] | None:
 
 
 @ROUTER.post("/compositions/{user}/evaluation", status_code=202)
-async def evaluate(user: UserName, asked: Act, materialized: bool = False) -> Evaluation:
-    """Have the model evaluated on the test rows of its tasks; ask again, under the same idempotency
-    key or none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
+async def evaluate(
+    user: UserName, asked: Act, materialized: bool = False, without: bool = False
+) -> Evaluation:
+    """Have the model evaluated on the test rows of its tasks, `without`: also with each vector left
+    out; ask again, under the same idempotency key or none, until `result` is there, or RunFailed
+    with the cause. A new key tries it again."""
     whose = asked.caller.user(user)
     if asked.key is None:  # asking again is then to look
         model = await asked.ask(CoordinatorAPI.composition, whose)
-        asked = replace(asked, key=f"evaluate {whose} {model.digest} {materialized}")
-    run_id = (await asked.ask(CoordinatorAPI.evaluate, whose, materialized)).run_id
+        asked = replace(asked, key=f"evaluate {whose} {model.digest} {materialized} {without}")
+    run_id = (await asked.ask(CoordinatorAPI.evaluate, whose, materialized, without)).run_id
     result = await asked.tell(CoordinatorAPI.evaluation, run_id)
     return Evaluation(run_id=run_id, result=result)
 

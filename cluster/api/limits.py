@@ -24,6 +24,7 @@ T = TypeVar("T")
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
 INPUTS = 64
+EXPLAINED = 16  # inputs: each is as many rows as the model has vectors
 UPLOADS = "/v1/tasks"
 
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")

@@ -15,10 +15,11 @@ from starlette.concurrency import run_in_threadpool
 from cluster.api import limits
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Asked, Look
-from cluster.api.schemas import Answer, Ask, Chances, Input, Name
+from cluster.api.schemas import Answer, Ask, Chances, Explain, Input, Name
 from cluster.api.service import Question
 from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.explanations import Explanations
 from cluster.domain.operations import Ranked, best
 from tacl.errors import Inexact, TooLarge, TooLate
 
@@ -47,6 +48,20 @@ async def predict_files(
         inputs.append(await file.read(PICTURE_BYTES + 1))
     body = Ask.model_construct(user=user)
     return await answered(body, inputs, asked)
+
+
+@ROUTER.post("/explain")
+async def explain(body: Explain, asked: Look) -> Explanations:
+    """What each vector of the user's model adds to the features and to every logit of each answer,
+    and what is answered with it left out."""
+    inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
+    user, tasks = asked.caller.user(body.user), None if body.task is None else [body.task]
+    async with deadline(body.seconds):
+        weight = await run_in_threadpool(limits.weighed, inputs)
+        model = await asked.ask(CoordinatorAPI.composition, user)
+        question = Question(model, inputs, tasks, explain=True, pixels=weight.pixels)
+        found = await asked.service.predict(question)
+    return Explanations(user=user, digest=model.digest, explanations=found.explanations)
 
 
 def _raw(one: Input, place: int) -> bytes | str:
@@ -96,7 +111,7 @@ def _wire(answers: Sequence[Ranked]) -> Chances:
 
 async def _measured(asked: Asked, user: str, body: Ask) -> dict[str, dict[str, float]]:
     """What the approximation costs: measured, shown and accepted before it may answer."""
-    run = await asked.ask(CoordinatorAPI.evaluate, user, True)
+    run = await asked.ask(CoordinatorAPI.evaluate, user, True, False)
     result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
     if result is None:
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")

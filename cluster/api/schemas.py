@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from cluster.api.limits import INPUTS
+from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
 from cluster.domain.operations import Candidate
@@ -177,6 +177,20 @@ class Ask(Wire):
         default=False, description="Take the measured accuracy of the materialized model as it is."
     )
     beside_base: bool = Field(default=False, description="Answer for the plain base too.")
+    seconds: float = Field(default=20.0, ge=0.5, le=60, description="Deadline.")
+
+
+class Explain(Wire):
+    """Some inputs for one model; each passes through the encoder once for every vector."""
+
+    user: Name | None = Field(default=None, description="Default: whoever asks.")
+    inputs: list[Input] = Field(
+        min_length=1, max_length=EXPLAINED, examples=[[{"text": "Stocks fell on Monday."}]]
+    )
+    task: Name | None = Field(
+        default=None,
+        description="Its classes compete. Default: those of all tasks that the model adds.",
+    )
     seconds: float = Field(default=20.0, ge=0.5, le=60, description="Deadline.")
 
 

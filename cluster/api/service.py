@@ -9,6 +9,7 @@ from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
+from cluster.domain.explanations import Explanation
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.operations import Ranked
 from cluster.domain.tasks import Options, Submission
@@ -22,7 +23,8 @@ R = TypeVar("R")
 class Question:
     """Inputs for one model. Without tasks, the classes of all tasks that it adds compete.
     `features`: f(x) + J(x) tau is asked for, and no class; `pixels`: of all inputs together;
-    `alone`: it is answered in a pass without others."""
+    `alone`: it is answered in a pass without others; `explain`: what each vector adds is asked for
+    too."""
 
     model: Composition
     inputs: Sequence[bytes | str]
@@ -32,16 +34,23 @@ class Question:
     features: bool = False
     pixels: int = 0
     alone: bool = False
+    explain: bool = False
+
+    @property
+    def rows(self) -> int:
+        """That pass through the encoder: explained, an input does once for each vector."""
+        return len(self.inputs) * (max(1, len(self.model.terms)) if self.explain else 1)
 
 
 @dataclass(frozen=True)
 class Answered:
     """An answer per input, and those of the plain base when they were asked for; or the features
-    of each."""
+    of each; or an explanation of each."""
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
     features: list[list[float]] | None = None
+    explanations: tuple[Explanation, ...] = ()
 
 
 @dataclass(frozen=True)

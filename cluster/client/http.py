@@ -26,6 +26,7 @@ from cluster.client.arguments import uploadable
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
+from cluster.domain.explanations import Explanations
 from cluster.domain.methods import require_possible
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun
@@ -136,13 +137,13 @@ class Server:
         self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
     ) -> Answers:
         """Of the user's model as it is when the question arrives."""
-        wire = [
-            {"text": one} if isinstance(one, str) else {"image": base64.b64encode(one).decode()}
-            for one in inputs
-        ]
-        body = {"user": user, "inputs": wire, "tasks": tasks}
+        body = {"user": user, "inputs": _wire(inputs), "tasks": tasks}
         found = self.call("POST", "predict", json=body)
         return Answers(**{name: found[name] for name in Answers.model_fields})
+
+    def explain(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Explanations:
+        body = {"user": user, "inputs": _wire(inputs), "task": task}
+        return Explanations.model_validate(self.call("POST", "explain", json=body))
 
     def call(
         self, verb: str, path: str, context: RequestContext | None = None, **content: Any
@@ -174,7 +175,7 @@ class _Coordinator:
     def __init__(self, server: Server) -> None:
         self._server = server
         # what to ask again, by run: under the same key, for the same answer
-        self._evaluations: dict[str, tuple[RequestContext, str, bool]] = {}
+        self._evaluations: dict[str, tuple[RequestContext, str, bool, bool]] = {}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method not in OPERATIONS:
@@ -208,9 +209,11 @@ class _Coordinator:
             expected = self._ask("aliases", context, task).aliases.get(name)
         return self._ask("move_alias", context, task, name, version, expected)
 
-    def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
-        run_id = self._evaluated(context, user, materialized).run_id
-        self._evaluations[run_id] = (context, user, materialized)
+    def evaluate(
+        self, context: RequestContext, user: str, materialized: bool, without: bool
+    ) -> QueuedRun:
+        run_id = self._evaluated(context, user, materialized, without).run_id
+        self._evaluations[run_id] = (context, user, materialized, without)
         return QueuedRun(run_id=run_id)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
@@ -219,10 +222,19 @@ class _Coordinator:
             raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
         return self._evaluated(*self._evaluations[run_id]).result
 
-    def _evaluated(self, context: RequestContext, user: str, materialized: bool) -> Evaluation:
+    def _evaluated(
+        self, context: RequestContext, user: str, materialized: bool, without: bool
+    ) -> Evaluation:
         path = f"compositions/{quote(user, '')}/evaluation"
-        asked = {"params": {"materialized": materialized}}
+        asked = {"params": {"materialized": materialized, "without": without}}
         return Evaluation.model_validate(self._server.call("POST", path, context, **asked))
+
+
+def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:
+    return [
+        {"text": one} if isinstance(one, str) else {"image": base64.b64encode(one).decode()}
+        for one in inputs
+    ]
 
 
 @functools.cache

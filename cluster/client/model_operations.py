@@ -13,6 +13,7 @@ from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
+from cluster.domain.explanations import Explanations
 from cluster.domain.names import meant
 from cluster.domain.operations import Answers, best
 from cluster.domain.receipts import MovedAlias
@@ -134,23 +135,25 @@ class ModelOperations(Session):
             raise RunFailed(f"{found.label} {found.state}: {found.reason}")
         return found
 
-    def evaluating(self, user: str, materialized: bool = False) -> str:
+    def evaluating(self, user: str, materialized: bool = False, without: bool = False) -> str:
         """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
         with self._naming(user):
-            return self.coordinator.evaluate(self.context(), user, materialized).run_id
+            return self.coordinator.evaluate(self.context(), user, materialized, without).run_id
 
     def evaluate(
         self,
         user: str,
         progress: Callable[[RunStatus], None] | None = None,
         materialized: bool = False,
+        without: bool = False,
     ) -> Evaluated:
         """Accuracies of the user's model on the test splits of its tasks; waits for them.
 
-        With `materialized`, each task's also as one ordinary model, theta0 + sum c tau. Raises
-        NoComposition, RunFailed.
+        With `materialized`, each task's also as one ordinary model, theta0 + sum c tau; with
+        `without`, each task's also with each vector left out. Raises NoComposition, RunFailed, and
+        BadRecipe where the vectors were merged.
         """
-        return self.evaluation(self.evaluating(user, materialized), progress)
+        return self.evaluation(self.evaluating(user, materialized, without), progress)
 
     @contextmanager
     def _naming(self, user: str) -> Iterator[None]:
@@ -213,3 +216,17 @@ class ModelOperations(Session):
         answers = self.predictor.predict(model, raw, tasks)
         likeliest = best(answers, tasks)
         return Answers(user=user, digest=model.digest, best=likeliest, answers=tuple(answers))
+
+    def explain(
+        self, user: str, inputs: Sequence[str | bytes | Path], task: str | None = None
+    ) -> Explanations:
+        """What each vector of the user's model adds to each answer, and what is answered without
+        it; the classes of all tasks compete, or those of `task`. Inputs and errors are those of
+        `query`. What vectors do to accuracies says `evaluate` with `without`."""
+        modality = self.base().modality
+        raw = [raw_input(one, modality) for one in inputs]
+        if self._server is not None:
+            return self._server.explain(user, raw, task)
+        model = self.composition(user)
+        found = self.predictor.explain(model, raw, task)
+        return Explanations(user=user, digest=model.digest, explanations=tuple(found))

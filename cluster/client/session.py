@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
 from cluster.domain.compositions import Composition
+from cluster.domain.explanations import Explanation
 from cluster.domain.operations import Ranked
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
@@ -36,6 +37,9 @@ class Predictor(Protocol):
     def predict(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
     ) -> Sequence[Ranked]: ...
+    def explain(
+        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
+    ) -> Sequence[Explanation]: ...
 
 
 class Session:

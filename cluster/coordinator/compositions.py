@@ -13,7 +13,7 @@ from cluster.coordinator.runs import Runs
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
-from cluster.domain.methods import MERGES, require_linearized, require_possible
+from cluster.domain.methods import MERGES, require_linearized, require_parts, require_possible
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import CancelledCompositions, QueuedRun
 from cluster.domain.reports import AccuracyHistory, UserModel
@@ -130,15 +130,25 @@ class Compositions(Runs):
         with self._lock:
             return reports.users(self._registry, self._visibility(context))
 
-    def evaluate(self, context: RequestContext, user: str, materialized: bool = False) -> QueuedRun:
+    def evaluate(
+        self,
+        context: RequestContext,
+        user: str,
+        materialized: bool = False,
+        without: bool = False,
+    ) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
             model = self.composition(context, user)
+            if without:
+                require_parts(model)
             fitted = self._execution.heads.of(model, self._state.owners)
-            work = work_orders.evaluation(self._registry, self._base, model, materialized, fitted)
+            asked = {"materialized": materialized, "without": without}
+            work = work_orders.evaluation(self._registry, self._base, model, fitted, **asked)
             self._require_share(context, user, work.run_id)
             return self._queued(work.run_id, partial(self._registry.add_run, work, None))
 
         parts = {"user": user, "materialized": materialized}
+        parts |= {"without": True} if without else {}
         return self._once(context.request_id, "evaluate", parts, QueuedRun, decide)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:

@@ -77,8 +77,10 @@ def evaluation(
     registry: Registry,
     base: Base,
     model: Composition,
-    materialized: bool = False,
     fitted: Mapping[str, FittedHead] = MappingProxyType({}),
+    *,
+    materialized: bool = False,
+    without: bool = False,
 ) -> EvaluateWork:
     """`fitted`: by task, the heads with which the model answers where not as trained."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
@@ -87,13 +89,15 @@ def evaluation(
     parts: dict[str, object] = {"base": base.digest, "model": model.digest, "tests": tests}
     if fitted:
         parts["heads"] = [[task.name, task.fitted_head, task.frozen_head] for task in tasks]
-    run_id = identity("evaluate", {**parts, "materialized": True} if materialized else parts)
+    parts |= {"materialized": True} if materialized else {}
+    parts |= {"without": True} if without else {}
     return EvaluateWork(
-        run_id=run_id,
+        run_id=identity("evaluate", parts),
         base=base,
         composition=model,
         tasks=tasks,
         materialized=materialized,
+        without=without,
         attempt=0,
     )
 

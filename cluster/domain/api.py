@@ -173,10 +173,13 @@ class CoordinatorAPI(Protocol):
         """Every user's model, but those that hold what the asker does not see."""
         ...
 
-    def evaluate(self, context: RequestContext, user: str, materialized: bool) -> QueuedRun:
+    def evaluate(
+        self, context: RequestContext, user: str, materialized: bool, without: bool
+    ) -> QueuedRun:
         """Evaluate the user's model on the test rows of its tasks, also as one ordinary model when
-        `materialized`. The same model on the same data is evaluated once; one that failed is
-        tried again by a request of a new id. Raises NoComposition."""
+        `materialized`, and with each vector left out when `without`. The same model on the same
+        data is evaluated once; one that failed is tried again by a request of a new id. Raises
+        NoComposition, and BadRecipe: the vectors of what was merged cannot be left out."""
         ...
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:

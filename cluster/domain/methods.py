@@ -80,6 +80,15 @@ def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
         )
 
 
+def require_parts(model: Composition) -> None:
+    """What was merged has no vectors any more that could be left out. Raises BadRecipe."""
+    if model.merged is not None:
+        raise BadRecipe(
+            f"{model.user}'s model was merged by {model.method} into one vector, and none of those "
+            "it was made of can be left out; compose it without one, or compose a sum"
+        )
+
+
 def recipe_of(terms: Sequence[RecipeTerm]) -> dict[str, float | Mapping[str, float]]:
     """Coefficients by digest of the vector, as `tacl.models.mixed` reads them."""
     return {

@@ -107,6 +107,7 @@ class EvaluateWork(Message):
     """Evaluate a composition on the test split of every task it names.
 
     `materialized`: also as one ordinary model theta0 + sum c tau, which is what is exported.
+    `without`: also with each of its vectors left out.
     """
 
     kind: Literal["evaluate"] = "evaluate"
@@ -115,6 +116,7 @@ class EvaluateWork(Message):
     composition: Composition
     tasks: tuple[TaskData, ...]
     materialized: bool = False
+    without: bool = False
     attempt: int
 
 
@@ -206,7 +208,8 @@ class Fitted(Message):
 
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split (method.md section 4). `by_class`: of the composed
-    model; empty where it was evaluated by an earlier version."""
+    model; empty where it was evaluated by an earlier version. `without`: term -> task -> accuracy
+    with this vector left out, by the same heads; empty where that was not asked for."""
 
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
@@ -218,6 +221,7 @@ class Evaluated(Message):
     frozen_known: float | None = None  # a classifier on the base, fitted on the same rows
     frozen_unknown: float | None = None
     by_class: dict[str, ClassReport] = {}
+    without: dict[str, dict[str, float]] = {}
     seconds: float
 
     @property

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.explanations import parts_of
 from cluster.domain.methods import answering, is_plain
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
@@ -51,6 +52,7 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
     materials = Materials(home, work.base, device)
     kept = Kept(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
+    without: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
     for task in work.tasks:
         rows = TestRows(kept, task)
@@ -58,6 +60,7 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND = plain[task.name] = rows.features_ND
         individual_ND = f_ND + rows.tangent(_alone(task.individual))
+        moves = rows.parts_of(work.composition) if work.without else {}
         features[task.name] = f_ND + rows.tangent_of(work.composition)
         views[task.name] = head.views(f_ND, features[task.name])
         labels[task.name] = rows.labels_N
@@ -71,6 +74,10 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
         per_task[task.name] = {
             name: metrics.accuracy(logits_NC, rows.labels_N) for name, logits_NC in points.items()
         }
+        for part, move_ND in moves.items():
+            logits_NC = head.logits(head.views(f_ND, features[task.name] - move_ND))
+            left_out = metrics.accuracy(logits_NC, rows.labels_N)
+            without.setdefault(part, {})[task.name] = left_out
     merged = {task: row["composed"] for task, row in per_task.items()}
     single = {task: row["individual"] for task, row in per_task.items()}
     return Evaluated(
@@ -82,6 +89,7 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
         calibration_error=_calibration_error(work.composition, views, labels, heads),
         **_frozen(work, materials, plain, labels),
         by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
+        without=without,
         seconds=time.monotonic() - started,
     )
 
@@ -191,6 +199,15 @@ class TestRows:
         if is_plain(model):
             return self.tangent(model.terms)
         return self._one_pass(model.digest, lambda: self._materials.tau(model))
+
+    def parts_of(self, model: Composition) -> dict[str, Tensor]:
+        """By term: c_t J(x) tau_t of each vector, [N, D]."""
+        alone = [
+            model.model_copy(update={"terms": (term,), "digest": f"{model.digest} {place}"})
+            for place, term in enumerate(model.terms)
+        ]
+        tangents = map(self.tangent_of, alone)
+        return dict(zip(parts_of(model), tangents, strict=True))
 
     def tangent(self, terms: Terms) -> Tensor:
         """J(x) sum_t c_t tau_t, [N, D]. What is kept is added up, the rest is ONE dual pass."""

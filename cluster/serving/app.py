@@ -114,7 +114,7 @@ def _is_large(question: Question) -> bool:
 def _rows(call: Prepared) -> int:
     if any(question.alone for question, _ in call):
         return AT_ONCE
-    return sum(len(question.inputs) for question, _ in call)
+    return sum(question.rows for question, _ in call)
 
 
 class Ingress:
@@ -133,7 +133,7 @@ class Ingress:
         }
         gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
         self._questions = gathering(
-            most=AT_ONCE, weight=lambda question: len(question.inputs), calls=CALLS * most
+            most=AT_ONCE, weight=lambda question: question.rows, calls=CALLS * most
         )
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)

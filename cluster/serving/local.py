@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from cluster.domain.compositions import Composition
+from cluster.domain.explanations import Explanation
 from cluster.domain.operations import Ranked
 from cluster.runtime.connection import NAMESPACE, patiently
 from cluster.runtime.logs import log_to
@@ -29,11 +30,19 @@ class LazyPredictor:
     def predict(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
     ) -> list[Ranked]:
+        return self._loaded().predict(composition, inputs, tasks)
+
+    def explain(
+        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
+    ) -> tuple[Explanation, ...]:
+        return self._loaded().explain(composition, inputs, task)
+
+    def _loaded(self) -> Predictor:
         if self._predictor is None:
             from cluster.serving.predictor import Predictor
 
             self._predictor = Predictor(self._home)
-        return self._predictor.predict(composition, inputs, tasks)
+        return self._predictor
 
 
 class HomePredictor:
@@ -47,6 +56,12 @@ class HomePredictor:
     ) -> list[Ranked]:
         asked = (composition, inputs, tasks)
         return patiently(self._home, self._actor, "predict", asked)
+
+    def explain(
+        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
+    ) -> tuple[Explanation, ...]:
+        asked = (composition, inputs, task)
+        return patiently(self._home, self._actor, "explain", asked)
 
     def _actor(self) -> Any:
         remote: Any = ray.remote(LazyPredictor)

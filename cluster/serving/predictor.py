@@ -18,15 +18,18 @@ from torch.func import functional_call
 
 from cluster.api.service import Answered, Question, Ranked
 from cluster.domain.compositions import Composition, Merged
+from cluster.domain.explanations import Explanation, parts_of
 from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.serving.cache import BYTES, Hot
+from cluster.serving.explaining import explained
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTask
+from tacl.evaluation.contributions import Parts
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 from tacl.models.mixed import MixedEncoder, Recipe, mixes, summed
@@ -81,10 +84,16 @@ class Predictor:
         UnknownTask (not in the composition), BadRecipe (none is named, all are subtracted),
         MixedRegimes.
         """
-        (found,) = self.answer([Question(composition, inputs, tasks)])
-        if isinstance(found, TaclError):
-            raise found
-        return found.answers
+        return _raised(*self.answer([Question(composition, inputs, tasks)])).answers
+
+    def explain(
+        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None = None
+    ) -> tuple[Explanation, ...]:
+        """What each vector adds to each answer, among the classes of the task, or of all tasks that
+        the composition adds. One row for each vector in one pass. Raises as `predict`."""
+        tasks = None if task is None else [task]
+        asked = Question(composition, inputs, tasks, explain=True)
+        return _raised(*self.answer([asked])).explanations
 
     @torch.no_grad()
     def answer(
@@ -95,6 +104,9 @@ class Predictor:
         decoded = decoded or [self.decode(question) for question in questions]
         asked = [self._opened(*pair) for pair in zip(questions, decoded, strict=True)]
         fine = [one for one in asked if isinstance(one, _Asked)]
+        alone = [part for one in fine if one.question.explain for part in one.parts()]
+        self._exact([(part, item) for part in alone for item in part.items])
+        fine = [one for one in fine if not one.question.explain]
         digests = {one.question.model.digest for one in fine}
         if len(digests) == 1 and digests <= self._hot.kept.keys():
             for one in fine:  # nothing to mix; beside others a sum would be one more vector
@@ -223,6 +235,12 @@ def _met(step: Callable[[], T]) -> T | TaclError:
         return RunFailed(f"a defect: {type(error).__name__}")
 
 
+def _raised(found: Answered | TaclError) -> Answered:
+    if isinstance(found, TaclError):
+        raise found
+    return found
+
+
 class _Asked:
     """A question on its way: prepared inputs, the columns of its tasks, and the features that
     come."""
@@ -234,11 +252,28 @@ class _Asked:
         self.key = question.model.digest if recipe is not PLAIN else ""
         self.plain: list[Tensor] = []  # at theta0; none of a model that is one encoder
         self.features: list[Tensor] = []
+        self._parts: list[_Asked] = []
+
+    def parts(self) -> list[_Asked]:
+        """The same inputs under each vector alone, with its coefficient."""
+        for place, (vector, coefficient) in enumerate(self.recipe.items()):
+            part = _Asked(self.question, self.items, self.columns, {vector: coefficient})
+            part.key += f" {place}"
+            self._parts.append(part)
+        return self._parts
 
     def answered(self, base: list[Ranked] | None) -> Answered:
+        if self.question.explain and self.columns is not None:
+            rows = range(len(self.items))
+            return Answered([], explanations=tuple(self._explained(self.columns, r) for r in rows))
         if self.columns is None:
             return Answered([], features=[feature_D.tolist() for feature_D in self.features])
         return Answered(self.ranked(self.columns), base)
+
+    def _explained(self, columns: Columns, row: int) -> Explanation:
+        plain_D = self._parts[0].plain[row]
+        moves_TD = torch.stack([part.features[row] - part.plain[row] for part in self._parts])
+        return explained(Parts(plain_D, moves_TD), parts_of(self.question.model), columns)
 
     def ranked(self, columns: Columns) -> list[Ranked]:
         if not self.features:

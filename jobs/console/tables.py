@@ -268,7 +268,7 @@ def _matrix(
     """The columns `on` of one matrix, below each other where they are too wide together; what is
     not measured is a dash."""
     parts: list[RenderableType] = []
-    for names in _fitting(on, max(len(vector.task) + 4 for vector in found.vectors)):
+    for names in fitting(on, max(len(vector.task) + 4 for vector in found.vectors)):
         made = table("vector", *names, right=names)
         for vector, row in zip(found.vectors, matrix, strict=True):
             values = dict(zip(found.on, row, strict=True))
@@ -278,7 +278,7 @@ def _matrix(
     return Group(*parts)
 
 
-def _fitting(names: Sequence[str], first: int) -> list[list[str]]:
+def fitting(names: Sequence[str], first: int) -> list[list[str]]:
     """Columns that stand beside a first one of this width."""
     parts: list[list[str]] = [[]]
     left = room = console().width - first

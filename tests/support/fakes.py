@@ -19,6 +19,7 @@ from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
+from cluster.domain.explanations import parts_of
 from cluster.domain.methods import MERGES, TARGET
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.status import TaskStatus
@@ -376,11 +377,21 @@ def evaluated(work: EvaluateWork) -> Evaluated:
     return Evaluated(
         per_task={task.name: row for task in work.tasks},
         by_class={task.name: classes for task in work.tasks},
+        without=_left_out(work) if work.without else {},
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,
         seconds=0.1,
     )
+
+
+def _left_out(work: EvaluateWork) -> dict[str, dict[str, float]]:
+    """A task without its own vector is lost, another is a little better."""
+    owns = zip(parts_of(work.composition), work.composition.terms, strict=True)
+    return {
+        part: {task.name: 0.5 if task.name == term.vector.task else 0.9 for task in work.tasks}
+        for part, term in owns
+    }
 
 
 class FakeLearner:

@@ -1,4 +1,4 @@
-"""vectors, alias, interference, compose, evaluate, query: vectors, and models made of them."""
+"""vectors, alias, interference, compose, evaluate, query, explain: vectors, models of them."""
 
 from __future__ import annotations
 
@@ -230,3 +230,39 @@ def query(
     with saying("querying"):
         found = asked.query(user, inputs, task)
     return found, lambda f: tables.answers(inputs, f, top)
+
+
+@verb("models")
+def explain(
+    asked: Client,
+    user: User,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Image files, or texts.")
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Explain the answer within this task.",
+            show_default="the classes of all tasks compete",
+        ),
+    ] = None,
+) -> Told:
+    """Explain answers: what each vector of a user's model adds, and what is answered without it.
+
+    Without an input: which vector helps and which harms which task, in points of accuracy on the
+    test rows.
+    """
+    from jobs.console import explanations
+    from jobs.console.progress import saying
+    from tacl.errors import BadConfig
+
+    if inputs:
+        with saying("explaining"):
+            found = asked.explain(user, inputs, task)
+        return found, lambda f: explanations.explanations(inputs, f)
+    if task is not None:
+        raise BadConfig("--task is of an input; without one all tasks are told of")
+    with saying("evaluating without each vector") as say:
+        measured = asked.evaluate(user, telling(say), without=True)
+    return measured, explanations.left_out

@@ -223,6 +223,32 @@ def test_what_was_submitted_beside_the_cluster_is_not_found_by_collision(people,
     assert people["bob"].submit("secret").status_code == 202
 
 
+def test_answers_and_models_are_explained(people, world) -> None:
+    ann, eve = people["ann"], people["eve"]
+    for name in ("news", "trec"):
+        ann.submit(name)
+    ann.get("status")
+    model = eve.post("compositions", {"terms": ["+news", "-0.5*trec"]}).json()
+    body = {"inputs": [{"text": "what?"}, {"text": "and?"}]}
+    found = eve.post("explain", body).json()
+    assert (found["user"], found["digest"]) == ("eve", model["digest"])
+    assert [len(one["parts"]) for one in found["explanations"]] == [3, 3]
+    part = found["explanations"][0]["parts"][2]
+    assert (part["part"], part["logits"]) == ("-0.5*trec@v1", {"news": {"a": 1.0, "b": 0.5}})
+    assert world[1].questions[-1].rows == 4  # every input under every vector
+    within = eve.post("explain", body | {"task": "trec"}).json()
+    assert within["explanations"][0]["best"]["task"] == "trec"
+    many = eve.post("explain", {"inputs": body["inputs"] * 9})
+    assert many.status_code == 422
+    for without in (False, True):
+        asked = eve.post(f"compositions/eve/evaluation?without={without}").json()
+        eve.get("status")
+        measured = eve.post(f"compositions/eve/evaluation?without={without}").json()
+        assert measured["run_id"] == asked["run_id"]
+        assert bool(measured["result"]["without"]) is without
+    assert measured["result"]["without"]["+news@v1"] == {"news": 0.5, "trec": 0.9}
+
+
 def test_somebody_elses_model_is_not_there(people) -> None:
     ann, bob = people["ann"], people["bob"]
     ann.submit("news")
@@ -236,6 +262,7 @@ def test_somebody_elses_model_is_not_there(people) -> None:
         lambda user: bob.post(f"compositions/{user}/cancel"),
         lambda user: bob.post("compositions", {"user": user, "terms": ["news"]}),
         lambda user: bob.post("predict", {"user": user, "inputs": [{"text": "x"}]}),
+        lambda user: bob.post("explain", {"user": user, "inputs": [{"text": "x"}]}),
     ]
     for ask in asks:
         assert _alike(ask("ann"), ask("nobody"), "ann", "nobody") == 404

@@ -79,6 +79,10 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     asked = ann.query("ann", ["what is this?"])
     assert asked.best == (Candidate(task="news", label="a", probability=0.75),)
     assert asked.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
+    explained = ann.explain("ann", ["what is this?"], "news")
+    assert explained.digest == asked.digest
+    assert explained.explanations[0].best.task == "news"
+    assert ann.evaluate("ann", without=True).without["+news@v1"]["news"] == 0.5
     answer = ann.query("ann", ["what is this?"], ["news"])
     assert answer.best == ()
     assert answer.digest == model.digest

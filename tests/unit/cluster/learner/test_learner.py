@@ -418,6 +418,26 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
         )
 
 
+def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> None:
+    """Also one whose coefficients are of blocks."""
+    one, two = scene.refs
+    blocks = list(scene.materials.vector(two).to_params())
+    sums = tiny.composition((1.0, one), (0.5, two))
+    learned = sums.terms[1].model_copy(update={"by_block": dict.fromkeys(blocks[::2], 0.7)})
+    by_block = sums.model_copy(update={"digest": "learned", "terms": (sums.terms[0], learned)})
+    for model in (sums, by_block):
+        work = evaluation(scene, model).model_copy(update={"without": True})
+        found = Learner(str(scene.home.path), tiny.Teller()).work(work)
+        assert isinstance(found, Evaluated)
+        assert len(found.without) == 2
+        for place, row in enumerate(found.without.values()):
+            rest = model.terms[1 - place]
+            left = model.model_copy(update={"digest": f"rest {place}", "terms": (rest,)})
+            expected = evaluate(scene, left)
+            assert row == {t: one["composed"] for t, one in expected.per_task.items()}
+            assert expected.without == {}
+
+
 def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
     ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
     with pytest.raises(MixedRegimes, match="task1 v1"):

@@ -265,6 +265,44 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         assert row["materialized"] == pytest.approx(moved[name])
 
 
+@pytest.mark.parametrize("mixed", [True, False])
+def test_an_explanation_adds_up_to_the_answer(scene, mixed: bool) -> None:
+    """Beside questions of others, also where rows of several vectors cannot share a pass; what is
+    answered without a vector is what the model composed without it answers."""
+    home, (one, two), _ = scene
+    predictor = Predictor(str(home.path))
+    if not mixed:
+        predictor._module = predictor._materials.linearized()
+    inputs, _ = tiny.pictures(3, task=1)
+    model, rest = tiny.composition((1.0, one), (0.5, two)), tiny.composition((0.5, two))
+    questions = [Question(rest, inputs), Question(model, inputs, explain=True)]
+    other, found = predictor.answer(questions)
+    assert isinstance(found, Answered)
+    assert isinstance(other, Answered)
+    assert len(found.explanations) == 3
+    expected = predictor.predict(model, inputs)
+    alone = predictor.predict(rest, inputs, ["task2"])
+    within = predictor.explain(model, inputs, "task2")
+    for row, explained in enumerate(found.explanations):
+        assert [part.part for part in explained.parts] == [
+            *("base model", "+task1@v1", "+0.5*task2@v1")
+        ]
+        (likeliest,) = best([expected[row]], None)
+        assert explained.best == likeliest.model_copy(
+            update={"probability": pytest.approx(likeliest.probability, abs=1e-5)}
+        )
+        assert sum(part.share for part in explained.parts) == pytest.approx(1, abs=1e-5)
+        for task, logits in explained.logits.items():
+            for name, logit in logits.items():
+                adds = sum(part.logits[task][name] for part in explained.parts)
+                assert adds == pytest.approx(logit, abs=1e-4)
+        without = within[row].parts[1].without
+        assert without is not None
+        name, share = alone[row]["task2"][0]
+        assert (without.label, without.probability) == (name, pytest.approx(share, abs=1e-5))
+    assert found.explanations == predictor.explain(model, inputs)
+
+
 def _fields(message: Message, names: str) -> dict[str, Any]:
     return {name: getattr(message, name) for name in names.split()}
 

@@ -104,6 +104,34 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert {row[0] for row in rows[:2]} == {"faces", "digits"}
 
 
+def test_answers_and_models_are_explained(tacl: Tacl) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces", "0.5*digits"))
+    told = ok(tacl("explain", "alice", "what is it?", "--task", "faces"))
+    rows = {line.split("  ")[0]: line.split()[1:] for line in told.splitlines()}
+    assert "faces: a, probability 0.750" in told
+    assert rows["base model"] == ["model", "33.3", "+1.00"]
+    assert rows["+0.5*digits@v1"] == ["33.3", "+1.00", "faces:", "b", "0.400"]
+    assert rows["together"] == ["100.0", "+3.00"]
+    found = as_json(tacl("explain", "alice", "what is it?", "--task", "digits", "--json"))
+    (one,) = found["explanations"]
+    assert (one["best"]["task"], one["logits"]) == ("digits", {"digits": {"a": 3.0, "b": 1.5}})
+    told = ok(tacl("explain", "alice"))
+    rows = {line.split("  ")[0]: line.split()[1:] for line in told.splitlines()}
+    assert rows["accuracy %"] == ["%", "88.0", "88.0"]
+    for task, row in (("faces", "+faces@v1"), ("digits", "+0.5*digits@v1")):
+        gains = dict(zip(rows["vector"], rows[row], strict=True))
+        assert gains == {"faces": "-2.0", "digits": "-2.0"} | {task: "+38.0"}
+    refused = tacl("explain", "alice", "--task", "digits")
+    assert refused.exit_code == exit_code(BadConfig(""))
+    ok(tacl("compose", "alice", "+faces", "+digits", "--method", "ties"))
+    merged = tacl("explain", "alice")
+    assert merged.exit_code == exit_code(BadRecipe(""))
+    assert "merged by ties" in merged.stderr
+
+
 def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for split, labels in (("train", "01" * 20), ("validation", "01" * 4), ("test", None)):

@@ -1,0 +1,65 @@
+"""Why a model answers as it does, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from cluster.domain.explanations import Explanation, Explanations
+from cluster.domain.work import Evaluated
+from jobs.console.tables import fitting, table
+
+
+def explanations(inputs: Sequence[str], found: Explanations) -> RenderableType:
+    """Of each input: what every part adds to the logit of the answer, and the answer without."""
+    lines: list[RenderableType] = []
+    for asked, one in zip(inputs, found.explanations, strict=True):
+        best = one.best
+        said = f"{best.task}: {best.label}, probability {best.probability:.3f}"
+        lines += [Text(asked[:90], style="italic"), Text(said), _parts(one), Text()]
+    return Group(*lines, Text(_READING))
+
+
+_READING = (
+    "logit: what the part adds to that of the answer; these add up to it. without: what is\n"
+    "answered when the vector is left out; --json has every logit of every part."
+)
+
+
+def _parts(one: Explanation) -> RenderableType:
+    numbers = ("features %", "logit", "its probability")
+    made = table("part", *numbers[:2], "without", numbers[2], right=numbers)
+    task, label = one.best.task, one.best.label
+    for part in one.parts:
+        logit = f"{part.logits[task][label]:+.2f}"
+        if part.without is None:
+            made.add_row(part.part, f"{100 * part.share:.1f}", logit, "", "")
+            continue
+        same = (part.without.task, part.without.label) == (task, label)
+        other = "the same" if same else f"{part.without.task}: {part.without.label}"
+        made.add_row(part.part, f"{100 * part.share:.1f}", logit, other, f"{part.probability:.3f}")
+    made.add_row("together", "100.0", f"{one.logits[task][label]:+.2f}", "", "", style="bold")
+    return made
+
+
+def left_out(found: Evaluated) -> RenderableType:
+    """A row per vector, a column per task: points of accuracy that the task has of the vector."""
+    first = max([len("vector"), *map(len, found.without)])
+    lines: list[RenderableType] = []
+    for names in fitting(list(found.per_task), first):
+        made = table("vector", *names, right=names)
+        composed = (f"{100 * found.per_task[name]['composed']:.1f}" for name in names)
+        made.add_row("accuracy %", *composed, style="italic")
+        for part, row in found.without.items():
+            gains = [100 * (found.per_task[name]["composed"] - row[name]) for name in names]
+            made.add_row(part, *map(_points, gains))
+        lines.append(made)
+    said = "points of each task's test rows that are right with a vector and were not without it"
+    return Group(Text(said, style="italic"), *lines)
+
+
+def _points(gain: float) -> Text:
+    colour = "green" if gain > 0.05 else "red" if gain < -0.05 else ""
+    return Text(f"{gain:+.1f}", style=colour)
