@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,14 +63,20 @@ class ClusterOperations(Session):
             leave(self.home)
         return stop(self.home)
 
-    def doctor(self) -> Iterator[Check]:
-        """Checks of this machine and home, one after the other."""
-        from cluster.runtime.doctor import checks
+    def doctor(self, migrate: bool = False) -> Iterator[Check]:
+        """Checks of this machine and home, one after the other; first, with `migrate`, its registry
+        is brought to the schema of this version. HomeInUse while its cluster runs."""
+        from cluster.runtime.doctor import checks, migrated
 
+        if migrate:
+            self._require_here("a migration")
+            yield migrated(self.home)
         runs = self._server or self._coordinator or self.home.running()
         if not runs:
-            return checks(self.home)
-        return checks(self.home, self.cluster, lambda: self.coordinator.references(self.context()))
+            yield from checks(self.home)
+            return
+        references = partial(self.coordinator.references, self.context())
+        yield from checks(self.home, self.cluster, references)
 
     def cluster(self) -> Resources:
         """Nodes, CPUs and GPUs, all and free."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
+from cluster.storage import home as homes
 from cluster.storage.blobs import Stored
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
@@ -50,12 +51,13 @@ def collect(
 
 def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
     """Delete blobs at once, however new, unless something needs the same bytes; and everything
-    that was computed from any: it is computed again."""
+    that was computed from any: it is computed again. So are registries of before a migration."""
     blobs = home.blobs()
     gone = [digest for digest in digests if digest not in needed]
     for digest in gone:
         blobs.remove(digest)
-    for kind in ("tangents", "heads") if gone else ():  # a backup has its snapshot beside them
+    # A backup under way has its snapshot beside them.
+    for kind in ("tangents", "heads", homes.REGISTRIES) if gone else ():
         for path in _files(home.path / "cache" / kind):
             path.unlink(missing_ok=True)
 

@@ -13,11 +13,13 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from cluster import failpoints
 from cluster.registry.dialects import engine_of, hold, shown
-from cluster.registry.schema import META, METADATA, SCHEMA
+from cluster.registry.schema import META, METADATA, REVISION, VERSION
 from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
 WRITER = "writer"  # the row of META with the epoch
+MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
+NEWER = "Use the version of TACL that wrote it, or a newer one."
 
 
 class Database:
@@ -38,17 +40,18 @@ class Database:
             ) from error
 
     def _open(self, name: str) -> None:
-        """Makes the tables the first time. BadConfig for those of another version."""
+        """Makes the tables the first time. BadConfig for those of another revision."""
         with self._write() as db:
-            METADATA.create_all(db)
-            _complete(db)
-            found = db.scalar(sa.select(META.c.value).where(META.c.name == "schema"))
+            found = revision(db)
             if found is None:
-                put(db, META, name="schema", value=SCHEMA)
-            elif found != SCHEMA:
+                for metadata in (METADATA, VERSION.metadata):
+                    metadata.create_all(db)
+                put(db, META, name="schema", value="revisions")  # what 0.1.0 would look at
+                put(db, VERSION, version_num=REVISION)
+            elif found != REVISION:
                 raise BadConfig(
                     f"the registry {name} has schema {found}; this version of TACL reads schema "
-                    f"{SCHEMA}. Use the version of TACL that wrote it."
+                    f"{REVISION}. {MIGRATE if found < REVISION else NEWER}"
                 )
 
     def hold(self) -> None:
@@ -144,13 +147,16 @@ def _epoch(db: sa.Connection) -> int:
     return int(db.scalar(sa.select(META.c.value).where(META.c.name == WRITER)) or 0)
 
 
-def _complete(db: sa.Connection) -> None:
-    """Columns that a table was given later, which are nullable, are added."""
-    there = {name: columns for (_, name), columns in sa.inspect(db).get_multi_columns().items()}
-    for table in METADATA.sorted_tables:
-        for name in set(table.columns.keys()) - {column["name"] for column in there[table.name]}:
-            column = sa.schema.CreateColumn(table.c[name]).compile(dialect=db.dialect)
-            db.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN {column}')
+def revision(db: sa.Connection) -> str | None:
+    """Of its tables, None when there are none yet. Revisions are ordered as text; 0000 is that of
+    TACL 0.1.0, which had a number instead."""
+    tables = sa.inspect(db).get_table_names()
+    if VERSION.name in tables:
+        return db.scalar(sa.select(VERSION.c.version_num))
+    if META.name not in tables:
+        return None
+    number = db.scalar(sa.select(META.c.value).where(META.c.name == "schema"))
+    return "0000" if number == "4" else f"number {number}"
 
 
 def exists(db: sa.Connection, *conditions: sa.ColumnElement[bool]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA = "4"  # a registry of another schema is refused
+REVISION = "0001"  # the newest of `migrations`, which make these tables of earlier ones
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -23,6 +23,8 @@ def _key(name: str, kind: Any = STRING) -> sa.Column:
     return sa.Column(name, kind, primary_key=True)
 
 
+# Alembic's own table; the rest are ours.
+VERSION = sa.Table("alembic_version", sa.MetaData(), _key("version_num", sa.String(32)))
 META = _table("meta", _key("name"), _column("value", sa.Text))
 TASK = _table(
     "task",

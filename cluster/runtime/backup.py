@@ -26,6 +26,7 @@ from cluster.domain.base import Message
 from cluster.domain.operations import BackedUp, Restored
 from cluster.registry import Registry
 from cluster.registry.copying import copy
+from cluster.registry.migrating import migrate
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage, absolute_uri
@@ -166,6 +167,7 @@ def _restored(
     with _folder_in(home) as folder:
         files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
         snapshot.write_bytes(files.read(manifest.registry))
+        migrate(f"sqlite:///{snapshot}", folder)  # it may be of an earlier version
         with (
             closing(Registry(f"sqlite:///{snapshot}")) as kept,
             closing(Registry(settings.registry or home.registry_url)) as registry,

@@ -25,7 +25,7 @@ from cluster.domain.base import Message
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
 from cluster.storage.home import Home, Running
-from tacl.errors import CorruptBlob, TaclError
+from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
 
 DISTRIBUTION = "tacl-compose"  # what pip calls this
 GIB = 1 << 30
@@ -53,10 +53,23 @@ def checks(
     `references` what its registry needs of the blob store."""
     yield from (_python(), _packages(), _libraries(), _processors(), _memory(), _disk(home))
     yield from (_home(home), _privacy(home))
-    yield from _storage(home, references)
+    schema = _schema(home)
+    yield from schema
+    if all(check.ok for check in schema):
+        yield from _storage(home, references)
     yield _cluster(home, ask)
     if (running := home.running()) is not None:
         yield from (access(running), reach(running))
+
+
+def migrated(home: Home) -> Check:
+    """The registry has the schema of this version now. HomeInUse while a cluster serves it."""
+    from cluster.registry.migrating import migrate
+
+    home.founded()
+    with home.lock():
+        done = migrate(home.registry_url, home.old_registries)
+    return Check(check="migration", ok=True, found=str(done or "there is nothing to migrate"))
 
 
 def _python() -> Check:
@@ -144,6 +157,22 @@ def _privacy(home: Home) -> Check:
     advice = f"close it: chmod 700 {home.path}, or `tacl up`, which does that"
     found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
     return Check(check="privacy", ok=not mode & 0o077, found=found, advice=advice)
+
+
+def _schema(home: Home) -> tuple[Check, ...]:
+    """None of a registry that is not there yet, or cannot be read, which `_storage` says."""
+    from cluster.registry import Registry
+    from cluster.registry.schema import REVISION
+
+    if home.is_pinned and _sqlite(home) is None:
+        return ()
+    try:
+        Registry(home.registry_url).close()
+    except StorageUnavailable:
+        return ()
+    except BadConfig as error:
+        return (Check(check="registry", ok=False, found=str(error)),)
+    return (Check(check="registry", ok=True, found=f"schema {REVISION}"),)
 
 
 def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:

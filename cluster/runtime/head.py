@@ -31,6 +31,7 @@ from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
 from cluster.errors import exit_code
 from cluster.registry import Registry
+from cluster.registry.migrating import migrate
 from cluster.runtime.again import HEAD, Again, again, end, first
 from cluster.runtime.logs import log_to
 from cluster.storage import home as homes
@@ -138,6 +139,8 @@ def _require_usable(home: Home, chosen: Founding) -> None:
         homes.write(home.settings_file, found)  # the home of another machine, which goes on here
     homes.require_founder(home, chosen)
     if home.settings() is not None:
+        if (migrated := migrate(home.registry_url, home.old_registries)) is not None:
+            _say(str(migrated))
         require_startable(home)
     elif chosen.registry is not None:
         Registry(chosen.registry).close()

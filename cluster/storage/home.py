@@ -22,6 +22,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 M = TypeVar("M", bound=Message)
 
 SETTINGS = "settings.json"
+REGISTRIES = "registries"  # of the cache: as they were before a migration; `tacl gc` deletes them
 EMBEDDED = "embedded"  # the base that needs no data of anybody's
 FATAL = "error: "  # begins the last line of the log of a head that could not go on
 
@@ -108,6 +109,11 @@ class Home:
     def is_pinned(self) -> bool:
         """Whether the coordinator must run on the machine of the home: its registry lies there."""
         return self.registry_url.startswith("sqlite:")
+
+    @property
+    def old_registries(self) -> Path:
+        """For a registry as it was before a migration."""
+        return self.path / "cache" / REGISTRIES
 
     def shared(self) -> Storage:
         """Where every node of the cluster finds what is kept."""

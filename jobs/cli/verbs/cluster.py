@@ -125,7 +125,16 @@ def _collected(found: CollectedGarbage, freed: str) -> str:
 
 
 @verb("cluster")
-def doctor(asked: Client, as_json: Json = False) -> None:
+def doctor(
+    asked: Client,
+    migrate: Annotated[
+        bool,
+        typer.Option(
+            "--migrate", help="First bring a registry of an earlier version to this one's schema."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Check this machine and this home, with advice on what is wrong.
 
     The exit code is 1 when something is wrong.
@@ -134,7 +143,7 @@ def doctor(asked: Client, as_json: Json = False) -> None:
     from jobs.console.documents import print_json
 
     found = []
-    for check in asked.doctor():
+    for check in asked.doctor(migrate):
         found.append(check)
         if not as_json:
             tables.console().print(tables.check(check))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,22 +14,19 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import ANY, CHAMPION
+from cluster.runtime.doctor import migrated
 from cluster.storage.home import Home
+from tests.support import released
 from tests.support.fakes import FakeLauncher, shard_blob
-from tests.support.places import ROOT
 
 ASKER = RequestContext()
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home after tasks, refreshes, merges, a purge, tokens and an evaluation."""
-    path = tmp_path_factory.mktemp("old")
-    with tarfile.open(ROOT / "tests" / "fixtures" / "home-0.1.0.tar.xz") as archive:
-        archive.extractall(path, filter="data")
-    settings = json.loads((path / "settings.json").read_text())
-    (path / "settings.json").write_text(json.dumps(settings | {"blobs": str(path / "blobs")}))
-    return path
+    home = released.unpacked(tmp_path_factory.mktemp("old"))
+    migrated(home)
+    return home.path
 
 
 @pytest.fixture(scope="module")

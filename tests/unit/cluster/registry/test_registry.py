@@ -156,11 +156,11 @@ def test_a_registry_is_opened_again(registry_url: str) -> None:
         again.founded(BASE.model_copy(update={"digest": "another"}), GENERIC_BLOB)
 
 
-def test_another_schema_is_refused(registry_url: str) -> None:
+def test_a_newer_schema_is_refused(registry_url: str) -> None:
     Registry(registry_url).close()
     with sa.create_engine(registry_url).begin() as db:
-        db.execute(sa.text("UPDATE meta SET value = '99' WHERE name = 'schema'"))
-    with pytest.raises(BadConfig, match="schema 99.*Use the version"):
+        db.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(BadConfig, match="schema 9999.*Use the version"):
         Registry(registry_url)
 
 

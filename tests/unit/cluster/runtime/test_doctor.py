@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from cluster.coordinator.core import Coordinator
 from cluster.runtime import doctor
 from cluster.runtime.doctor import DISTRIBUTION, access, checks, reach
 from cluster.storage.home import Home, Running, write
-from tests.support.fakes import new_home
+from tacl.errors import HomeInUse
+from tests.support.fakes import ADMIN, FakeLauncher, new_home
 from tests.support.places import ROOT
+from tests.support.released import unpacked
 
 
 def privacy(home: Home) -> bool:
@@ -56,6 +59,26 @@ def test_a_cluster_that_asks_for_no_token_is_named(insecure: bool) -> None:
     where = {"pid": os.getpid(), "address": "10.0.0.1:6379", "token": None}
     found = access(Running(**where, insecure=insecure))
     assert (found.ok, "10.0.0.1:6379" in found.found) == (not insecure, insecure)
+
+
+def test_a_registry_of_before_is_named_and_migrated_and_a_purge_erases_what_was_kept_of_it(
+    tmp_path: Path,
+) -> None:
+    home = unpacked(tmp_path)
+    (wrong,) = doctor._schema(home)
+    assert not wrong.ok
+    assert "tacl doctor --migrate" in wrong.found
+    with home.lock(), pytest.raises(HomeInUse):
+        doctor.migrated(home)
+    assert "from schema 0000 to" in doctor.migrated(home).found
+    assert "nothing to migrate" in doctor.migrated(home).found
+    assert [one.ok for one in doctor._schema(home)] == [True]
+    assert len(list(home.old_registries.iterdir())) == 1
+    coordinator = Coordinator(home.path, FakeLauncher())
+    coordinator.remove(ADMIN, "digits", True)
+    coordinator.tick()
+    coordinator.close()
+    assert list(home.old_registries.iterdir()) == []
 
 
 def test_both_are_looked_at_while_a_cluster_runs(tmp_path: Path) -> None:

@@ -1,0 +1,78 @@
+"""A registry of an earlier version, brought to the schema of this one: forward only, in one
+transaction, so that of two processes one does it and a process that dies has done nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from cluster.registry.database import Database, revision
+from cluster.registry.dialects import hold
+from cluster.registry.schema import REVISION
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """Between which revisions; `snapshot` is SQLite's file as it was before, where it was one."""
+
+    before: str
+    after: str
+    snapshot: Path | None
+
+    def __str__(self) -> str:
+        kept = f"; as it was before, it is kept in {self.snapshot}" if self.snapshot else ""
+        return f"the registry was brought from schema {self.before} to {self.after}{kept}"
+
+
+def migrate(url: str, folder: Path) -> Migrated | None:
+    """None when there is nothing to do: it has this schema, a newer one or none yet. SQLite's file
+    is copied into `folder` before. Raises HomeInUse, StorageUnavailable."""
+    with closing(_AnySchema(url)) as registry:
+        return registry.migrate(folder)
+
+
+class _AnySchema(Database):
+    def _open(self, name: str) -> None:
+        """Nothing is made, and nothing is refused."""
+
+    def migrate(self, folder: Path) -> Migrated | None:
+        with self._write() as db:
+            found = revision(db)
+            if found is None or found >= REVISION:
+                return None
+            self._require_alone()
+            snapshot = self._snapshot(folder, found)
+            _upgrade(db)
+        return Migrated(found, REVISION, snapshot)
+
+    def _require_alone(self) -> None:
+        """Of an earlier version, a cluster that writes it now would go on doing so."""
+        with self._engine.connect() as held:
+            if not hold(held):
+                raise self._superseded()
+
+    def _snapshot(self, folder: Path, found: str) -> Path | None:
+        """By a connection of its own, which sees what was committed. A server has backups."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"registry-{found}.sqlite"
+        path.unlink(missing_ok=True)  # of a process that died here
+        with closing(self._engine.raw_connection()) as connection:
+            connection.cursor().execute("VACUUM INTO ?", (str(path),))
+        path.chmod(0o600)
+        return path
+
+
+def _upgrade(db: sa.Connection) -> None:
+    """Alembic is imported where it has something to do."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", "cluster.registry:migrations")
+    config.attributes["connection"] = db
+    command.upgrade(config, "head")

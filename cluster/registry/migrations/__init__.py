@@ -1,0 +1,1 @@
+"""How the tables of an earlier version become those of this one; Alembic runs `versions`."""

@@ -1,0 +1,22 @@
+"""A home as a released version left it: after tasks, refreshes, merges, a purge and tokens."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+from cluster.storage.home import Home
+from tests.support.places import ROOT
+
+SCHEMAS = {"0.1.0": "0000"}  # of every released version
+
+
+def unpacked(folder: Path, version: str = "0.1.0") -> Home:
+    """With the answers that it gave then, in `expected.json`."""
+    with tarfile.open(ROOT / "tests" / "fixtures" / f"home-{version}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    home = Home(folder)
+    settings = json.loads(home.settings_file.read_text())
+    home.settings_file.write_text(json.dumps(settings | {"blobs": str(folder / "blobs")}))
+    return home

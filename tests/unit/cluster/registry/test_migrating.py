@@ -1,0 +1,152 @@
+"""The registry of 0.1.0, in SQLite and as it would lie in PostgreSQL, becomes that of today."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from cluster import failpoints
+from cluster.registry import Registry
+from cluster.registry.dialects import engine_of, hold
+from cluster.registry.migrating import Migrated, migrate
+from cluster.registry.schema import METADATA, REVISION
+from tacl.errors import BadConfig, HomeInUse
+from tests.support.postgres import Server
+from tests.support.released import SCHEMAS, unpacked
+
+
+def moved(source: str, target: str) -> str:
+    """The same tables and rows in another database: those of then, which no code has any more."""
+    tables = sa.MetaData()
+    writing = engine_of(target).execution_options(write="durable")
+    with engine_of(source).connect() as old, writing.begin() as new:
+        tables.reflect(old)
+        tables.create_all(new)
+        for table in tables.sorted_tables:
+            rows = [dict(row) for row in old.execute(sa.select(table)).mappings()]
+            new.execute(table.insert(), rows) if rows else None
+    return target
+
+
+@pytest.fixture(params=SCHEMAS.items(), ids=list(SCHEMAS))
+def old(request: pytest.FixtureRequest, tmp_path: Path, registry_url: str) -> tuple[str, str]:
+    """The URL of a released registry, in either database, and its revision."""
+    version, revision = request.param
+    url = unpacked(tmp_path, version).registry_url
+    return url if registry_url.startswith("sqlite") else moved(url, registry_url), revision
+
+
+def differences(url: str) -> list[object]:
+    with engine_of(url).connect() as db:
+        context = MigrationContext.configure(db)
+        assert context.get_current_revision() == REVISION
+        return compare_metadata(context, METADATA)
+
+
+def rows(url: str) -> dict[str, int]:
+    with engine_of(url).connect() as db:
+        count = sa.select(sa.func.count())
+        return {t.name: db.scalar(count.select_from(t)) or 0 for t in METADATA.sorted_tables}
+
+
+def test_a_released_registry_gets_the_tables_of_today_and_keeps_its_rows(
+    old: tuple[str, str], tmp_path: Path
+) -> None:
+    url, before = old
+    kept = rows(url)
+    with pytest.raises(BadConfig, match=f"schema {before}.*tacl doctor --migrate"):
+        Registry(url)
+    done = migrate(url, tmp_path / "before")
+    assert done is not None
+    assert (done.before, done.after) == (before, REVISION)
+    assert differences(url) == []
+    assert rows(url) == kept
+    assert migrate(url, tmp_path / "before") is None
+    with closing(Registry(url)) as registry:
+        assert {token.user for token in registry.tokens()} == {"alice"}
+
+
+def test_a_new_registry_has_the_same_tables(registry_url: str, tmp_path: Path) -> None:
+    Registry(registry_url).close()
+    assert differences(registry_url) == []
+    assert migrate(registry_url, tmp_path) is None
+
+
+def test_revisions_follow_each_other_and_the_last_is_that_of_the_tables() -> None:
+    config = Config()
+    config.set_main_option("script_location", "cluster.registry:migrations")
+    scripts = ScriptDirectory.from_config(config)
+    found = [script.revision for script in scripts.walk_revisions()]
+    assert found == [f"{number:04}" for number in range(len(found), 0, -1)]
+    assert scripts.get_heads() == [REVISION]
+
+
+def test_the_file_is_kept_as_it_was(tmp_path: Path) -> None:
+    url = unpacked(tmp_path).registry_url
+    done = migrate(url, tmp_path / "before")
+    assert done is not None
+    assert done.snapshot is not None
+    assert str(done.snapshot) in str(done)
+    assert done.snapshot.stat().st_mode & 0o777 == 0o600
+    with closing(sqlite3.connect(done.snapshot)) as db:
+        assert db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall() == [("4",)]
+        assert db.execute("SELECT count(*) FROM token").fetchall() == [(rows(url)["token"],)]
+
+
+def _migrate(url: str, folder: Path, told: Callable[[Migrated | None], object]) -> None:
+    told(migrate(url, folder))
+
+
+def test_of_processes_at_once_one_does_it(old: tuple[str, str], tmp_path: Path) -> None:
+    url, _ = old
+    spawn = multiprocessing.get_context("spawn")
+    told = spawn.SimpleQueue()
+    work = (url, tmp_path / "before", told.put)
+    processes = [spawn.Process(target=_migrate, args=work) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert [done is not None for done in (told.get() for _ in processes)].count(True) == 1
+    assert differences(url) == []
+
+
+def test_a_process_that_dies_in_it_has_done_nothing(
+    old: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, before = old
+
+    def die(what: str) -> None:
+        if what == "registry migrate written":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "reached", die)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(url, tmp_path)
+    with pytest.raises(BadConfig, match=f"schema {before}"):
+        Registry(url)
+    assert migrate(url, tmp_path) is not None
+    assert differences(url) == []
+
+
+@pytest.mark.postgres
+def test_what_a_cluster_writes_is_not_migrated(tmp_path: Path, postgres_server: Server) -> None:
+    url = moved(unpacked(tmp_path).registry_url, postgres_server.new_database())
+    with engine_of(url).connect() as writer:
+        assert hold(writer)
+        with pytest.raises(HomeInUse, match="another cluster"):
+            migrate(url, tmp_path)
+        writer.invalidate()  # else the pool keeps it, with its lock
+    assert migrate(url, tmp_path) is not None
