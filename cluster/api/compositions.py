@@ -31,6 +31,10 @@ FormTerms = Annotated[
     list[Annotated[str, Form(min_length=1, max_length=200)]],
     Form(description="One or more.", min_length=1, max_length=1000, examples=[["faces", "signs"]]),
 ]
+QueryTerms = Annotated[
+    list[Annotated[str, Query(min_length=1, max_length=200)]] | None,
+    Query(description="Of these instead.", min_length=1, max_length=1000, examples=[["+faces"]]),
+]
 Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
 Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
 Classes = Annotated[str, Form(description="Names, separated by commas.", examples=["ham,spam"])]
@@ -147,16 +151,21 @@ def _names(text: str) -> list[str] | None:
 
 @ROUTER.post("/compositions/{user}/evaluation", status_code=202)
 async def evaluate(
-    user: UserName, asked: Act, materialized: bool = False, without: bool = False
+    user: UserName,
+    asked: Act,
+    materialized: bool = False,
+    without: bool = False,
+    term: QueryTerms = None,
 ) -> Evaluation:
-    """Have the model evaluated on the test rows of its tasks, `without`: also with each vector left
-    out; ask again, under the same idempotency key or none, until `result` is there, or RunFailed
-    with the cause. A new key tries it again."""
+    """Have the model, or what the sum of these terms would be, evaluated on the test rows of its
+    tasks, `without`: also with each vector left out; ask again, under the same idempotency key or
+    none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
     whose = asked.caller.user(user)
+    given = (whose, materialized, without, term or [])
     if asked.key is None:  # asking again is then to look
         model = await asked.ask(CoordinatorAPI.composition, whose)
-        asked = replace(asked, key=f"evaluate {whose} {model.digest} {materialized} {without}")
-    run_id = (await asked.ask(CoordinatorAPI.evaluate, whose, materialized, without)).run_id
+        asked = replace(asked, key=f"evaluate {model.digest} {given}")
+    run_id = (await asked.ask(CoordinatorAPI.evaluate, *given)).run_id
     result = await asked.tell(CoordinatorAPI.evaluation, run_id)
     return Evaluation(run_id=run_id, result=result)
 

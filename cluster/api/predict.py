@@ -111,7 +111,7 @@ def _wire(answers: Sequence[Ranked]) -> Chances:
 
 async def _measured(asked: Asked, user: str, body: Ask) -> dict[str, dict[str, float]]:
     """What the approximation costs: measured, shown and accepted before it may answer."""
-    run = await asked.ask(CoordinatorAPI.evaluate, user, True, False)
+    run = await asked.ask(CoordinatorAPI.evaluate, user, True, False, [])
     result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
     if result is None:
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")

@@ -175,7 +175,7 @@ class _Coordinator:
     def __init__(self, server: Server) -> None:
         self._server = server
         # what to ask again, by run: under the same key, for the same answer
-        self._evaluations: dict[str, tuple[RequestContext, str, bool, bool]] = {}
+        self._evaluations: dict[str, tuple[RequestContext, str, bool, bool, Sequence[str]]] = {}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method not in OPERATIONS:
@@ -210,10 +210,16 @@ class _Coordinator:
         return self._ask("move_alias", context, task, name, version, expected)
 
     def evaluate(
-        self, context: RequestContext, user: str, materialized: bool, without: bool
+        self,
+        context: RequestContext,
+        user: str,
+        materialized: bool,
+        without: bool,
+        terms: Sequence[str],
     ) -> QueuedRun:
-        run_id = self._evaluated(context, user, materialized, without).run_id
-        self._evaluations[run_id] = (context, user, materialized, without)
+        asked = (context, user, materialized, without, terms)
+        run_id = self._evaluated(*asked).run_id
+        self._evaluations[run_id] = asked
         return QueuedRun(run_id=run_id)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
@@ -223,10 +229,16 @@ class _Coordinator:
         return self._evaluated(*self._evaluations[run_id]).result
 
     def _evaluated(
-        self, context: RequestContext, user: str, materialized: bool, without: bool
+        self,
+        context: RequestContext,
+        user: str,
+        materialized: bool,
+        without: bool,
+        terms: Sequence[str],
     ) -> Evaluation:
         path = f"compositions/{quote(user, '')}/evaluation"
-        asked = {"params": {"materialized": materialized, "without": without}}
+        params = {"materialized": materialized, "without": without, "term": list(terms)}
+        asked = {"params": params}
         return Evaluation.model_validate(self._server.call("POST", path, context, **asked))
 
 

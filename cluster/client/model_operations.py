@@ -135,10 +135,17 @@ class ModelOperations(Session):
             raise RunFailed(f"{found.label} {found.state}: {found.reason}")
         return found
 
-    def evaluating(self, user: str, materialized: bool = False, without: bool = False) -> str:
+    def evaluating(
+        self,
+        user: str,
+        materialized: bool = False,
+        without: bool = False,
+        terms: Sequence[str] = (),
+    ) -> str:
         """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
+        asked = (user, materialized, without, list(terms))
         with self._naming(user):
-            return self.coordinator.evaluate(self.context(), user, materialized, without).run_id
+            return self.coordinator.evaluate(self.context(), *asked).run_id
 
     def evaluate(
         self,
@@ -146,14 +153,16 @@ class ModelOperations(Session):
         progress: Callable[[RunStatus], None] | None = None,
         materialized: bool = False,
         without: bool = False,
+        terms: Sequence[str] = (),
     ) -> Evaluated:
         """Accuracies of the user's model on the test splits of its tasks; waits for them.
 
-        With `materialized`, each task's also as one ordinary model, theta0 + sum c tau; with
+        With `terms`, such as +faces, what their sum would give, and the model stays as it is. With
+        `materialized`, each task's also as one ordinary model, theta0 + sum c tau; with
         `without`, each task's also with each vector left out. Raises NoComposition, RunFailed, and
         BadRecipe where the vectors were merged.
         """
-        return self.evaluation(self.evaluating(user, materialized, without), progress)
+        return self.evaluation(self.evaluating(user, materialized, without, terms), progress)
 
     @contextmanager
     def _naming(self, user: str) -> Iterator[None]:

@@ -136,9 +136,10 @@ class Compositions(Runs):
         user: str,
         materialized: bool = False,
         without: bool = False,
+        terms: Sequence[str] = (),
     ) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
-            model = self.composition(context, user)
+            model = self._asked_model(context, user, terms)
             if without:
                 require_parts(model)
             fitted = self._execution.heads.of(model, self._state.owners)
@@ -149,7 +150,17 @@ class Compositions(Runs):
 
         parts = {"user": user, "materialized": materialized}
         parts |= {"without": True} if without else {}
+        parts |= {"terms": list(terms)} if terms else {}
         return self._once(context.request_id, "evaluate", parts, QueuedRun, decide)
+
+    def _asked_model(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
+        """The user's model, or with terms what it would be."""
+        if not terms:
+            return self.composition(context, user)
+        model = self._pins.composed(
+            checked_name(user, "user"), parse_recipe(terms), self._visibility(context)
+        )
+        return self._execution.heads.answering(model, self._state.owners)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         return self._result(context, run_id, "evaluate", Evaluated)

@@ -174,12 +174,18 @@ class CoordinatorAPI(Protocol):
         ...
 
     def evaluate(
-        self, context: RequestContext, user: str, materialized: bool, without: bool
+        self,
+        context: RequestContext,
+        user: str,
+        materialized: bool,
+        without: bool,
+        terms: Sequence[str],
     ) -> QueuedRun:
-        """Evaluate the user's model on the test rows of its tasks, also as one ordinary model when
-        `materialized`, and with each vector left out when `without`. The same model on the same
-        data is evaluated once; one that failed is tried again by a request of a new id. Raises
-        NoComposition, and BadRecipe: the vectors of what was merged cannot be left out."""
+        """Evaluate the user's model on the test rows of its tasks, or, with `terms`, what their sum
+        would be; also as one ordinary model when `materialized`, and with each vector left out when
+        `without`. The same model on the same data is evaluated once; one that failed is tried again
+        by a request of a new id. Raises NoComposition, what `compose` raises, and BadRecipe: the
+        vectors of what was merged cannot be left out."""
         ...
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Form, Request, UploadFile
+from fastapi import FastAPI, Form, Query, Request, UploadFile
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from cluster.api import page as assets
@@ -18,6 +18,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.token: str | None = None
+        self.tokens: list[dict[str, Any]] = []
         self.role = "submitter"
         self.models: dict[str, dict[str, Any]] = {}
         self.modality = "image"
@@ -25,6 +26,7 @@ class FakeApi:
         self.rows: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
+        self.missing = 0
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
@@ -76,6 +78,7 @@ class FakeApi:
             relative = [[None, *(1.0 if s == t else 0.6 for t in names)] for s in names]
             vectors = [{"task": name, "version": 1} for name in names]
             found = {"vectors": vectors, "on": ["generic", *names], "logits": relative, "high": 0.5}
+            found["missing"] = self.missing
             return found | {"findings": self.findings}
 
         @app.get("/v1/accuracy")
@@ -83,9 +86,42 @@ class FakeApi:
             return {"tasks": [task["name"] for task in self.tasks], "rows": self.rows}
 
         @app.post("/v1/compositions/{user}/evaluation")
-        def evaluate(user: str) -> Any:
-            self.asked.append(("evaluate", user))
-            return {"run_id": "r", "result": {} if len(self.asked) > 2 else None}
+        def evaluate(user: str, without: bool, term: Annotated[list[str], Query()] = []) -> Any:  # noqa: B006
+            self.asked.append(("evaluate", (user, *term)))
+            done = len([one for one in self.asked if one[0] == "evaluate"]) % 2 == 0
+            return {"run_id": "r", "result": _evaluated(term) if done else None}
+
+        @app.post("/v1/explain")
+        async def explain(request: Request) -> Any:
+            self.asked.append(("explain", await request.json()))
+            return {"user": "me", "digest": "ab12" * 16, "explanations": [_explained()]}
+
+        @app.get("/v1/vectors")
+        def vectors(task: str) -> Any:
+            shared = {"digest": "cd34" * 16, "created": 1e9, "metrics": {}, "arrivals": [{}]}
+            first = {"version": 1, "parent": None, "champion": False}
+            return [shared | first, shared | {"version": 2, "parent": 1, "champion": True}]
+
+        @app.get("/v1/tokens")
+        def tokens() -> Any:
+            return self.tokens
+
+        @app.get("/v1/usage")
+        def usage() -> Any:
+            share = {"queued": 1, "queued_most": 32, "stored": 3 << 30, "stored_most": 64 << 30}
+            return [{"user": "ann", **share}]
+
+        @app.post("/v1/users/{user}/tokens")
+        async def issue(user: str, request: Request) -> Any:
+            body = await request.json()
+            self.asked.append(("issue", (user, body)))
+            self.tokens.append({"user": user, "role": body["role"], "used": None})
+            return {"user": user, "role": body["role"]}
+
+        @app.delete("/v1/users/{user}/tokens")
+        def revoke(user: str) -> Any:
+            self.tokens = [one for one in self.tokens if one["user"] != user]
+            return {"user": user, "revoked": 1}
 
         @app.post("/v1/compositions")
         async def compose(request: Request) -> Any:
@@ -94,11 +130,13 @@ class FakeApi:
 
         @app.post("/v1/predict")
         async def predict(request: Request) -> Any:
-            self.asked.append(("predict", await request.json()))
+            body = await request.json()
+            self.asked.append(("predict", body))
+            many = len(body["inputs"])
             answer = {"signs": [["stop", 0.2]], "digits": [["zero", 0.75], ["nine", 0.05]]}
             base = {"signs": [["stop", 0.1]], "digits": [["nine", 0.6], ["zero", 0.3]]}
             found = {"user": "me", "digest": "ab12" * 16}
-            return found | {"answers": [answer], "base": [base]}
+            return found | {"answers": [answer] * many, "base": [base] * many}
 
         @app.post("/v1/tasks")
         async def submit(file: UploadFile, name: str = Form(), options: str = Form()) -> Any:
@@ -120,6 +158,23 @@ class FakeApi:
                 told = self.changes
                 yield f"event: changed\ndata: {json.dumps({'number': told})}\n\n"
             await asyncio.sleep(0.05)
+
+
+def _evaluated(terms: list[str]) -> dict[str, Any]:
+    names = [term.lstrip("+-").rpartition("*")[2] for term in terms]
+    left = {term: {n: 0.5 if n in term else 0.82 for n in names} for term in terms}
+    return {"per_task": {name: {"composed": 0.8} for name in names}, "without": left}
+
+
+def _explained() -> dict[str, Any]:
+    logits = {"digits": {"zero": 3.0, "nine": 1.0}, "signs": {"stop": 2.0}}
+    half = {task: {name: value / 2 for name, value in of.items()} for task, of in logits.items()}
+    best = {"task": "digits", "label": "zero", "probability": 0.75}
+    other = {"task": "signs", "label": "stop", "probability": 0.6}
+    shared = {"length": 1.0, "share": 0.5, "logits": half}
+    base = {"part": "base model", "without": None, "probability": None}
+    vector = {"part": "+digits@v1", "without": other, "probability": 0.2}
+    return {"best": best, "logits": logits, "parts": [shared | base, shared | vector]}
 
 
 def finding(first: str, second: str, message: str) -> dict[str, Any]:

@@ -185,9 +185,16 @@ def _cancelled(found: CancelledCompositions) -> str:
     return f"{found.user}: {len(found.cancelled) or 'no'} composition runs cancelled"
 
 
-@verb("models")
-def evaluate(asked: Client, user: User) -> Told:
-    """Evaluate a user's model on the test rows of its tasks.
+@verb("models", context_settings={"ignore_unknown_options": True})
+def evaluate(
+    asked: Client,
+    user: User,
+    terms: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TERM]...", help="Of these instead; the model stays as it is."),
+    ] = None,
+) -> Told:
+    """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
     zero-shot: base model with class names, or class means: of labelled rows, where it reads no
     names; individual: the task's own vector alone, as first trained; composed: the user's model.
@@ -198,7 +205,7 @@ def evaluate(asked: Client, user: User) -> Told:
     from jobs.console.progress import saying
 
     with saying("evaluating") as say:
-        found = asked.evaluate(user, telling(say))
+        found = asked.evaluate(user, telling(say), terms=terms or [])
     before = asked.base().untrained
     return found, lambda f: tables.evaluation(f, before)
 

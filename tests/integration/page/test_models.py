@@ -21,11 +21,8 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
         },
     ]
     page = open_page()
-    page.locator("#heat .main-svg").first.wait_for()  # drawn, under the policy
-    assert page.locator("#heat .heatmaplayer image").count() == 1
     says(page, "#interference .findings", "digits disturbs signs")
-    page.get_by_text("As numbers").click()
-    numbers = page.locator("#interference table tbody td").all_inner_texts()
+    numbers = page.locator("#heat tbody td").all_inner_texts()
     assert numbers == ["1.00", "0.60", "0.60", "1.00"]
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0"),
@@ -55,7 +52,33 @@ def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
     says(page, "#compose .told", "being measured")
     says(page, "#compose .told", "was measured")
     recipe = {"user": None, "terms": ["+0.9*digits", "-signs"]}
-    assert api.asked == [("compose", recipe), ("evaluate", "me"), ("evaluate", "me")]
+    assert api.asked == [("compose", recipe), ("evaluate", ("me",)), ("evaluate", ("me",))]
+
+
+def test_the_map_of_tasks_says_what_is_missing(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    says(page, "#heat", "No vector yet")
+    api.missing = 2
+    api.ready("digits", "signs")
+    says(page, "#heat", "0.60")
+    says(page, "#interference .missing", "2 pairs are still being measured")
+
+
+def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    page = open_page()
+    page.get_by_role("button", name="Pick all").click()
+    page.get_by_role("button", name="Foresee its accuracy").click()
+    says(page, "#compose .told", "stays as it is")
+    rows = page.locator(".foreseen tbody tr").all_inner_texts()
+    assert [row.split("\t") for row in rows] == [
+        ["accuracy in %", "80.0", "80.0"],
+        ["of it by +digits", "+30.0", "−2.0"],
+        ["of it by +signs", "−2.0", "+30.0"],
+    ]
+    assert api.asked == 2 * [("evaluate", ("me", "+digits", "+signs"))]  # and nothing is composed
+    page.locator("#compose .terms [type=checkbox]").first.uncheck()
+    assert page.locator(".foreseen tr").count() == 0  # it was of another recipe
 
 
 def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:

@@ -39,6 +39,26 @@ def test_a_picture_is_asked_about(api: FakeApi, open_page: Any) -> None:
     assert base64.b64decode(asked["inputs"][0]["image"]) == png()
 
 
+def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> None:
+    api.modality = "text"
+    page = open_page()
+    page.locator("#try textarea").fill("one\n\n two ")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.locator("#try article").nth(1).wait_for()
+    assert page.locator("#try article q").all_inner_texts() == ["one", "two"]
+    page.locator("#try article").nth(1).get_by_text("Why?").click()
+    says(page, "#try table", "together")
+    rows = [row.split("\t") for row in page.locator("#try tbody tr").all_inner_texts()]
+    assert rows == [
+        ["base model", "50.0", "+1.50", "", ""],
+        ["+digits@v1", "50.0", "+1.50", "signs: stop", "0.20"],
+        ["together", "100.0", "+3.00", "", ""],
+    ]
+    assert [what for what, _ in api.asked] == ["predict", "explain"]
+    assert api.asked[0][1]["inputs"] == [{"text": "one"}, {"text": "two"}]
+    assert api.asked[1][1]["inputs"] == [{"text": "two"}]
+
+
 def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:
     api.modality = "text"
     page = open_page()
@@ -71,7 +91,7 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
                 says(page, "#submit .told", "letters is queued")
         assert page.locator("#submit input:invalid").count() == 1  # a name with a slash
         says(page, "#task-letters", "50.0 → 90.0 %")
-        page.locator("#heat .main-svg").first.wait_for()
+        says(page, "#heat", "1.00")
         page.get_by_role("button", name="Pick all").click()
         page.get_by_role("button", name="Use this model").click()
         says(page, "#compose .told", "This is ann’s model now")
@@ -80,7 +100,10 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
         page.locator("#try textarea").fill("Is it a letter?")
         page.get_by_role("button", name="Ask", exact=True).click()
         says(page, "#try .beside", "0.75")
+        page.get_by_text("Why?").click()
+        says(page, "#try .answer table", "+letters@v1")
         tab.close()
-    (question,) = service.questions
+    question, explained = service.questions
+    assert explained.explain
     assert question.inputs == ["Is it a letter?"]
     assert [str(term.vector.task) for term in question.model.terms] == ["letters"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.page_api import FakeApi
 from tests.support.tab import says
 
@@ -14,16 +16,40 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     api.ready(*names)
     api.rows = [{"terms": names, "label": "", "at": 1e9, "accuracies": dict.fromkeys(names, 0.9)}]
     page = open_page(viewport={"width": 360, "height": 740}, has_touch=True)
-    page.locator("#heat .main-svg").first.wait_for()
+    page.locator("#heat table").wait_for()
     page.locator("#accuracy table").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    for link in page.locator("nav a").all():
+    for link in page.locator("nav a:visible").all():
         box = link.bounding_box()
         assert box["x"] + box["width"] <= 360  # none is cut
     year = page.evaluate("new Date(1e12).toLocaleDateString([], {dateStyle: 'short'})")
     says(page, "#accuracy small", year)
     boxes = page.locator("button:visible, summary:visible").all()
     assert min(box.bounding_box()["height"] for box in boxes) >= 24  # of a finger
+
+
+@pytest.mark.parametrize("width", [390, 768, 1920])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours: str) -> None:
+    """axe finds nothing, and nothing is wider than the screen, with everything shown."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    api.role, api.modality = "admin", "text"
+    api.ready("digits", "signs")
+    api.task("faces", "training", step=30, steps=120, loss=1.25)
+    api.rows = [{"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}}]
+    page = open_page(viewport={"width": width, "height": 900}, color_scheme=colours)
+    page.get_by_role("button", name="Pick all").click()
+    page.get_by_role("button", name="Foresee its accuracy").click()
+    page.locator(".foreseen table").wait_for()
+    page.locator("#try textarea").fill("one")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    for words in ("Why?", "Issue a token", "Submit a task", "Versions"):
+        page.get_by_text(words).first.click()
+    says(page, "#try table", "together")
+    says(page, ".lineage", "refreshed from v1")
+    found = axe.run(page).response["violations"]
+    assert [(one["id"], node["html"]) for one in found for node in one["nodes"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:

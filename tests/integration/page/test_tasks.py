@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from tests.support.page_api import FakeApi
@@ -26,6 +27,37 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     api.task("signs", "failed", reason="the loss is not a number")
     says(page, "#task-signs.failed", "not a number")
     assert page.locator("#compose .terms li").count() == 1  # of signs there is nothing to compose
+
+
+def test_where_a_vector_comes_from(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    page = open_page()
+    page.get_by_text("Versions").click()
+    says(page, "#task-digits .lineage", "v2 (champion) refreshed from v1")
+    api.task("signs", "queued")
+    says(page, "#task-signs", "queued")
+    assert page.locator("#task-digits .lineage").is_visible()  # what is open stays open
+
+
+def test_users_are_seen_by_admins(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    says(page, "#who", "open to all")
+    assert not page.locator("#users").is_visible()
+    api.role = "admin"
+    page = open_page()
+    says(page, "#users td", "3.0 of 64.0")
+    page.get_by_text("Issue a token").click()
+    page.locator("#users input[name=user]").fill("bob")
+    page.get_by_role("button", name="Issue", exact=True).click()
+    says(page, "#users .told", "shown once")
+    token = page.locator("#users .told").inner_text().rpartition(" ")[2]
+    ((_, (user, body)),) = api.asked
+    assert (user, body["role"], body["days"]) == ("bob", "user", 365)
+    assert body["token_hash"] == hashlib.sha256(token.encode()).hexdigest()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="End all tokens of bob").click()
+    page.get_by_role("button", name="End all tokens of bob").wait_for(state="detached")
+    assert api.tokens == []
 
 
 def test_what_people_named_is_never_markup(api: FakeApi, open_page: Any) -> None:

@@ -38,14 +38,22 @@ export const interference = () => ask("interference");
 // A user that is not named is whoever asks.
 export const accuracy = (user) => ask(`accuracy${user ? `?user=${encodeURIComponent(user)}` : ""}`);
 // Under one key, however often it is asked: a failure is told, and a new key tries again.
-export const evaluate = (user, key) =>
-  post(`compositions/${encodeURIComponent(user)}/evaluation`, {}, { "idempotency-key": key });
+export function evaluate(user, key, { term = [], without = false } = {}) {
+  const asked = new URLSearchParams([["without", without], ...term.map((one) => ["term", one])]);
+  return post(`compositions/${encodeURIComponent(user)}/evaluation?${asked}`, {}, { "idempotency-key": key });
+}
 // Of a user who has none yet, or whom the asker must not know of: null.
 export const composition = (user) => ask(`compositions/${encodeURIComponent(user)}`)
   .catch((error) => { if ([404, 409, 410].includes(error.status)) return null; throw error; });
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
-export const predict = (user, input) =>
-  post("predict", { user: user || null, inputs: [input], beside_base: true });
+export const predict = (user, inputs) => post("predict", { user: user || null, inputs, beside_base: true });
+export const explain = (user, inputs) => post("explain", { user: user || null, inputs });
+export const vectors = (task) => ask(`vectors?task=${encodeURIComponent(task)}`);
+export const tokens = () => ask("tokens");
+export const usage = () => ask("usage");
+export const issue = (user, role, hash, days) =>
+  post(`users/${encodeURIComponent(user)}/tokens`, { role, token_hash: hash, days });
+export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, { method: "DELETE" });
 
 export function submit(name, file, options) {
   const form = new FormData();

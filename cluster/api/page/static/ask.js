@@ -1,15 +1,17 @@
-// Ask the model: a picture or a text. The classes of all its tasks compete; beside them those that
-// the base alone finds.
+// Ask the model: pictures, or texts, several at once. The model names the task; beside it are the
+// classes that the base alone finds.
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
 import { $, el, onSubmit } from "./dom.js";
+import { why } from "./explain.js";
 
 const MOST = 5; // classes shown
+const AT_ONCE = 64;
 const section = $("#try");
 const form = $("form", section);
 const drop = $(".drop", section);
-let picture = null;
+let pictures = [];
 let modality = null;
 
 export function reads(what) {
@@ -19,34 +21,33 @@ export function reads(what) {
   $(".text", section).hidden = what !== "text";
 }
 
-function take(file) {
-  if (!file || !file.type.startsWith("image/")) return;
-  picture = file;
-  const shown = $("img", drop);
-  if (shown.src) URL.revokeObjectURL(shown.src);
-  shown.src = URL.createObjectURL(file);
-  shown.hidden = false;
-  $("span", drop).textContent = file.name || "a picture";
+function take(files) {
+  const chosen = [...files].filter((file) => file.type.startsWith("image/"));
+  if (!chosen.length) return;
+  pictures = chosen.map((file) => ({ file, url: URL.createObjectURL(file), name: file.name || "a picture" }));
+  $("span", drop).textContent = pictures.map((one) => one.name).join(", ");
 }
 
-$("input", drop).addEventListener("change", (event) => take(event.target.files[0]));
+$("input", drop).addEventListener("change", (event) => take(event.target.files));
 drop.addEventListener("dragover", (event) => { event.preventDefault(); drop.classList.add("over"); });
 drop.addEventListener("dragleave", () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => {
   event.preventDefault();
   drop.classList.remove("over");
-  take(event.dataTransfer.files[0]);
+  take(event.dataTransfer.files);
 });
-document.addEventListener("paste", (event) => modality === "image" && take(event.clipboardData.files[0]));
+document.addEventListener("paste", (event) => modality === "image" && take(event.clipboardData.files));
 
-async function input() {
+// What is asked, each with how it is shown.
+async function inputs() {
   if (modality === "text") {
-    const text = form.elements.text.value.trim();
-    if (!text) throw new Error("Type a text first.");
-    return { text };
+    const texts = form.elements.text.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    if (!texts.length) throw new Error("Type a text first.");
+    return texts.map((text) => ({ input: { text }, shown: el("q", {}, text) }));
   }
-  if (!picture) throw new Error("Choose a picture first.");
-  return { image: await base64(picture) };
+  if (!pictures.length) throw new Error("Choose a picture first.");
+  return Promise.all(pictures.map(async ({ file, url, name }) =>
+    ({ input: { image: await base64(file) }, shown: el("img", { src: url, alt: name }) })));
 }
 
 const base64 = (file) => new Promise((done, failed) => {
@@ -57,16 +58,22 @@ const base64 = (file) => new Promise((done, failed) => {
 });
 
 onSubmit(form, async () => {
-  const found = await predict(user(), await input());
-  const [answer] = found.answers;
-  const [base] = found.base;
-  const [own, plain] = [answer, base].map(likeliest);
-  $(".answers", section).replaceChildren(
-    el("div", { className: "answer" },
-      el("h3", {}, `${own[0].task}: ${own[0].name}`),
-      el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain))));
+  const asked = await inputs();
+  if (asked.length > AT_ONCE) throw new Error(`${asked.length} at once are too many; ask at most ${AT_ONCE}.`);
+  const whose = user();
+  const found = await predict(whose, asked.map((one) => one.input));
+  $(".answers", section).replaceChildren(...asked.map((one, i) =>
+    answer(one, found.user, whose, likeliest(found.answers[i]), likeliest(found.base[i]))));
   return `Answered by the model ${found.digest.slice(0, 12)}.`;
 });
+
+function answer({ input, shown }, owner, whose, own, plain) {
+  return el("article", { className: "answer" },
+    shown,
+    el("h3", {}, `${own[0].task}: ${own[0].name}`),
+    el("div", { className: "beside" }, side(`${owner}’s model`, own), side("the base alone", plain)),
+    why(whose, input));
+}
 
 const likeliest = (answer) => Object.entries(answer)
   .flatMap(([task, ranked]) => ranked.map(([name, chance]) => ({ task, name, chance })))

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, el, onSubmit, told, work } from "./dom.js";
+import { helped } from "./explain.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // task -> { on, sign, size }
@@ -74,24 +75,36 @@ export function terms() {
 function report() {
   const picked = terms();
   $("output", form).textContent = picked.join(" ").replaceAll("-", "−") || "nothing picked";
-  $(".use", form).disabled = picked.length === 0;
+  $(".use", form).disabled = $(".foresee", form).disabled = picked.length === 0;
+  if (picked.join() !== foreseen) $(".foreseen", form).replaceChildren();
   const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
   const lines = [...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
   const place = $(".report", form);
   if (names.length < 2) return place.replaceChildren();
-  const fine = el("li", { className: "fine" }, `These ${names.length} vectors leave each other alone.`);
+  const fine = el("li", { className: "fine" }, apart(names));
   place.replaceChildren(el("ul", {}, ...(lines.length ? lines.map((line) => el("li", {}, line)) : [fine])));
 }
 
 const concerns = (finding, names) => names.includes(finding.first) && (finding.second === null || names.includes(finding.second));
 
+// What the vector of one changes of the answers for the other, relative to what that one's own does.
+function moved(one, other) {
+  const row = matrix.vectors.findIndex((vector) => vector.task === one);
+  const value = matrix.logits[row]?.[matrix.on.indexOf(other)];
+  return typeof value === "number" ? value * chosen.get(one).size : null;
+}
+
+function apart(names) {
+  const known = names.flatMap((one) => names.filter((other) => other !== one).map((other) => moved(one, other)))
+    .filter((value) => value !== null);
+  if (!known.length) return "What these vectors do to each other is not measured yet.";
+  return `No vector changes another task’s answers by more than ${Math.max(...known).toFixed(2)} of what its own does.`;
+}
+
 function* pairs(names) {
   for (const one of names) for (const other of names) {
-    const row = matrix.vectors.findIndex((vector) => vector.task === one);
-    const value = matrix.logits[row]?.[matrix.on.indexOf(other)];
-    const moved = (value ?? 0) * chosen.get(one).size;
-    if (one !== other && moved >= matrix.high && !matrix.findings.some((f) => f.first === one && f.second === other))
-      yield `${one} changes the answers for ${other} by ${moved.toFixed(2)} of what ${other}’s own vector does.`;
+    if (one !== other && moved(one, other) >= matrix.high && !matrix.findings.some((f) => f.first === one && f.second === other))
+      yield `${one} changes the answers for ${other} by ${moved(one, other).toFixed(2)} of what ${other}’s own vector does.`;
   }
 }
 
@@ -114,12 +127,30 @@ onSubmit(form, async () => {
   return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.`;
 });
 
-$(".measure", form).addEventListener("click", () => work(form, $(".measure", form), async () => {
+async function evaluated(user, options, words) {
   const key = `${Date.now()} ${Math.random()}`;
-  while ((await api.evaluate(model.user, key)).result === null) {
-    told(form, "It is being measured …");
+  for (;;) {
+    const { result } = await api.evaluate(user, key, options);
+    if (result !== null) return result;
+    told(form, words);
     await new Promise((done) => setTimeout(done, 1500));
   }
+}
+
+let foreseen = ""; // the recipe whose accuracy is shown
+
+$(".foresee", form).addEventListener("click", () => work(form, $(".foresee", form), async () => {
+  const picked = terms();
+  const { user: me } = await api.me();
+  const found = await evaluated(user() || me, { term: picked, without: true }, "It is being foreseen …");
+  foreseen = picked.join();
+  $(".foreseen", form).replaceChildren(helped(found));
+  document.dispatchEvent(new CustomEvent("composed"));
+  return "This is what it would give on test rows; the model stays as it is until you use this one.";
+}));
+
+$(".measure", form).addEventListener("click", () => work(form, $(".measure", form), async () => {
+  await evaluated(model.user, {}, "It is being measured …");
   document.dispatchEvent(new CustomEvent("composed"));
   return "It was measured; see Accuracy above.";
 }));

@@ -13,6 +13,7 @@ export function el(tag, properties = {}, ...children) {
 }
 
 export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
+export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { dateStyle: "medium" }) : "never");
 
 export function told(form, text, kind = "") {
   const line = $(".told", form);
@@ -45,4 +46,28 @@ export function table(head, rows, cell = (value) => el("td", {}, String(value)))
     el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", {}, ...rows.map(([name, ...values], i) =>
       el("tr", {}, el("th", { scope: "row" }, name), ...values.map((value, j) => cell(value, i, j))))));
+}
+
+// Set through the style object: the page's policy forbids style attributes in markup.
+export function shade(cell, colour, share) {
+  cell.style.backgroundColor = `color-mix(in srgb, var(${colour}) ${Math.round(40 * share)}%, transparent)`;
+  return cell;
+}
+
+// Filled when it is opened first; what goes wrong is said inside.
+export function opened(summary, fill) {
+  const place = el("div", { role: "status" });
+  const made = el("details", {}, el("summary", {}, summary), place);
+  const look = async () => {
+    if (!made.open) return;
+    made.removeEventListener("toggle", look);
+    place.textContent = "…";
+    try {
+      place.replaceChildren(...(await fill()));
+    } catch (error) {
+      place.textContent = error.message;
+    }
+  };
+  made.addEventListener("toggle", look);
+  return made;
 }

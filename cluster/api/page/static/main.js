@@ -6,6 +6,7 @@ import * as compose from "./compose.js";
 import { $ } from "./dom.js";
 import * as matrices from "./matrices.js";
 import * as tasks from "./tasks.js";
+import { showUsers } from "./users.js";
 import { isSignedIn } from "./who.js";
 
 let versions = "";
@@ -20,6 +21,7 @@ async function look() {
   tasks.show(found.tasks);
   compose.showTerms(found.tasks);
   const user = compose.user() || me.user;
+  if (shown === null) showUsers(me).catch(failed);
   if (user !== shown) {
     compose.take(await api.composition(user));
     shown = user;

@@ -21,7 +21,7 @@ def test_the_files_and_their_policy() -> None:
     policy = home.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
-    for name in ("page/main.js", "page/page.css", "page/icon.svg", "page/plotly.min.js"):
+    for name in ("page/main.js", "page/page.css", "page/icon.svg"):
         found = client.get(f"/{name}")
         assert found.status_code == 200
         assert found.headers["content-security-policy"] == policy
@@ -34,12 +34,3 @@ def test_the_files_and_their_policy() -> None:
 
 def etag(client: TestClient) -> str:
     return client.get("/page/main.js").headers["etag"]
-
-
-def test_the_plots_travel_compressed() -> None:
-    client = files()
-    plain = client.get("/page/plotly.min.js", headers={"accept-encoding": "identity"})
-    packed = client.get("/page/plotly.min.js")
-    assert packed.headers["content-encoding"] == "gzip"
-    assert packed.content == plain.content  # unpacked by the client
-    assert len(plain.content) > 1e6

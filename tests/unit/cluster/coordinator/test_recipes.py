@@ -145,6 +145,21 @@ def test_a_model_is_evaluated_once(scene: Scene) -> None:
     assert not scene.running()
 
 
+def test_a_recipe_is_evaluated_before_it_is_used(scene: Scene) -> None:
+    scene.trained("digits", "shapes")
+    run = scene.coordinator.evaluate(ADMIN, "alice", terms=["+digits", "-shapes"]).run_id
+    work = scene.process("evaluate").work
+    assert isinstance(work, EvaluateWork)
+    assert [term.coefficient for term in work.composition.terms] == [1.0, -1.0]
+    scene.settle()
+    with pytest.raises(NoComposition):
+        scene.coordinator.composition(ADMIN, "alice")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits", "-shapes"])
+    assert scene.coordinator.evaluate(asks("two"), "alice").run_id == run  # known already
+    with pytest.raises(UnknownTask):
+        scene.coordinator.evaluate(asks("three"), "alice", terms=["+faces"])
+
+
 def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
     """The accuracy matrix: a model once, and nobody else's."""
     scene.trained("faces", "digits")

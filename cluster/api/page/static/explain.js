@@ -1,0 +1,41 @@
+// What each vector adds to an answer, and what it does for each task.
+
+import { explain } from "./api.js";
+import { el, opened, percent, shade, table } from "./dom.js";
+
+export const why = (user, input) => opened("Why?", async () => {
+  const [found] = (await explain(user, [input])).explanations;
+  const { task, label } = found.best;
+  const rows = found.parts.map((part) => [part.part, percent(part.share), signed(part.logits[task][label]),
+    part.without ? other(part.without, found.best) : "", part.without ? part.probability.toFixed(2) : ""]);
+  rows.push(["together", "100.0", signed(found.logits[task][label]), "", ""]);
+  const head = ["part", "% of the features", "adds to the logit", "answer without it", `${label} without it`];
+  return [
+    el("p", { className: "hint" }, "The parts add up to the answer exactly, at the lengths it has; what is answered without ",
+      "a vector is computed anew."),
+    scrolling(`Parts of ${task}: ${label}`, table(head, rows)),
+  ];
+});
+
+const other = (without, best) =>
+  (without.task === best.task && without.label === best.label ? "the same" : `${without.task}: ${without.label}`);
+
+// Of an evaluation with each vector left out: points of accuracy that a task owes to a vector.
+export function helped(found) {
+  const tasks = Object.keys(found.per_task);
+  const composed = tasks.map((task) => found.per_task[task].composed);
+  const rows = [["accuracy in %", ...composed.map(percent)]];
+  for (const [part, left] of Object.entries(found.without ?? {}))
+    rows.push([`of it by ${part}`, ...tasks.map((task, j) => 100 * (composed[j] - left[task]))]);
+  const made = table(["points", ...tasks], rows, (value) => {
+    if (typeof value === "string") return el("td", { className: "own" }, value);
+    const cell = el("td", {}, signed(value, 1));
+    return Math.abs(value) < 0.05 ? cell : shade(cell, value > 0 ? "--green" : "--red", Math.min(1, Math.abs(value) / 20));
+  });
+  return scrolling("Accuracy that is foreseen, and what each vector adds to it", made);
+}
+
+const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+
+const scrolling = (label, ...children) =>
+  el("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": label }, ...children);
