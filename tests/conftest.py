@@ -25,9 +25,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.support import budget, postgres, s3
 from tests.support.needs import need
-from tests.support.places import ROOT
+from tests.support.places import MEMORY, ROOT, in_memory
 
 budget.load_profile()
+if budget.CHOSEN == "dev" and in_memory():
+    # Homes of tests are synced at every commit; whether that reaches a disk is looked at in `ci`.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SHARED = ROOT.parent / "shared"
 STRESS = ROOT / "tests" / "stress"

@@ -9,7 +9,7 @@ from sqlalchemy.exc import InternalError
 from cluster.registry import Registry
 from tacl.errors import HomeInUse
 from tests.support.postgres import Server
-from tests.unit.cluster.registry.test_registry import BASE, GENERIC_BLOB, accept
+from tests.support.registry_scene import BASE, GENERIC_BLOB, accept
 
 
 def test_a_commit_of_postgres_is_on_the_disk(postgres_server: Server) -> None:

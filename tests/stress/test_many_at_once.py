@@ -20,7 +20,7 @@ from cluster.scheduler.state import Node
 from tacl.errors import AliasMoved, NameTaken
 from tests.support.fakes import ADMIN, Scene, asks, submission
 from tests.support.places import ROOT
-from tests.unit.cluster.registry.test_registry import (
+from tests.support.registry_scene import (
     BASE,
     GENERIC_BLOB,
     accept,
@@ -100,7 +100,7 @@ from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import CHAMPION
 from cluster.registry import Registry, Request
 from tacl.errors import AliasMoved, NameTaken
-from tests.unit.cluster.registry.test_registry import accept, refreshed
+from tests.support.registry_scene import accept, refreshed
 url, who = sys.argv[1:]
 registry, done = Registry(url), {"mine": [], "taken": 0, "moved": 0, "conflicts": 0}
 print("ready", flush=True); sys.stdin.readline()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 CORPUS = ["the cat sat on the mat", "a dog ran over the road", "what is in a name"] * 20
@@ -79,3 +82,11 @@ def clip(folder: Path, vision: dict[str, Any] = VISION) -> Path:
     model = open_clip.CLIP(**settings)
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
     return folder
+
+
+def png(array: np.ndarray | None = None, width: int = 40, height: int = 32) -> bytes:
+    if array is None:
+        array = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, "PNG")
+    return buffer.getvalue()

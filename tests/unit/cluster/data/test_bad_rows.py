@@ -20,11 +20,6 @@ from tacl.errors import BadColumns, BadSample, EmptySplit, LabelOutOfRange, Tacl
 from tests.support.api_scene import scene
 
 
-@pytest.fixture
-def blobs(tmp_path: Path) -> Blobs:
-    return Blobs(tmp_path / "blobs")
-
-
 def csv(path: Path, bad: dict[int, str], rows: int = 60) -> Path:
     """`bad`: what stands at a line instead."""
     lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(rows))]

@@ -11,7 +11,7 @@ from cluster.registry import Registry
 from tacl.errors import HomeInUse, StorageUnavailable
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, submission
 from tests.support.postgres import Server
-from tests.unit.cluster.registry.test_registry import BASE, GENERIC_BLOB, accept
+from tests.support.registry_scene import BASE, GENERIC_BLOB, accept
 
 
 def test_who_was_superseded_writes_no_more(tmp_path: Path) -> None:

@@ -249,5 +249,6 @@ def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.train
 def test_bare_imports_take_time() -> None:
     assert 0.1 < submit.bare_imports() < 300

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-from datasets import Dataset
-from typer.main import get_command
-from typer.testing import CliRunner, Result
 
-from cluster.client.client import Client
 from cluster.errors import exit_code
-from jobs.cli import app, main
-from tacl import __version__
+from cluster.runtime import doctor
+from jobs.cli import app
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -31,38 +23,8 @@ from tacl.errors import (
     UnknownTask,
     UnknownVector,
 )
-from tests.support.fakes import new_home
-from tests.support.instant import Guess, InProcess, Instant
-
-Tacl = Callable[..., Result]
-verbs = cache(get_command)  # their tree is built once: that takes longest
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Instant:
-    return Instant(home=new_home(tmp_path / "home"))
-
-
-@pytest.fixture
-def tacl(tmp_path: Path, launcher: Instant, monkeypatch: pytest.MonkeyPatch) -> Tacl:
-    """Runs `tacl ARGUMENTS` in the folder of the data."""
-    client = Client(tmp_path / "home", InProcess(tmp_path / "home", launcher), Guess())
-    monkeypatch.setattr(app, "client", lambda home: client)
-    monkeypatch.setattr("typer.testing._get_command", verbs)
-    monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.chdir(tmp_path)
-    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
-    (tmp_path / "data.csv").write_text("\n".join(lines))
-    return lambda *arguments: CliRunner().invoke(main.app, [str(a) for a in arguments])
-
-
-def ok(result: Result) -> str:
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def as_json(result: Result) -> Any:
-    return json.loads(ok(result))
+from tests.support.command_line import Tacl, as_json, ok
+from tests.support.instant import Instant
 
 
 def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
@@ -268,54 +230,13 @@ def test_a_failed_run(tacl: Tacl, launcher: Instant) -> None:
     ok(tacl("wait", "faces"))
 
 
-def test_doctor(tacl: Tacl) -> None:
+def test_doctor(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        doctor, "_libraries", lambda: doctor.Check(check="torch", ok=True, found="loads")
+    )
     found = as_json(tacl("doctor", "--json"))
     assert {one["check"] for one in found} >= {"Python", "packages", "torch", "memory", "home"}
     assert "running: " in next(one["found"] for one in found if one["check"] == "cluster")
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-
-
-def test_the_command_line_is_light() -> None:
-    heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'pydantic', 'sqlalchemy')"
-    done = run("-c", f"import sys, jobs.cli.main; print([m for m in {heavy} if m in sys.modules])")
-    assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_help_answers_at_once() -> None:
-    run("-m", "jobs.cli.main", "--help")  # compiles
-    # About 0.2 s of a processor; of some tries, since other work slows its caches down.
-    assert min(processor_seconds_of_help() for _ in range(4)) < 0.6
-
-
-def processor_seconds_of_help() -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run("-m", "jobs.cli.main", "--help")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0
-    assert "submit" in done.stdout
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def test_version() -> None:
-    done = run("-m", "jobs.cli.main", "--version")
-    assert (done.returncode, done.stdout) == (0, f"tacl {__version__}\n")
-
-
-def test_without_a_cluster(tmp_path: Path) -> None:
-    done = run("-m", "jobs.cli.main", "status", TACL_HOME=str(tmp_path / "home"))
-    assert done.returncode == 50
-    assert done.stderr == (
-        f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
-    )
-    assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0
 
 
 # -- what is kept, and what not
@@ -402,53 +323,6 @@ def test_a_private_task_is_submitted(tacl: Tacl) -> None:
     assert tacl("logs", "ann.faces").exit_code == exit_code(UnknownTask(""))
 
 
-# -- compositions other than the sum
-
-
-def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
-    for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
-    ok(tacl("wait"))
-    merged = ok(tacl("compose", "alice", "+faces", "-0.5*digits", "--method", "ties"))
-    assert "alice's model" in merged
-    assert ", by ties" in merged
-    assert "-0.5  digits@v1" in merged
-    assert [line.split() for line in merged.splitlines() if line.startswith("faces")] == [
-        ["faces", "2", "50.0", "60.0", "80.0"]
-    ]
-    few = ("--fit", "data.csv", "--shots", "4", "--select", "blockwise:1")
-    learned = ok(tacl("compose", "alice", "+faces", "digits", "--method", "atlas", *few))
-    assert "+0.25 to +1.5  faces@v1" in learned
-    assert "accuracies on rows held out" in learned
-    assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
-    assert "alice: no composition runs cancelled" in ok(tacl("compose", "alice", "--cancel"))
-    assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
-    asked = as_json(tacl("query", "alice", "what is it?", "--json"))
-    assert next(iter(asked["answers"][0])) == "fitted"
-    (tmp_path / "new.txt").write_text("\n".join(f"a new line {i}" for i in range(20)))
-    adapted = tacl(
-        *("compose", "alice", "faces", "digits", "--method", "atlas", "--adapt", "new.txt"),
-        *("--classes", "x, y", "--json"),
-    )
-    found = as_json(adapted)
-    assert (found["state"], found["method"]) == ("ready", "atlas")
-    assert found["model"]["target"]["classes"] == ["x", "y"]
-    assert found["report"]["tau_jp"]
-    ok(tacl("refresh", "faces"))
-    hint = " ".join(ok(tacl("status")).split())
-    how = "--method atlas --adapt DATA --classes x,y (DATA: the same rows again"
-    assert f"newer versions of faces: tacl compose alice +digits +faces {how}" in hint
-
-
-def test_a_user_misspelt_is_told_of_who_has_a_model(tacl: Tacl) -> None:
-    ok(tacl("submit", "faces", "--data", "data.csv"))
-    ok(tacl("wait"))
-    ok(tacl("compose", "alice", "+faces"))
-    for verb in (("query", "alcie", "x"), ("evaluate", "alcie")):
-        assert "(did you mean alice?)" in tacl(*verb).stderr
-    assert "did you mean" not in tacl("query", "zoe", "x").stderr
-
-
 def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
     for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue")):
         text = ok(tacl(*verb, "--help"))
@@ -470,51 +344,3 @@ def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
     assert completed("tacl su") == ["submit"]
     assert completed("tacl submit --pen") == ["--penalty"]
     assert completed("tacl compose ann --method t") == ["ties", "tsv"]
-
-
-NOT_MADE: dict[str, tuple[str, int, str]] = {
-    "few rows": ("old --method atlas --fit data.csv --shots 21", 23, "class a has 20"),
-    "no shots": ("old --method atlas --fit data.csv", 43, "--shots"),
-    "no labels": ("old --method atlas --fit bare.csv --shots 2", 21, "which column is the class"),
-    "one class": ("old --method atlas --fit one.csv --shots 2", 24, "one class only"),
-    "pictures": ("old --method atlas --adapt pictures.parquet", 26, "texts"),
-    "nowhere": ("old --method atlas --fit none.csv --shots 2", 20, "none.csv"),
-    "a sum": ("old --fit data.csv --shots 2", 43, "sum learns nothing from labelled rows"),
-    "labels": ("old --method adamerging --fit data.csv --shots 2", 43, "atlas can"),
-    "signs": ("-old --method atlas", 34, "this recipe adds none"),
-    "selection": ("old --method ties --select blockwise:1", 43, "atlas"),
-    "both": ("old --method atlas --fit data.csv --shots 2 --adapt data.csv", 43, "not both"),
-    "no vector": ("old@v9 --method ties", 33, "v9"),
-    "no name": (
-        "old --method atlas --adapt bare.csv --classes ham,",
-        43,
-        "'ham,': write each name",
-    ),
-    "only commas": ("old --method atlas --adapt bare.csv --classes ,", 43, "',': write each name"),
-    "empty": ("old --method atlas --adapt bare.csv --classes=", 43, "'': write each name once"),
-    "a name twice": ("old --method atlas --adapt bare.csv --classes a,b,a", 43, "'a,b,a': write"),
-    "labelled": ("old --method atlas --fit data.csv --shots 2 --classes a,b,", 43, "'a,b,': write"),
-    "of no rows": ("old --method atlas --classes a,b", 43, "'a,b' of no rows; give the rows"),
-    "update": ("--update --method ties", 34, "--update"),
-    "method": ("old --method magic", 2, "magic"),
-}
-
-
-@pytest.mark.parametrize("case", NOT_MADE)
-def test_what_cannot_be_made_is_refused_before_anything_is_stored(
-    tacl: Tacl, tmp_path: Path, case: str
-) -> None:
-    arguments, code, words = NOT_MADE[case]
-    ok(tacl("submit", "old", "--data", "data.csv"))
-    ok(tacl("wait"))
-    (tmp_path / "bare.csv").write_text("text\n" + "\n".join(f"line {i}" for i in range(20)))
-    (tmp_path / "one.csv").write_text("text,label\n" + "\n".join(f"l {i},a" for i in range(20)))
-    bytes_of = {"bytes": b"x", "path": None}
-    Dataset.from_dict({"image": [bytes_of] * 8}).to_parquet(tmp_path / "pictures.parquet")
-    before = sorted((tmp_path / "home" / "blobs").rglob("*"))
-    result = tacl("compose", "alice", *arguments.split())
-    assert (result.exit_code, result.stdout) == (code, ""), result.stderr
-    assert words in result.stderr
-    assert sorted((tmp_path / "home" / "blobs").rglob("*")) == before
-    assert as_json(tacl("status", "--json"))["work"] == []
-    assert as_json(tacl("status", "--json"))["users"] == []

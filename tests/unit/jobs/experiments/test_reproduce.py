@@ -4,58 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.func import functional_call, jvp
 from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
-from typer.testing import CliRunner
 
-from cluster.errors import exit_code
-from jobs.cli.main import app
-from jobs.cli.verbs.reproduce import _request
-from jobs.experiments import suites
-from jobs.experiments.cache import Cell, Cells
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench
 from jobs.experiments.directions import Kept, Sum, features, tangent
 from jobs.experiments.methods import METHODS, linear, total
 from jobs.experiments.parallel import waves
-from jobs.experiments.runner import reproduce, require_known
-from jobs.experiments.suites import Source
-from jobs.experiments.table import Column, Entry, Table, grown, spread
+from jobs.experiments.runner import reproduce
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
-from jobs.experiments.training import joint, refreshed
-from tacl.compose import grid
 from tacl.data.splits import batch_rows
-from tacl.errors import BadConfig, DataNotFound
+from tacl.errors import BadConfig
 from tacl.evaluation.tangents import cached_tangents
-from tacl.heads.head import Head, text_head
-from tests.support import bases, small_suite
+from tacl.heads.head import Head
+from tests.support import small_suite
 from tests.support.places import ROOT
 
 METHOD_NAMES = ["zero-shot", "individual", "linear", "linear-grid", "taujp+refresh", "ties", "mtl"]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("reproduce")
-
-
-@pytest.fixture(scope="module")
-def bench(place: Path) -> Bench:
-    request = small_suite.request(place, "out", "addition", [])
-    base = Base.of(request.suite)
-    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
 
 
 def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: Path) -> None:
@@ -326,17 +300,6 @@ def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
     assert point["logits"] == pytest.approx(moves[0] / moves[1], rel=1e-4)
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
-def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, float]]) -> None:
-    table = dict(zip(grid.COEFFICIENTS, points, strict=True))
-    best = 0.0
-    for coefficient, (target, control) in table.items():
-        if control >= 0.95 * table[0.0][1] and target < table[best][0]:
-            best = coefficient
-    least = 0.95 * table[0.0][1]
-    assert grid.lowest(lambda c: table[c][0], lambda c: table[c][1], least) == best
-
-
 @pytest.mark.parametrize("variant", ["linear-atlas", "ordinary-atlas"])
 def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
     bench: Bench, variant: str
@@ -406,53 +369,6 @@ def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -
     assert [(e.variant, e.seed) for e in reproduce(both).table.entries] == order
 
 
-def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
-    def table(*keys: str) -> Table:
-        return Table("t", "t", "", tuple(Column(key, key) for key in keys), {})
-
-    old, file = table("a"), tmp_path / "t.json"
-    old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
-    file.write_text(json.dumps(old.as_dict()))
-    assert grown(table("a"), file).variants() == ["linear"]
-    with pytest.raises(BadConfig, match=r"1 rows made otherwise: columns \[.*move it away"):
-        grown(table("a", "b"), file)
-
-
-def test_a_mean_and_its_deviation() -> None:
-    assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
-    assert spread([0.5]) == (0.5, None, 1)
-    assert spread([None]) is None
-
-
-def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
-    def code(name: str, suite: str, data: Path, *more: str) -> int:
-        options = ["--suite", suite, "--data", str(data), "--out", str(out), "--local", *more]
-        return CliRunner().invoke(app, ["reproduce", name, *options]).exit_code
-
-    assert code("magic", "text8", tmp_path) == exit_code(BadConfig())
-    assert code("addition", "text9", tmp_path) == exit_code(BadConfig())
-    assert code("addition", "text8", tmp_path / "none") == exit_code(DataNotFound())
-    assert code("addition", "text8", tmp_path, "--seeds", "one") == exit_code(BadConfig())
-    assert code("addition", "text8", tmp_path, "--methods", "magic") == exit_code(BadConfig())
-    assert not out.exists()
-
-
-def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
-    methods = "strength 0,strength 3"
-    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", True)
-    words = shlex.split(made.command)
-    assert words[:3] == ["tacl", "reproduce", "sensitivity"]
-    assert words[words.index("--methods") + 1] == methods
-    assert words[words.index("--base") + 1] == "hf:a?b"
-
-
-def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
-    with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
-        require_known(TABLES["addition"], suites.text8(), ["magic"])
-
-
 def test_more_shots_hold_the_rows_of_fewer(bench: Bench) -> None:
     data = bench.rows("one").train
     few, more = (newcomers.some_of_each(data, count, seed=3) for count in (2, 4))
@@ -469,70 +385,6 @@ def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
     for vector in [v for method in methods for v in method.vectors(smaller).values()]:
         record = bench.cells.folder / "vector" / f"{vector.key}.json"
         assert not any(digest in record.read_text() for digest in left_out)
-
-
-def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
-    return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
-
-
-def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) -> None:
-    """And so is what is trained or learned with them; without prompts nothing is said of any."""
-    small_suite.request(place, "out", "addition", [])  # writes the data
-    plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
-    prompts = ("one {}.", "a sketch of {}")
-    told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
-    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), Base.of(plain))
-    bench = without.of(told)
-    for of, templates in ((without, None), (bench, prompts)):
-        expected = text_head(of.backbone, of.rows("one").classes, templates)
-        assert torch.equal(of.head("one").weight_CD, expected.weight_CD)
-    assert not torch.equal(without.head("one").weight_CD, bench.head("one").weight_CD)
-    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, bench)}
-    assert vectors[without][0].key != vectors[bench][0].key
-    assert vectors[without][1].key == vectors[bench][1].key
-    assert "templates" not in decided(without, "vector", vectors[without][0].cell)
-    adapted = TABLES["test-time"].entry(without, "linear")
-    assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
-    assert all(value is not None for value in adapted.numbers.values())
-    both = [joint(of, "ordinary").key for of in (without, bench)]
-    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
-    assert len({*both, *fitted}) == 4
-
-
-def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:
-    vector = METHODS["curvature"].vectors(bench)["one"]
-    decides = decided(bench, "vector", vector.cell)
-    assert decides["config"]["penalty"] == "curvature"
-    assert decides["config"]["strength"] == 4 * bench.suite.strength
-
-
-def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: Bench) -> None:
-    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "mixed"))
-    cyclical, mixed = (decided(bench, "vector", vector.cell) for vector in vectors)
-    assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
-
-
-def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
-    """And that of the others is decided by what it always was: their cells stay."""
-    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "taujp-grown"))
-    given, grown = (decided(bench, "vector", vector.cell) for vector in vectors)
-    assert grown == {**given, "config": {**given["config"], "grow_strength": True}}
-    assert "grow_strength" not in given["config"]
-
-
-def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
-    first = linear(bench, "one")
-    once = refreshed(bench, first, ["two"])
-    assert once.key != first.key  # accepted
-    again = refreshed(bench, once, ["two", "three"])
-    assert (once.first, again.first) == (first.cell, first.cell)
-    assert once.refresh is not None
-    assert "first" not in decided(bench, "refresh", once.refresh)
-    assert again.refresh is not None
-    assert decided(bench, "refresh", again.refresh)["first"] == first.key
-    assert again.refresh.facts["before"]["own"] == pytest.approx(
-        once.refresh.facts["after"]["own"], rel=1e-3
-    )
 
 
 def test_pieces_that_run_side_by_side_leave_nothing_to_do(place: Path) -> None:

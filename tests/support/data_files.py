@@ -1,0 +1,60 @@
+"""Data as people give them, and what became of them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from PIL import Image
+
+from cluster.domain.base import BlobRef
+from cluster.storage.blobs import Blobs
+
+
+def stored(tmp_path: Path) -> list[Path]:
+    return [p for p in (tmp_path / "blobs").rglob("*") if p.is_file()]
+
+
+def rows(blobs: Blobs, ref: BlobRef) -> list[dict]:
+    found = pq.read_table(io.BytesIO(blobs.read(ref.digest))).to_pylist()
+    assert len(found) == ref.rows
+    return found
+
+
+def csv(path: Path, n: int = 40, header: str = "text,label", labels: str = "ab") -> Path:
+    lines = [header, *(f"sentence number {i},{labels[i % len(labels)]}" for i in range(n))]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def png(shade: int, size: int = 8) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (size, size), (shade % 256, 7, 90)).save(out, "PNG")
+    return out.getvalue()
+
+
+def image_folder(folder: Path, classes: str = "ab", n: int = 12, suffix: str = "png") -> Path:
+    for i, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for j in range(n):
+            picture = Image.new("RGB", (8, 8), (i * 100, j, 0))
+            picture.save(folder / name / f"{j:02}.{suffix}")
+    return folder
+
+
+def hub_splits(test: list[int], validation: list[int], numbered: bool = True) -> DatasetDict:
+    """As on a hub: class numbers, in the held-out splits those given."""
+    label = ClassLabel(names=["a", "b"]) if numbered else Value("int64")
+    features = Features({"text": Value("string"), "label": label})
+    splits = {"train": [0, 1] * 50, "validation": validation, "test": test}
+    return DatasetDict(
+        {
+            name: Dataset.from_dict(
+                {"text": [f"{name} {i}" for i in range(len(labels))], "label": labels}, features
+            )
+            for name, labels in splits.items()
+        }
+    )

@@ -1,0 +1,108 @@
+"""What is told of a composition that could be made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.compositions import Adapt, CompositionMethod, Report
+from cluster.domain.outcomes import Finished
+from cluster.domain.work import Composed, ComposeWork
+from tacl.errors import (
+    BadRecipe,
+)
+from tests.support.composing import ATLAS, TIES, fitted, made, make
+from tests.support.fakes import ADMIN, Scene, asks, shard_blob
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path).trained("digits", "shapes")
+
+
+def told_again(scene: Scene, user: str = "alice") -> str:
+    """How to make the user's model again, as the refusal to update it says."""
+    with pytest.raises(BadRecipe) as refused:
+        scene.coordinator.update_composition(asks(f"update {user}"), user)
+    return str(refused.value).partition("make it again: ")[2]
+
+
+def adapting(scene: Scene, *classes: str) -> CompositionMethod:
+    adapt = Adapt(inputs=shard_blob(scene.home, "new"), classes=classes)
+    return CompositionMethod(method="atlas", adapt=adapt)
+
+
+SAME = " (DATA: the same rows again, with the columns and --classes that you named)"
+
+
+def test_a_made_model_is_not_updated_and_how_to_make_it_again_is_said(scene: Scene) -> None:
+    select = CompositionMethod(method="atlas", select="blockwise:1")
+    for i, (terms, making, expected) in enumerate(
+        (
+            ("+digits@v1 -0.5*shapes", TIES, "+digits -0.5*shapes --method ties"),
+            ("-shapes digits", ATLAS, "+digits -shapes --method atlas"),
+            ("digits", select, "+digits --method atlas --select blockwise:1"),
+            ("digits", fitted(scene), "+digits --method atlas --fit DATA --shots 1" + SAME),
+            ("digits", adapting(scene), "+digits --method atlas --adapt DATA" + SAME),
+            (
+                "digits",
+                adapting(scene, "ham", "no spam"),
+                "+digits --method atlas --adapt DATA --classes 'ham,no spam'" + SAME,
+            ),
+        )
+    ):
+        user = f"user{i}"
+        made(scene, terms, making=making, user=user, request_id=user)
+        assert told_again(scene, user) == f"tacl compose {user} {expected}"
+    scene.coordinator.refresh(asks("refresh"), "digits")
+    scene.settle()
+    listed = scene.coordinator.users(ADMIN)
+    assert [one.again for one in listed] == [told_again(scene, one.user) for one in listed]
+
+
+def scaled(scene: Scene, terms: str, factor: float, user: str = "alice") -> None:
+    """A grid that found this factor."""
+    make(
+        scene,
+        terms,
+        user=user,
+        making=CompositionMethod(method="grid"),
+        request_id=f"{user} {terms}",
+    )
+    work = scene.process("compose").work
+    assert isinstance(work, ComposeWork)
+    times = [t.model_copy(update={"coefficient": t.coefficient * factor}) for t in work.terms]
+    report = Report(accuracies={}, judged_on="nothing", seconds=0.1)
+    scene.end(Finished(Composed(terms=tuple(times), report=report)), "compose")
+
+
+def test_what_a_grid_found_is_not_what_it_is_made_from_again(scene: Scene) -> None:
+    scaled(scene, "+digits -2*shapes", 0.0)
+    assert told_again(scene) == "tacl compose alice +digits -2.0*shapes --method grid"
+
+
+def test_users_whose_models_are_the_same_are_told_their_own_words(scene: Scene) -> None:
+    scaled(scene, "+digits", 0.5)
+    scaled(scene, "+0.5*digits", 1.0, "bob")
+    models = [scene.coordinator.composition(ADMIN, user) for user in ("alice", "bob")]
+    assert models[0].digest == models[1].digest
+    assert told_again(scene) == "tacl compose alice +digits --method grid"
+    assert told_again(scene, "bob") == "tacl compose bob +0.5*digits --method grid"
+
+
+def test_two_versions_of_a_task_are_made_again_as_they_are(scene: Scene) -> None:
+    scene.coordinator.refresh(asks("refresh"), "digits")
+    scene.settle()
+    made(scene, "+digits@v2 -digits@v1 shapes")
+    terms = ["+digits@v2", "-digits@v1", "+shapes"]
+    assert sorted(told_again(scene).split()[3:6]) == sorted(terms)
+
+
+def test_a_model_whose_result_is_gone_can_still_be_told_of(scene: Scene) -> None:
+    made(scene)
+    merged = scene.coordinator.composition(ADMIN, "alice").merged
+    assert merged is not None
+    scene.home.blobs().remove(merged.blob)
+    assert make(scene, request_id="two").state == "running"
+    assert told_again(scene) == "tacl compose alice TERM ... --method ties"

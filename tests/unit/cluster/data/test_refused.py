@@ -1,0 +1,176 @@
+"""Every kind of bad data is refused with one message, and nothing of it is stored."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, Features, Value
+from PIL import Image
+
+from cluster.data.ingest import Ingested, ingest
+from cluster.storage.blobs import Blobs
+from tacl.errors import (
+    BadColumns,
+    BadSample,
+    DataNotFound,
+    EmptySplit,
+    LabelOutOfRange,
+    ModalityMismatch,
+    TooFewClasses,
+)
+from tests.support.data_files import csv, image_folder, stored
+
+
+def truncated(tmp_path: Path) -> Path:
+    folder = image_folder(tmp_path / "pictures")
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    whole = io.BytesIO()
+    Image.fromarray(noise).save(whole, "JPEG")
+    (folder / "b/07.png").unlink()
+    (folder / "b/07.jpg").write_bytes(whole.getvalue()[:-900])
+    return folder
+
+
+def garbage(tmp_path: Path) -> Path:
+    folder = image_folder(tmp_path / "pictures")
+    (folder / "a/03.png").write_bytes(b"this is no picture")
+    return folder
+
+
+def blank_file(tmp_path: Path) -> Path:
+    folder = image_folder(tmp_path / "pictures")
+    (folder / "a/03.png").write_bytes(b"")
+    return folder
+
+
+def json_lines(tmp_path: Path, odd: object) -> Path:
+    texts: list[object] = [f"text {i}" for i in range(40)]
+    texts[17] = odd
+    lines = [json.dumps({"text": t, "label": "ab"[i % 2]}) for i, t in enumerate(texts)]
+    path = tmp_path / "d.jsonl"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def bytes_as_text(tmp_path: Path) -> Path:
+    raw = pa.array([b"\xff\xfe\xfd" if i == 5 else b"fine" for i in range(40)])
+    table = pa.table({"text": raw.view(pa.string()), "label": ["ab"[i % 2] for i in range(40)]})
+    pq.write_table(table, tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
+
+
+def numbers_as_text(tmp_path: Path) -> Path:
+    table = pa.table({"text": list(range(40)), "label": ["ab"[i % 2] for i in range(40)]})
+    pq.write_table(table, tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
+
+
+def empty_test(tmp_path: Path) -> Path:
+    csv(tmp_path / "d/train.csv")
+    (tmp_path / "d/test.csv").write_text("text,label\n")
+    return tmp_path / "d"
+
+
+def empty_parquet(tmp_path: Path) -> Path:
+    strings = pa.array([], pa.string())
+    pq.write_table(pa.table({"text": strings, "label": strings}), tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
+
+
+def unseen_class(tmp_path: Path) -> Path:
+    csv(tmp_path / "d/train.csv", labels="ab")
+    csv(tmp_path / "d/test.csv", labels="abz")
+    return tmp_path / "d"
+
+
+def class_label_outside(tmp_path: Path) -> Path:
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["a", "b"])})
+    data = Dataset.from_dict({"text": [f"t{i}" for i in range(40)], "label": [0, 1] * 20}, features)
+    data.to_parquet(tmp_path / "good.parquet")
+    good = pq.read_table(tmp_path / "good.parquet")
+    labels = pa.array([0, 1] * 19 + [0, 7], pa.int64())
+    pq.write_table(good.set_column(1, good.schema.field(1), labels), tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
+
+
+def folder_of(tmp_path: Path, name: str, content: bytes) -> Path:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / name).write_bytes(content)
+    return tmp_path / "d"
+
+
+REFUSED = {
+    "no such path": (lambda p: p / "nothing/here.csv", "text", {}, DataNotFound, "here.csv"),
+    "no such folder": (lambda p: "../nowhere", "text", {}, DataNotFound, "nowhere"),
+    "unknown hub id": (lambda p: "someone/something", "text", {}, DataNotFound, "someone"),
+    "empty folder": (lambda p: p, "text", {}, DataNotFound, "read"),
+    "odd format": (lambda p: folder_of(p, "a.weird", b"x"), "text", {}, DataNotFound, "Parquet"),
+    "broken parquet": (
+        lambda p: folder_of(p, "a.parquet", b"PAR1 and no more"),
+        "text",
+        {},
+        BadSample,
+        "cannot be read",
+    ),
+    "truncated picture": (truncated, "image", {}, BadSample, r"07\.jpg.*truncated"),
+    "no picture": (garbage, "image", {}, BadSample, r"03\.png.*not a readable picture"),
+    "empty picture": (blank_file, "image", {}, BadSample, r"03\.png.*empty"),
+    "number among texts": (lambda p: json_lines(p, 5), "text", {}, BadSample, "int '5'"),
+    "list among texts": (lambda p: json_lines(p, ["a"]), "text", {}, BadSample, "list"),
+    "no text": (lambda p: json_lines(p, None), "text", {}, BadSample, "row 17.*nothing"),
+    "blank text": (lambda p: json_lines(p, " \n"), "text", {}, BadSample, "row 17.*blank"),
+    "zero bytes": (lambda p: json_lines(p, "a\0b"), "text", {}, BadSample, "row 17.*binary"),
+    "no utf-8": (bytes_as_text, "text", {}, BadSample, "not text"),
+    "numbers as texts": (numbers_as_text, "text", {}, BadColumns, r"text \(int64\)"),
+    "numbers named as texts": (
+        numbers_as_text,
+        "text",
+        {"input_column": "text"},
+        BadSample,
+        "holds no texts",
+    ),
+    "one class": (lambda p: csv(p / "d.csv", labels="a"), "text", {}, TooFewClasses, "one class"),
+    "one folder": (lambda p: image_folder(p / "d", "a"), "image", {}, TooFewClasses, "sub-folder"),
+    "empty split": (empty_test, "text", {}, EmptySplit, "without rows"),
+    "empty file": (empty_parquet, "text", {}, EmptySplit, "without rows"),
+    "only two rows": (lambda p: csv(p / "d.csv", 4), "text", {}, EmptySplit, "rows"),
+    "class not in train": (unseen_class, "text", {}, EmptySplit, "no row of class z"),
+    "label outside": (class_label_outside, "text", {}, LabelOutOfRange, "row 39.*7.*a, b"),
+    "label not listed": (
+        lambda p: csv(p / "d.csv", labels="abc"),
+        "text",
+        {"classes": ["a", "b"]},
+        LabelOutOfRange,
+        "'c'.*a, b",
+    ),
+    "texts for pictures": (lambda p: csv(p / "d.csv"), "image", {}, ModalityMismatch, "pictures"),
+    "pictures for texts": (
+        lambda p: image_folder(p / "d"),
+        "text",
+        {},
+        ModalityMismatch,
+        r"image \(image\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_at_once_and_nothing_stored(tmp_path: Path, blobs: Blobs, case: str) -> None:
+    make, modality, options, error, match = REFUSED[case]
+    with pytest.raises(error, match=match) as caught:
+        ingest(make(tmp_path), blobs, modality, **options)
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert stored(tmp_path) == []
+
+
+def test_the_class_of_an_answer_is_plain_data(tmp_path: Path, blobs: Blobs) -> None:
+    found = ingest(csv(tmp_path / "d.csv"), blobs, "text")
+    assert isinstance(found, Ingested)
+    assert json.loads(found.train.model_dump_json()) == found.train.model_dump()

@@ -1,0 +1,55 @@
+"""The command as a process: light, quick to help, and clear without a cluster."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from tacl import __version__
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_command_line_is_light() -> None:
+    heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'pydantic', 'sqlalchemy')"
+    done = run("-c", f"import sys, jobs.cli.main; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_help_answers_at_once() -> None:
+    run("-m", "jobs.cli.main", "--help")  # compiles
+    # About 0.2 s of a processor; of some tries, since other work slows its caches down.
+    assert any(processor_seconds_of_help() < 0.6 for _ in range(4))
+
+
+def processor_seconds_of_help() -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run("-m", "jobs.cli.main", "--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0
+    assert "submit" in done.stdout
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_version() -> None:
+    done = run("-m", "jobs.cli.main", "--version")
+    assert (done.returncode, done.stdout) == (0, f"tacl {__version__}\n")
+
+
+def test_without_a_cluster(tmp_path: Path) -> None:
+    done = run("-m", "jobs.cli.main", "status", TACL_HOME=str(tmp_path / "home"))
+    assert done.returncode == 50
+    assert done.stderr == (
+        f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
+    )
+    assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0

@@ -1,0 +1,85 @@
+"""What a setting decides is kept under a key of its own, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from jobs.experiments.cache import Cell, Cells
+from jobs.experiments.catalogue import TABLES
+from jobs.experiments.context import Base, Bench
+from jobs.experiments.methods import METHODS, linear
+from jobs.experiments.suites import Source
+from jobs.experiments.tables import newcomers
+from jobs.experiments.training import joint, refreshed
+from tacl.heads.head import text_head
+from tests.support import bases, small_suite
+
+
+def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
+    return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
+
+
+def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) -> None:
+    """And so is what is trained or learned with them; without prompts nothing is said of any."""
+    small_suite.request(place, "out", "addition", [])  # writes the data
+    plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
+    prompts = ("one {}.", "a sketch of {}")
+    told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
+    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), Base.of(plain))
+    bench = without.of(told)
+    for of, templates in ((without, None), (bench, prompts)):
+        expected = text_head(of.backbone, of.rows("one").classes, templates)
+        assert torch.equal(of.head("one").weight_CD, expected.weight_CD)
+    assert not torch.equal(without.head("one").weight_CD, bench.head("one").weight_CD)
+    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, bench)}
+    assert vectors[without][0].key != vectors[bench][0].key
+    assert vectors[without][1].key == vectors[bench][1].key
+    assert "templates" not in decided(without, "vector", vectors[without][0].cell)
+    adapted = TABLES["test-time"].entry(without, "linear")
+    assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
+    assert all(value is not None for value in adapted.numbers.values())
+    both = [joint(of, "ordinary").key for of in (without, bench)]
+    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
+    assert len({*both, *fitted}) == 4
+
+
+def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:
+    vector = METHODS["curvature"].vectors(bench)["one"]
+    decides = decided(bench, "vector", vector.cell)
+    assert decides["config"]["penalty"] == "curvature"
+    assert decides["config"]["strength"] == 4 * bench.suite.strength
+
+
+def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: Bench) -> None:
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "mixed"))
+    cyclical, mixed = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
+
+
+def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
+    """And that of the others is decided by what it always was: their cells stay."""
+    vectors = (METHODS[name].vectors(bench)["one"] for name in ("taujp", "taujp-grown"))
+    given, grown = (decided(bench, "vector", vector.cell) for vector in vectors)
+    assert grown == {**given, "config": {**given["config"], "grow_strength": True}}
+    assert "grow_strength" not in given["config"]
+
+
+def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
+    first = linear(bench, "one")
+    once = refreshed(bench, first, ["two"])
+    assert once.key != first.key  # accepted
+    again = refreshed(bench, once, ["two", "three"])
+    assert (once.first, again.first) == (first.cell, first.cell)
+    assert once.refresh is not None
+    assert "first" not in decided(bench, "refresh", once.refresh)
+    assert again.refresh is not None
+    assert decided(bench, "refresh", again.refresh)["first"] == first.key
+    assert again.refresh.facts["before"]["own"] == pytest.approx(
+        once.refresh.facts["after"]["own"], rel=1e-3
+    )

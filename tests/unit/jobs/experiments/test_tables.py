@@ -1,0 +1,80 @@
+"""Tables and their requests, without anything trained."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from cluster.errors import exit_code
+from jobs.cli.main import app
+from jobs.cli.verbs.reproduce import _request
+from jobs.experiments import suites
+from jobs.experiments.catalogue import TABLES
+from jobs.experiments.runner import require_known
+from jobs.experiments.table import Column, Entry, Table, grown, spread
+from tacl.compose import grid
+from tacl.errors import BadConfig, DataNotFound
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
+def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, float]]) -> None:
+    table = dict(zip(grid.COEFFICIENTS, points, strict=True))
+    best = 0.0
+    for coefficient, (target, control) in table.items():
+        if control >= 0.95 * table[0.0][1] and target < table[best][0]:
+            best = coefficient
+    least = 0.95 * table[0.0][1]
+    assert grid.lowest(lambda c: table[c][0], lambda c: table[c][1], least) == best
+
+
+def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
+    def table(*keys: str) -> Table:
+        return Table("t", "t", "", tuple(Column(key, key) for key in keys), {})
+
+    old, file = table("a"), tmp_path / "t.json"
+    old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
+    file.write_text(json.dumps(old.as_dict()))
+    assert grown(table("a"), file).variants() == ["linear"]
+    with pytest.raises(BadConfig, match=r"1 rows made otherwise: columns \[.*move it away"):
+        grown(table("a", "b"), file)
+
+
+def test_a_mean_and_its_deviation() -> None:
+    assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
+    assert spread([0.5]) == (0.5, None, 1)
+    assert spread([None]) is None
+
+
+def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def code(name: str, suite: str, data: Path, *more: str) -> int:
+        options = ["--suite", suite, "--data", str(data), "--out", str(out), "--local", *more]
+        return CliRunner().invoke(app, ["reproduce", name, *options]).exit_code
+
+    assert code("magic", "text8", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text9", tmp_path) == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path / "none") == exit_code(DataNotFound())
+    assert code("addition", "text8", tmp_path, "--seeds", "one") == exit_code(BadConfig())
+    assert code("addition", "text8", tmp_path, "--methods", "magic") == exit_code(BadConfig())
+    assert not out.exists()
+
+
+def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
+    methods = "strength 0,strength 3"
+    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", True)
+    words = shlex.split(made.command)
+    assert words[:3] == ["tacl", "reproduce", "sensitivity"]
+    assert words[words.index("--methods") + 1] == methods
+    assert words[words.index("--base") + 1] == "hf:a?b"
+
+
+def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
+    with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
+        require_known(TABLES["addition"], suites.text8(), ["magic"])

@@ -1,0 +1,82 @@
+"""Pictures become what an encoder takes."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from tacl.backbone.inputs import Images
+from tacl.errors import BadSample, ModalityMismatch
+from tests.support import bases
+
+
+def test_pictures_are_resized_cropped_in_the_centre_and_normalised() -> None:
+    array = np.zeros((10, 30, 3), np.uint8)
+    array[:, 10:20, 0] = 200  # the central square is red
+    inputs = Images(10, (0.5, 0.0, 0.25), (0.5, 1.0, 2.0))
+    item = inputs.prepare(bases.png(array))
+    assert item.dtype == torch.uint8
+    assert item[0].eq(200).all()
+    assert item[1:].eq(0).all()
+    batch = inputs.collate([item], torch.device("cpu"))
+    expected = torch.tensor([(200 / 255 - 0.5) / 0.5, 0.0, -0.125])
+    torch.testing.assert_close(batch[0, :, 4, 4], expected)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 24))
+def test_every_picture_becomes_a_square(width: int, height: int, size: int) -> None:
+    inputs = Images(size, (0.5,) * 3, (0.5,) * 3)
+    if max(width, height) > 50 * min(width, height):
+        with pytest.raises(BadSample, match="narrow"):
+            inputs.prepare(bases.png(width=width, height=height))
+    else:
+        assert inputs.prepare(bases.png(width=width, height=height)).shape == (3, size, size)
+
+
+@pytest.mark.parametrize(("width", "height"), [(53, 37), (37, 54), (16, 16), (9, 20), (200, 33)])
+def test_resize_and_crop_are_the_reference(width: int, height: int) -> None:
+    from torchvision.transforms import v2
+
+    raw = bases.png(width=width, height=height)
+    reference = v2.Compose(
+        [
+            v2.Resize(16, interpolation=v2.InterpolationMode.BICUBIC),
+            v2.CenterCrop(16),
+            v2.PILToTensor(),
+        ]
+    )(Image.open(io.BytesIO(raw)).convert("RGB"))
+    item = Images(16, (0.0,) * 3, (1.0,) * 3).prepare(raw)
+    assert torch.equal(item, reference)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1", "LA"])
+def test_every_mode_of_picture_becomes_rgb(mode: str) -> None:
+    buffer = io.BytesIO()
+    kind = "TIFF" if mode == "CMYK" else "PNG"
+    Image.new("RGB", (8, 8), "white").convert(mode).save(buffer, kind)
+    item = Images(8, (0.0,) * 3, (1.0,) * 3).prepare(buffer.getvalue())
+    assert item.eq(255).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_broken_pictures_are_refused(kind: str) -> None:
+    array = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, kind)
+    inputs = Images(8, (0.0,) * 3, (1.0,) * 3)
+    whole = buffer.getvalue()
+    inputs.prepare(whole)
+    for raw in (b"", b"no picture", whole[: len(whole) // 2], whole[:30]):
+        with pytest.raises(BadSample, match="unreadable image"):
+            inputs.prepare(raw)
+
+
+def test_a_text_is_no_picture() -> None:
+    with pytest.raises(ModalityMismatch, match="hello"):
+        Images(8, (0.0,) * 3, (1.0,) * 3).prepare("hello")

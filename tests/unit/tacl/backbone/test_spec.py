@@ -1,0 +1,50 @@
+"""Names of base models."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacl.backbone import BaseSpec
+from tacl.errors import BadBase
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("embedded", BaseSpec("embedded")),
+        ("hf:org/model", BaseSpec("hf", "org/model")),
+        ("hf:org/model@main", BaseSpec("hf", "org/model", "main")),
+        ("hf:../odd@name/x?size=64", BaseSpec("hf", "../odd@name/x", None, 64)),
+        ("open_clip:ViT-B-32@openai", BaseSpec("open_clip", "ViT-B-32", "openai")),
+        ("timm:net@a/b@c.safetensors?size=96", BaseSpec("timm", "net", "a/b@c.safetensors", 96)),
+    ],
+)
+def test_specs_are_read_and_written(text: str, spec: BaseSpec) -> None:
+    assert BaseSpec.parse(text) == spec
+    assert str(spec) == text
+
+
+@given(
+    st.sampled_from(["hf", "open_clip", "timm"]),
+    st.from_regex(r"[a-zA-Z0-9_-]{1,8}", fullmatch=True),
+    st.none() | st.from_regex(r"[a-zA-Z0-9_./-]{1,8}", fullmatch=True),
+    st.none() | st.integers(1, 99999),
+)
+def test_specs_survive_writing_and_reading(
+    scheme: str, name: str, weights: str | None, size: int | None
+) -> None:
+    spec = BaseSpec(scheme, name, weights, size)
+    assert BaseSpec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "resnet:18", "hf:", "timm:net@", "embedded:x", "hf:a?size=0", "hf:a?size=x",
+     "hf:a?colour=1", "hf:a?"],
+)  # fmt: skip
+def test_what_is_no_spec_is_refused(text: str) -> None:
+    with pytest.raises(BadBase) as caught:
+        BaseSpec.parse(text)
+    assert repr(text) in str(caught.value)
