@@ -31,7 +31,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
                 self._registry,
                 self._state,
                 self._damaged,
-                self._execution.trouble,
+                self._trouble,
                 self._execution.heads,
                 self._visibility(context),
             )
@@ -48,7 +48,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
                 reads=self._registry.reads.spent(),
                 writes=self._registry.writes.spent(),
                 steps=self._steps,
-                trouble=self._execution.trouble is not None,
+                trouble=self._trouble is not None,
             )
 
     def references(self, context: RequestContext) -> dict[str, str]:

@@ -49,15 +49,14 @@ def collect(
     return CollectedGarbage(blobs=len(garbage), bytes=size, others=others)
 
 
-def erase(home: Home, digests: Iterable[str], needed: Collection[str]) -> None:
-    """Delete blobs at once, however new, unless something needs the same bytes; and everything
-    that was computed from any: it is computed again. So are registries of before a migration."""
+def erase(home: Home, digests: Collection[str]) -> None:
+    """Delete blobs at once, however new; and everything that was computed from any: it is computed
+    again. So are registries of before a migration."""
     blobs = home.blobs()
-    gone = [digest for digest in digests if digest not in needed]
-    for digest in gone:
+    for digest in digests:
         blobs.remove(digest)
     # A backup under way has its snapshot beside them.
-    for kind in ("tangents", "heads", homes.REGISTRIES) if gone else ():
+    for kind in ("tangents", "heads", homes.REGISTRIES):
         for path in _files(home.path / "cache" / kind):
             path.unlink(missing_ok=True)
 

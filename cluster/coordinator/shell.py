@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from cluster.coordinator import garbage, views
+from cluster.coordinator import views
 from cluster.coordinator.acceptance import missing_files
+from cluster.coordinator.erasing import Erasing
 from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
@@ -68,7 +69,7 @@ class Shell:
         champions = [entry.reference for entry in self._registry.champions()]
         self._damaged = missing_files(champions, self._blobs)
         self._unsure = False  # whether a commit's outcome is not known
-        self._owes_erasure = True
+        self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
         self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
         self._pins = Pins(self._registry, self._blobs, self._task_state)
@@ -86,27 +87,19 @@ class Shell:
             with self._lock:
                 self._registry.keep()
                 self._make_sure()
-                if self._owes_erasure:
-                    self._erase()
         except HomeInUse:
             raise
         except Exception as error:
             self._execution.say(error)
         else:
+            self._erasing.tick()
             self._execution.tick()
 
     def close(self) -> None:
-        """Stop what runs, as the end of this process would; it stays owed."""
+        """Stop what runs; it stays owed."""
         with self._lock:
             self._execution.close()
             self._registry.close()
-
-    def _erase(self) -> None:
-        """Files of purged tasks, unless something else needs the same bytes."""
-        if owed := self._registry.erasures():
-            garbage.erase(self._place, owed, self._registry.referenced())
-            self._registry.erased(owed)
-        self._owes_erasure = False
 
     # -- requests
 
@@ -178,7 +171,7 @@ class Shell:
         if self._unsure:
             self._shards = {shard.task: shard for shard in self._registry.shards()}
             self._execution.reread()
-            self._owes_erasure = True
+            self._erasing.owed = True
             self._unsure = False
 
     def _queued(self, run_id: str, write: Callable[[Request], object]) -> Decision[QueuedRun]:
@@ -198,6 +191,11 @@ class Shell:
         return Decision(answer, write, partial(self._execution.happened, *events))
 
     # -- what there is
+
+    @property
+    def _trouble(self) -> str | None:
+        """What cannot be done now, and is tried again."""
+        return self._execution.trouble or self._erasing.trouble
 
     @property
     def _state(self) -> State:

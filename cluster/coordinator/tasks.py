@@ -111,7 +111,7 @@ class Tasks(Quotas):
             def withdraw() -> None:
                 self._has_now(task, None)
                 self._execution.happened(Removed(task, uses, tuple(anew)))
-                self._owes_erasure |= purge
+                self._erasing.owed |= purge
                 if purge:
                     self._execution.heads.purge(task)
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -51,6 +52,7 @@ class Blobs:
         self._filesystem, self._root = self._storage.filesystem, self._storage.root
         self._local = self._storage.is_local
         self._checked: set[str] = set()  # files of the cache that this process has read whole
+        self._denied: Collection[str] = ()  # being erased by somebody
         if self._local:
             self._cache = self
         elif cache is not None:
@@ -61,6 +63,8 @@ class Blobs:
     def put(self, data: Path | bytes) -> str:
         """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
         digest, size = _measure(data)
+        if digest in self._denied:
+            raise StorageUnavailable(f"blob {digest} is being erased; repeat what you asked")
         if self._has(digest, size):
             if self._local:
                 os.utime(self._place(digest))  # young again: no garbage while somebody wants it
@@ -85,6 +89,8 @@ class Blobs:
 
     def open(self, digest: str) -> BinaryIO:
         """A seekable binary file. CorruptBlob when there is none; its content is not checked."""
+        if digest in self._denied:
+            raise self._missing(digest)
         with self._storage.reaching():
             try:
                 return self._filesystem.open_input_file(self._place(digest))
@@ -116,7 +122,17 @@ class Blobs:
 
     def exists(self, digest: str) -> bool:
         """Whether a file of that name is there; its content is not checked."""
-        return self._has(digest, size=None)
+        return digest not in self._denied and self._has(digest, size=None)
+
+    @contextmanager
+    def without(self, digests: Collection[str]) -> Iterator[None]:
+        """Inside the block, in which they are erased through another object, none of these is there
+        for whoever asks this one, and to put one is StorageUnavailable."""
+        self._denied = digests
+        try:
+            yield
+        finally:
+            self._denied = ()
 
     def size(self, digests: Iterable[str]) -> int:
         """Bytes of all of these that are there."""
@@ -148,6 +164,7 @@ class Blobs:
             with self._storage.reaching():
                 if blobs.exists(digest):
                     blobs._filesystem.delete_file(blobs._place(digest))
+        failpoints.reached("blob removed")
 
     def _has(self, digest: str, size: int | None) -> bool:
         with self._storage.reaching():

@@ -1,0 +1,57 @@
+"""Files of purged tasks: owed since the transaction of the purge, deleted without the lock.
+
+Which they are is decided under the lock; from then on nothing that is accepted can need one of
+them, for they are said not to be there. What a death leaves undone is owed by the registry.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from cluster.coordinator import garbage
+from cluster.coordinator.lock import Lock
+from cluster.coordinator.retries import Retries
+from cluster.registry import Registry
+from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home
+
+KEY = ("erase what was purged", "")  # no run's
+
+
+class Erasing:
+    """`blobs` is what whoever accepts something asks."""
+
+    def __init__(self, home: Home, registry: Registry, blobs: Blobs, lock: Lock) -> None:
+        self._home, self._registry, self._blobs, self._lock = home, registry, blobs, lock
+        self._retries = Retries()
+        self.owed = True  # perhaps: the registry knows
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it cannot be done now."""
+        return self._retries.trouble({KEY[1]})
+
+    def tick(self) -> None:
+        """Without the lock: in a bucket it takes a while."""
+        if self.owed:
+            self.owed = False  # before the registry is read: it may be owed anew meanwhile
+            if not self._retries.done(KEY, self._erase):
+                self.owed = True
+
+    def _erase(self) -> None:
+        with ExitStack() as meanwhile:
+            with self._lock:
+                gone = self._decided()
+                meanwhile.enter_context(self._blobs.without(gone))
+            if gone:
+                garbage.erase(self._home, gone)
+                with self._lock:
+                    self._registry.erased(gone)
+
+    def _decided(self) -> frozenset[str]:
+        """What something else needs too is spared, and owed no more."""
+        owed = frozenset(self._registry.erasures())
+        needed = owed & self._registry.referenced().keys() if owed else owed
+        if needed:
+            self._registry.erased(needed)
+        return owed - needed

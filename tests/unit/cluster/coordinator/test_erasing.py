@@ -1,0 +1,156 @@
+"""A purge's files are deleted while everything else goes on, and nothing comes to need them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator import retries
+from cluster.domain.base import BlobRef
+from cluster.domain.tasks import Submission
+from cluster.storage.blobs import Blobs
+from tacl.errors import CorruptBlob, StorageUnavailable
+from tests.support.fakes import ADMIN, Scene, asks, submission
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[bool]:
+    """While the first file is being deleted somebody acts; whether they were answered by then."""
+    answered, real = list[bool](), Blobs.remove
+
+    def slow(blobs: Blobs, digest: str) -> None:
+        if not answered:
+            other = threading.Thread(target=act)
+            other.start()
+            other.join(10)
+            answered.append(not other.is_alive())
+        real(blobs, digest)
+
+    monkeypatch.setattr(Blobs, "remove", slow)
+    return answered
+
+
+def twin(scene: Scene) -> Submission:
+    """A task of the same rows."""
+    parts = submission(scene.home, "digits").model_dump(include={"train", "shard", "test"})
+    return submission(scene.home, "twin", **{k: BlobRef(**blob) for k, blob in parts.items()})
+
+
+def test_requests_are_answered_while_files_are_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("digits")
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    answered = meanwhile(monkeypatch, lambda: scene.submit("signs"))
+    scene.coordinator.tick()
+    assert answered == [True]
+    assert scene.process("train", "signs")
+    assert scene.coordinator._registry.erasures() == []
+
+
+def test_what_is_being_deleted_is_not_there_for_a_new_task(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("digits")
+    asked, said = twin(scene), list[Exception]()
+    scene.coordinator.remove(asks("purge"), "digits", True)
+
+    def submit() -> None:
+        with pytest.raises(CorruptBlob, match="Submit again") as raised:
+            scene.coordinator.submit(ADMIN, asked)
+        said.append(raised.value)
+
+    assert not meanwhile(monkeypatch, submit)
+    scene.coordinator.tick()
+    assert len(said) == 1
+    scene.coordinator.submit(ADMIN, twin(scene))  # which stores them again
+    scene.settle()
+    scene.coordinator.tick()
+    assert "twin" in scene.ready()
+    for digest in scene.coordinator._registry.referenced():
+        scene.home.blobs().verify(digest)
+
+
+def test_a_second_purge_of_the_same_bytes_meanwhile_is_owed_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("digits")
+    scene.coordinator.submit(ADMIN, twin(scene))
+    scene.settle()
+    registry, blobs = scene.coordinator._registry, scene.home.blobs()
+    both = {*registry.references_of("digits"), *registry.references_of("twin")}
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    purge = partial(scene.coordinator.remove, asks("purge both"), "twin", True)
+    answered = meanwhile(monkeypatch, purge)
+    scene.coordinator.tick()
+    assert answered == [True]
+    scene.coordinator.tick()
+    assert not any(map(blobs.exists, both))
+    assert registry.erasures() == []
+
+
+def test_a_store_that_does_not_delete_holds_up_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("digits")
+    mine = set(scene.coordinator._registry.references_of("digits"))
+    scene.submit("signs")
+
+    def away(*_: object) -> None:
+        raise StorageUnavailable("the bucket is away")
+
+    with monkeypatch.context() as network:
+        network.setattr(Blobs, "remove", away)
+        scene.coordinator.remove(asks("purge"), "digits", True)
+        scene.settle()
+        assert scene.ready() == ["signs"]
+        assert "bucket is away" in str(scene.coordinator.status(ADMIN).trouble)
+    monkeypatch.setattr(retries, "FIRST", 0.0)
+    scene.restart()
+    scene.coordinator.tick()
+    assert scene.coordinator.status(ADMIN).trouble is None
+    assert not any(map(scene.home.blobs().exists, mine))
+
+
+def test_a_death_while_files_are_deleted_leaves_the_rest_owed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    scene.trained("digits")
+    mine = set(scene.coordinator._registry.references_of("digits"))
+    real, left = Blobs.remove, [2]
+
+    def deadly(blobs: Blobs, digest: str) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        real(blobs, digest)
+
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    with monkeypatch.context() as patch:
+        patch.setattr(Blobs, "remove", deadly)
+        with pytest.raises(Killed):
+            scene.coordinator.tick()
+    assert sum(map(scene.home.blobs().exists, mine)) == len(mine) - 2
+    scene.restart()
+    scene.coordinator.tick()
+    assert not any(map(scene.home.blobs().exists, mine))
+
+
+def test_inside_without_a_blob_is_neither_there_nor_put(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path)
+    digest = blobs.put(b"to be erased")
+    with blobs.without({digest}):
+        assert not blobs.exists(digest)
+        for ask in (blobs.open, blobs.read, blobs.verify):
+            with pytest.raises(CorruptBlob):
+                ask(digest)
+        with pytest.raises(StorageUnavailable, match="repeat"):
+            blobs.put(b"to be erased")
+        assert Blobs(tmp_path).exists(digest)
+    assert blobs.read(digest) == b"to be erased"
