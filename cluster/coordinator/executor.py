@@ -36,6 +36,7 @@ from cluster.domain.work import (
 )
 from cluster.registry import Registry
 from cluster.scheduler import plan
+from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import (
     Died,
@@ -46,6 +47,7 @@ from cluster.scheduler.state import (
     Fit,
     Instruction,
     Measure,
+    Needs,
     NodesChanged,
     Published,
     Refresh,
@@ -62,6 +64,11 @@ from cluster.storage.home import Home
 from tacl.errors import RunFailed
 
 LOG = logging.getLogger(__name__)
+
+
+def _named(attempt: Attempt) -> dict[str, object]:
+    """For the log."""
+    return {"run_id": attempt.run_id, "attempt": attempt.number}
 
 
 class Told:
@@ -81,8 +88,9 @@ class Told:
 class Execution:
     """Carries out what `plan` decides.
 
-    Its constructor is the recovery: it reads the registry and issues the work still owed. `lock`
-    guards what callers and `tick` share: they come from different threads.
+    Its constructor is the recovery: it reads the registry, takes over the learners that are there,
+    and issues the work still owed. `lock` guards what callers and `tick` share: they come from
+    different threads.
     """
 
     def __init__(
@@ -99,7 +107,7 @@ class Execution:
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
-        self.state = restored(registry, base.digest)
+        self.state = self._taken_over()
         self.heads = FittedHeads(registry, self.state.owners)
         self._forget_checkpoints()
         self.happened(NodesChanged(launcher.nodes(), launcher.free()))
@@ -159,20 +167,18 @@ class Execution:
     def reread(self) -> None:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
         that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
-        state = restored(self._registry, self._base.digest)
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self._handles.keys()
+        state = restored(self._registry, self._base.digest, running)
         others = {*self._handles, *runs(self._home.checkpoints)} - running
-        for run_id in running:
-            state.runs[run_id].state = RunState.RUNNING
-            if run_id in self._told:
-                self._told[run_id].anew(self._arrivals(run_id))
+        for run_id in running & self._told.keys():
+            self._told[run_id].anew(self._arrivals(run_id))
         self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads(self._registry, state.owners)
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def close(self) -> None:
-        """Stop what runs, as the end of this process would; it stays owed."""
+        """Stop what runs; it stays owed."""
         for handle in self._handles.values():
             self._launcher.cancel(handle)
         self._handles.clear()
@@ -212,6 +218,7 @@ class Execution:
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
+        self._launcher.cancel(self._handles[run_id])  # not before: only it knows what it found
         del self._handles[run_id]
         self._told.pop(run_id, None)
         if isinstance(outcome, Finished):
@@ -260,8 +267,7 @@ class Execution:
                 return  # it was cancelled before it could be started
             case Start(run_id, needs):
                 work = self._registry.start(run_id)
-                self._prepare(work)
-                self._handles[run_id] = self._launcher.start(work, needs)
+                self._place(work, needs)
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
             case Measure():
@@ -299,9 +305,24 @@ class Execution:
         if forget:
             self._cleared[run_id] = None
 
-    def _prepare(self, work: Work) -> None:
+    def _place(self, work: Work, needs: Needs) -> None:
         if isinstance(work, TrainWork):
             self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
+        self._handles[work.run_id] = self._launcher.start(work, needs)
+
+    def _taken_over(self) -> State:
+        """What the registry says, with the learners that the coordinator before this one left."""
+        records = self._registry.runs(states=(RunState.RUNNING,))
+        works = {Attempt(one.run_id, one.attempt): one.work for one in records}
+        found = inherited(works, self._launcher.learners())
+        for orphan in found.orphans:
+            self._launcher.end(orphan)
+            LOG.info("ended: nobody waits for it", extra=_named(orphan))
+        state = restored(self._registry, self._base.digest, {one.run_id for one in found.adopted})
+        for attempt in sorted(found.adopted):
+            self._place(works[attempt], state.runs[attempt.run_id].needs)
+            LOG.info("goes on", extra=_named(attempt))
+        return state
 
     def _arrivals(self, run_id: str) -> Arrivals:
         """What the run was told before, it is told again."""

@@ -5,15 +5,18 @@ A protocol, so that the coordinator is tested without processes; the one on Ray 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from cluster.domain.outcomes import Outcome
 from cluster.domain.work import Work
+from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 
 
 class Launcher(Protocol):
-    """Every piece of work gets a process of its own, which ends with it."""
+    """Every piece of work gets a process of its own, a learner. It outlives the coordinator, and
+    keeps what became of the work until it is ended."""
 
     def nodes(self) -> tuple[Node, ...]:
         """What the cluster has now, free or not, and what of it actors hold that stay."""
@@ -24,13 +27,22 @@ class Launcher(Protocol):
         ...
 
     def start(self, work: Work, needs: Needs) -> Any:
-        """A handle; returns at once, also when no node has room yet."""
+        """A handle; returns at once, also when no node has room yet. A learner that does this
+        attempt already is the one, whoever started it."""
+        ...
+
+    def learners(self) -> Collection[Attempt]:
+        """Those that are there, whoever started them."""
+        ...
+
+    def end(self, attempt: Attempt) -> None:
+        """End a learner that this process did not start; harmless when it has ended."""
         ...
 
     def poll(self, handle: Any) -> Outcome | None:
-        """None while it works. The process of an outcome has ended, or ends soon."""
+        """None while it works; afterwards the same again, until it is ended."""
         ...
 
     def cancel(self, handle: Any) -> None:
-        """End it, whatever it does; harmless when it has ended."""
+        """End the learner, whatever it does; harmless when it has ended."""
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Options
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
@@ -12,8 +14,9 @@ from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Cell, Run, State, Task, Vector
 
 
-def restored(registry: Registry, base: str) -> State:
-    """Everything accepted, with what ran before queued again. `base` is the base's digest."""
+def restored(registry: Registry, base: str, running: Collection[str] = ()) -> State:
+    """Everything accepted; what is owed is queued, but for the runs that are `running`. `base` is
+    the base's digest."""
     state = State(base)
     tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     for shard in registry.shards():  # a later version replaces the earlier
@@ -23,7 +26,7 @@ def restored(registry: Registry, base: str) -> State:
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in registry.runs(states=(*OWED, *STOPPED)):
-        run = _run(record)
+        run = _run(record, record.run_id in running)
         state.runs[run.run_id] = run
         if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
@@ -47,8 +50,9 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         state.missing[task] = measured_on(state, task) - row.keys()
 
 
-def _run(record: Record) -> Run:
-    state = RunState.FAILED if record.state in STOPPED else RunState.QUEUED
+def _run(record: Record, running: bool) -> Run:
+    owed = RunState.RUNNING if running else RunState.QUEUED
+    state = RunState.FAILED if record.state in STOPPED else owed
     return Run(
         record.run_id,
         record.kind,

@@ -9,6 +9,7 @@ from cluster.coordinator.arrivals import Change, known
 from cluster.coordinator.executor import Told
 from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import RequestContext
+from cluster.domain.outcomes import Lost
 from cluster.domain.status import OWED, RunState, RunStatus
 from cluster.domain.tasks import Arrival
 from cluster.domain.visibility import Visibility
@@ -27,6 +28,8 @@ class Runs(Quotas):
         with self._lock:
             self._make_sure()
             told = self._execution.told(asked.run_id, asked.attempt)
+            if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
+                raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
             replayed = told.arrivals.is_replayed(asked.last)
             change = Change(asked.first) if replayed else self._change(told, asked.first)
             with self._writing():
@@ -46,6 +49,10 @@ class Runs(Quotas):
         withheld = {name for name in names if not plan.shares(self._state, name)}
         current = known(map(self._behind_head, names), told.own, visibility, withheld)
         return told.arrivals.change(first, current, tasks)
+
+    def awaits(self, run_id: str, attempt: int) -> bool:
+        with self._lock:
+            return self._registry.is_running(run_id, attempt)
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         with self._lock:

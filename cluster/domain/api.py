@@ -265,6 +265,10 @@ class RunAPI(Protocol):
         """
         ...
 
+    def awaits(self, run_id: str, attempt: int) -> bool:
+        """Whether `attempt` is the current one: else its learner ends."""
+        ...
+
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         """How far a run is that asks nothing before its steps."""
         ...

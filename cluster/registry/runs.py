@@ -128,6 +128,12 @@ class Runs(Database):
             change = RUN.update().where(*this).values(progress=progress.model_dump_json())
             return db.execute(change).rowcount == 1
 
+    def is_running(self, run_id: str, attempt: int) -> bool:
+        """Whether that attempt is the one that runs."""
+        with self._read() as db:
+            this = one(RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
+            return exists(db, *this)
+
     def run(self, run_id: str) -> Run:
         """RunFailed when there is none."""
         for row in self._rows(sa.select(RUN).where(RUN.c.run_id == run_id)):

@@ -1,13 +1,15 @@
 """The coordinator and its learners as Ray actors.
 
-Learners are not detached: they die with the coordinator's process, and the next coordinator issues
-their work again. A one-worker run reserves its worker's CPUs for the learner itself. A learner that
-starts a group reserves nothing, its workers do; it runs beside the coordinator, so that the loss of
-another node never takes the leader of a group, nor is one sent to a node not yet known to be lost.
+Learners are detached, and named by run and attempt: they work on while the coordinator is away, and
+the next one finds them and hears what they have found. A one-worker run reserves its worker's CPUs
+for the learner itself. A learner that starts a group reserves nothing, its workers do; it starts
+beside the coordinator, so that the loss of another node never takes the leader of a group, nor is
+one sent to a node not yet known to be lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -21,6 +23,7 @@ from typing import Any
 import ray
 from ray._private.state import available_resources_per_node
 from ray.exceptions import RayError, RayTaskError
+from ray.util import list_named_actors
 
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
@@ -29,8 +32,9 @@ from cluster.domain.work import Work
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by_lasting, here, release_orphans
-from cluster.runtime.process import LearnerProcess
+from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.runtime.watched import WatchedCoordinator
+from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -74,16 +78,22 @@ class RayLauncher:
         alone = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
         leading = {"num_cpus": 0, "scheduling_strategy": here()}
         options = alone if needs.workers == 1 else leading
-        actor = _remote(LearnerProcess, **options)(self._home, self._learner)
+        attempt = Attempt(work.run_id, work.attempt)
+        lasting = {"name": name_of(attempt), "lifetime": "detached", "get_if_exists": True}
+        make = _remote(LearnerProcess, namespace=NAMESPACE, **lasting, **options)
+        actor = make(self._home, self._learner, attempt)
         return Process(actor, actor.work.remote(work))
+
+    def learners(self) -> list[Attempt]:
+        return [found for name in list_named_actors() if (found := attempt_of(name))]
+
+    def end(self, attempt: Attempt) -> None:
+        with contextlib.suppress(ValueError):  # it ended by itself
+            ray.kill(ray.get_actor(name_of(attempt), namespace=NAMESPACE))
 
     def poll(self, handle: Process) -> Outcome | None:
         ready, _ = ray.wait([handle.answer], timeout=0)
-        if not ready:
-            return None
-        outcome = _outcome(handle.answer)
-        self.cancel(handle)
-        return outcome
+        return _outcome(handle.answer) if ready else None
 
     def cancel(self, handle: Process) -> None:
         ray.kill(handle.actor)
@@ -143,6 +153,7 @@ class TickingCoordinator(Coordinator):
                 self.tick()
         except HomeInUse:
             LOG.exception("this cluster ends: Ray is not to start its coordinator again")
+            self.close()
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 

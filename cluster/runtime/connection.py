@@ -31,7 +31,8 @@ from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclEr
 NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
 COORDINATOR = "coordinator"
 CLIENT_SECONDS = 30.0  # for a coordinator that was lost to be back
-RUN_SECONDS = 60.0
+RUN_SECONDS = 600.0  # that a run waits: its work is worth more than a short wait
+ANSWER_SECONDS = 30.0  # of a coordinator that is there, and busy
 PAUSE = 0.3  # seconds between two tries
 
 
@@ -117,6 +118,16 @@ class Coordinators:
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
         self._ask("progressed", run_id, progress, attempt)
+
+    def awaits(self, run_id: str, attempt: int) -> bool | None:
+        """None when no coordinator answers. One that cannot ask its registry now may wait."""
+        try:
+            asked = coordinator().awaits.remote(run_id, attempt)
+            return ray.get(asked, timeout=ANSWER_SECONDS)
+        except RayTaskError:
+            return True
+        except (RayError, ValueError):
+            return None
 
     def _ask(self, method: str, *arguments: object) -> Any:
         kept = iter([self._handle] if self._handle else [])

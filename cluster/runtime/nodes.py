@@ -21,6 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.runtime.access import enter
 from cluster.runtime.connection import COORDINATOR, coordinator, dial
+from cluster.runtime.process import attempt_of
 from cluster.storage.filesystem import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
@@ -94,9 +95,13 @@ def _answer(answer: ray.ObjectRef) -> str:
 def take_over(home: str) -> None:
     """End what a head that died left of this home. HomeInUse when a head runs, or when it was the
     head of another home."""
-    if COORDINATOR not in list_named_actors():
-        return
-    _require_headless()
+    if COORDINATOR in list_named_actors():
+        _require_headless()
+        _require_served(home)
+    end_actors()
+
+
+def _require_served(home: str) -> None:
     try:
         served = ray.get(coordinator().serves.remote(), timeout=PROBE_SECONDS)
     except RayError as error:
@@ -109,7 +114,6 @@ def take_over(home: str) -> None:
             f"this cluster goes on with the work of another home, {served}, though nobody looks "
             "after it: `tacl up` and `tacl down` there, or use another cluster"
         )
-    end_actors()
 
 
 def _require_headless() -> None:
@@ -127,12 +131,13 @@ def _require_headless() -> None:
 
 
 def end_actors() -> None:
-    """Coordinator, predictor and whatever else lives longer than its driver."""
-    for name in list_named_actors():
-        with contextlib.suppress(ValueError):  # it ended by itself
-            ray.kill(ray.get_actor(name), no_restart=True)
+    """Coordinator, learners, predictor and whatever else lives longer than its driver. The
+    coordinator first: it would start learners again."""
     deadline = time.monotonic() + END_SECONDS
-    while list_named_actors() and time.monotonic() < deadline:
+    while (names := list_named_actors()) and time.monotonic() < deadline:
+        for name in sorted(names, key=lambda name: name != COORDINATOR):
+            with contextlib.suppress(ValueError):  # it ended by itself
+                ray.kill(ray.get_actor(name), no_restart=True)
         time.sleep(0.1)
 
 
@@ -148,12 +153,12 @@ def release_orphans() -> None:
 
 
 def held_by_lasting() -> dict[str, dict[str, float]]:
-    """By node, what actors hold that outlive whoever made them, as those of Serve do: waiting gives
-    it to no run."""
+    """By node, what actors hold that outlive whoever made them and are no learners, as those of
+    Serve: waiting gives it to no run."""
     held: dict[str, dict[str, float]] = {}
     for raw in state.state._connect_and_get_accessor().get_actor_table(None, "ALIVE"):
         actor = Actor.FromString(raw)
-        if actor.is_detached:
+        if actor.is_detached and not attempt_of(actor.name):
             node = held.setdefault(actor.address.node_id.hex(), {})
             for name, amount in actor.required_resources.items():
                 node[name] = node.get(name, 0) + amount

@@ -1,33 +1,67 @@
-"""One process for one piece of work."""
+"""One process for one piece of work: a learner."""
 
 from __future__ import annotations
 
 import importlib
 import logging
+import os
 import socket
+import threading
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cluster.domain.base import Base
 from cluster.domain.work import Result, Work
+from cluster.runtime.connection import Coordinators
 from cluster.runtime.logs import log_to
+from cluster.runtime.waiting import until_alone
+from cluster.scheduler.adoption import Attempt
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
+
+PREFIX = "learner"  # of the names of actors
 
 LOG = logging.getLogger(__name__)
 
 
-class LearnerProcess:
-    """One process for one piece of work. The class is imported here, not where it is named: only
-    this process pays for torch."""
+def name_of(attempt: Attempt) -> str:
+    """Of the actor; coordinators that come later find it by this."""
+    return f"{PREFIX} {attempt.run_id} {attempt.number}"
 
-    def __init__(self, home: str, learner: str) -> None:
+
+def attempt_of(name: str) -> Attempt | None:
+    """What a learner does; None for an actor that is none."""
+    prefix, *parts = name.split(" ")
+    return Attempt(parts[0], int(parts[1])) if prefix == PREFIX and len(parts) == 2 else None
+
+
+class LearnerProcess:
+    """The class of the learner is imported here, not where it is named: only this process pays for
+    torch. It outlives its coordinator, and ends by itself once nobody waits for `attempt`."""
+
+    def __init__(self, home: str, learner: str, attempt: Attempt | None = None) -> None:
         self._home, self._learner = home, learner
+        self._found: Future[Result] = Future()
+        if attempt is not None:
+            ask = partial(Coordinators().awaits, *attempt)
+            end = partial(self._end, attempt)
+            threading.Thread(target=until_alone, args=(ask, end), daemon=True).start()
 
     def describe_base(self, spec: str) -> Base:
         return self._made().describe_base(spec)
 
     def work(self, work: Work) -> Result:
+        """Asked again, as by the next coordinator, it answers the same."""
+        if not self._found.done():
+            try:
+                self._found.set_result(self._done(work))
+            except Exception as error:
+                self._found.set_exception(error)
+        return self._found.result()
+
+    def _done(self, work: Work) -> Result:
         learner = self._made()
         log_to(Home.at(self._home).logs, "learners")
         facts = {"run_id": work.run_id, "kind": work.kind}
@@ -39,6 +73,11 @@ class LearnerProcess:
             raise
         LOG.info("ended", extra=facts)
         return found
+
+    def _end(self, attempt: Attempt) -> None:
+        facts = {"run_id": attempt.run_id, "attempt": attempt.number}
+        LOG.warning("ends: no coordinator waits for it", extra=facts)
+        os._exit(0)
 
     def _made(self) -> Any:
         """StorageUnavailable on a node that does not see the home, as one that came later."""

@@ -135,16 +135,13 @@ def test_kills_lose_nothing(home: Home) -> None:
     os.kill(coordinator, signal.SIGKILL)
     assert list(tasks()) == ["a", "b", "c"]  # the question waits for the next coordinator
     assert api.submit(context, submission(home, "a")) == accepted["a"]
-    until(lambda: not set(learners) & set(processes(home)), "learners died with their coordinator")
-    until(lambda: tasks()["a"].attempt == 2, "a is started again")
-
-    until(lambda: len(pids(home, "LearnerProcess")) == 2, "two learn")
-    os.kill(pids(home, "LearnerProcess")[0], signal.SIGKILL)
+    assert pids(home, "LearnerProcess") == learners
+    os.kill(learners[0], signal.SIGKILL)
     until(lambda: all(task.state == "ready" for task in tasks().values()), "all are ready")
     until(lambda: not api.status(context).work, "nothing is owed")
     assert {task.version for task in tasks().values()} == {1}
     attempts = {name: task.attempt for name, task in tasks().items()}
-    assert sum(attempts.values()) == 1 + 2 + 2 + 1, attempts  # a, b twice; one of them thrice
+    assert sorted(attempts.values()) == [1, 1, 2], attempts
     kinds = [event.kind for name in "ab" for event in api.logs(context, name)]
     assert kinds.count("died") == 1
     matrix = api.interference(context)

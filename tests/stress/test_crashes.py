@@ -154,6 +154,7 @@ def test_the_story_goes_through_every_door(undisturbed: tuple[dict[str, Any], li
     writes = (*writes, "make", "composed")
     assert {f"registry {name} committed" for name in writes} <= set(reached)
     assert {"blob stored", "work started", "work stopped", "checkpoints cleared"} <= set(reached)
+    assert "blob removed" in reached
 
 
 def moments(reached: list[str], each: int) -> list[int]:
@@ -189,15 +190,21 @@ def die_at(
     return False
 
 
+@pytest.mark.parametrize("outlived", [True, False])
 def test_a_death_at_any_step_loses_and_doubles_nothing(
-    undisturbed: tuple[dict[str, Any], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: tuple[dict[str, Any], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    outlived: bool,
 ) -> None:
+    """Whether learners outlive the coordinator or not."""
     expected, reached = undisturbed
     for moment in moments(reached, EACH):
         scene = Scene(tmp_path / f"{moment}", tau=loud)
         assert die_at(scene, moment, monkeypatch), f"moment {moment} never came"
-        scene.restart()
+        scene.restart(outlived)
         require_sound(scene)
+        scene.coordinator.tick()  # it hears what learners have found meanwhile
         story(scene)  # the clients repeat their calls
         assert outcome(scene) == expected, f"killed at moment {moment}: {reached[moment]}"
 
@@ -231,7 +238,7 @@ def test_what_was_stopped_and_is_asked_for_again_is_done_whenever_the_process_di
             scene.fail("compose")
             scene.fail("refresh")
         died = die_at(scene, moment, monkeypatch, again)
-        scene.restart()
+        scene.restart(outlived=bool(moment % 2))
         run_id = again(scene)
         scene.settle()
         assert scene.coordinator.run(ADMIN, run_id).state == "done", f"killed at moment {moment}"

@@ -217,9 +217,13 @@ class Life(RuleBasedStateMachine):
     def tick(self) -> None:
         self.scene.coordinator.tick()
 
-    @rule()
-    def die(self) -> None:
-        self.scene.restart()
+    @rule(data=st.data(), alone=st.booleans())
+    def die(self, data: st.DataObject, alone: bool) -> None:
+        """The coordinator, alone or with some of its learners."""
+        if not alone and (running := self.scene.launcher.running()):
+            for process in data.draw(st.lists(st.sampled_from(running), min_size=1)):
+                process.cancelled = True
+        self.scene.restart(outlived=True)
 
     @invariant()
     def registry_and_plan_agree(self) -> None:

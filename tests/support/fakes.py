@@ -44,6 +44,7 @@ from cluster.domain.work import (
     TrainWork,
     Work,
 )
+from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
@@ -113,7 +114,7 @@ class FakeProcess:
 
 @dataclass
 class FakeLauncher:
-    """Starts nothing; a test says what became of each process."""
+    """Starts nothing; a test says what became of each process. `cancelled`: it is no more."""
 
     room: tuple[Node, ...] = (Node(2),)
     left: tuple[Node, ...] = ()  # what several nodes have free
@@ -126,9 +127,19 @@ class FakeLauncher:
         return self.left
 
     def start(self, work: Work, needs: Needs) -> FakeProcess:
-        process = FakeProcess(work, needs)
-        self.processes.append(process)
+        there = (one for one in self._there() if attempt_of(one) == (work.run_id, work.attempt))
+        if (process := next(there, None)) is None:
+            process = FakeProcess(work, needs)
+            self.processes.append(process)
         return process
+
+    def learners(self) -> list[Attempt]:
+        return [attempt_of(process) for process in self._there()]
+
+    def end(self, attempt: Attempt) -> None:
+        for process in self._there():
+            if attempt_of(process) == attempt:
+                process.cancelled = True
 
     def poll(self, handle: FakeProcess) -> Outcome | None:
         return handle.outcome
@@ -137,7 +148,14 @@ class FakeLauncher:
         handle.cancelled = True
 
     def running(self) -> list[FakeProcess]:
-        return [p for p in self.processes if p.outcome is None and not p.cancelled]
+        return [process for process in self._there() if process.outcome is None]
+
+    def _there(self) -> list[FakeProcess]:
+        return [process for process in self.processes if not process.cancelled]
+
+
+def attempt_of(process: FakeProcess) -> Attempt:
+    return Attempt(process.work.run_id, process.work.attempt)
 
 
 class Scene:
@@ -151,10 +169,11 @@ class Scene:
         self.launcher = FakeLauncher(nodes or (Node(2),))
         self.coordinator = Coordinator(path, self.launcher)
 
-    def restart(self) -> None:
-        """As after SIGKILL: nothing is said to anybody, and the processes of learners die too."""
-        for process in self.launcher.running():
-            process.cancelled = True
+    def restart(self, outlived: bool = False) -> None:
+        """As after SIGKILL: nothing is said to anybody. The processes of learners die too, unless
+        they `outlived` the coordinator's."""
+        for process in self.launcher.processes:
+            process.cancelled |= not outlived
         self.coordinator = Coordinator(self.home.path, self.launcher)
 
     def submit(self, name: str, **changes: Any) -> None:
@@ -413,10 +432,9 @@ class FakeLearner:
         return result_of(work, self._home.blobs(), calm, told)
 
     def _train(self, work: TrainWork) -> Iterable[Shard]:
-        import ray
+        from cluster.runtime.connection import Coordinators
 
-        coordinator = ray.get_actor("coordinator", namespace="tacl")
-        arrivals = Arrivals()
+        known, arrivals = Coordinators(), Arrivals()
         for step in range(self.STEPS):
             progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
             asked = Lease(
@@ -427,6 +445,6 @@ class FakeLearner:
                 progress=progress,
                 attempt=work.attempt,
             )
-            arrivals.hear(ray.get(coordinator.lease.remote(asked)))
+            arrivals.hear(known(asked))
             time.sleep(self.SECONDS)
         return arrivals.at(self.STEPS)

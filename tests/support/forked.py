@@ -1,18 +1,18 @@
 """A cluster of forked processes: they die by SIGKILL as on Ray, and start in milliseconds.
 
-One process forks the others and starts a coordinator that died again; learners die with their
-coordinator, as Ray's do. Callers find the coordinator by a socket and wait while it is away.
+One process forks the others and starts a coordinator that died again; learners live on meanwhile.
+Callers find the coordinator by a socket and wait while it is away.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener, wait
@@ -24,6 +24,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.tasks import Arrival
 from cluster.domain.work import Lease, Progress, Work
+from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
@@ -40,7 +41,7 @@ class Forked:
 
     def __init__(self, home: Home, cpus: int = 2) -> None:
         self.home = home
-        for name in ("run", "dies"):
+        for name in ("run/learners", "dies"):
             (home.path / name).mkdir(parents=True, exist_ok=True)
         self._supervisor = _fork(lambda: _supervise(home, cpus))
 
@@ -86,16 +87,17 @@ def _supervise(home: Home, cpus: int) -> None:
     coordinator = 0
     while True:
         if not coordinator:
-            _end(learners, coordinator)
             coordinator = _fork(lambda: _coordinate(home, cpus))
             (home.path / "run" / f"coordinator.{coordinator}").touch()
         if wait([listener._listener._socket], PERIOD):  # type: ignore[attr-defined]
-            with listener.accept() as connection, suppress(EOFError):
-                work, path = connection.recv()
-                learner = _fork(lambda w=work, p=path: _learn(home, w, p))
+            with listener.accept() as connection, suppress(EOFError, OSError):
+                work, place = connection.recv()
+                place.mkdir()
+                learner = _fork(lambda w=work, p=place: _learn(home, w, p))
                 learners.add(learner)
+                (place / "pid").write_text(str(learner))
                 (home.path / "run" / f"learner.{learner}").touch()
-                connection.send(learner)
+                connection.send("it runs")
         while (ended := _reaped()) is not None:
             learners.discard(ended)
             coordinator = 0 if ended == coordinator else coordinator
@@ -141,8 +143,8 @@ def _runs(pid: int) -> bool:
 
 
 class ForkLauncher:
-    """`cluster.coordinator.launcher.Launcher`: every piece of work is forked, its outcome is a
-    file."""
+    """`cluster.coordinator.launcher.Launcher`: every attempt is forked and has a folder, with its
+    pid and its outcome."""
 
     def __init__(self, home: Home, cpus: int) -> None:
         self._folder, self._cpus = home.path / "run", cpus
@@ -153,22 +155,34 @@ class ForkLauncher:
     def free(self) -> tuple[Node, ...]:
         return ()
 
-    def start(self, work: Work, needs: Needs) -> tuple[int, Path]:
-        path = self._folder / f"outcome-{uuid.uuid4().hex}"
-        with Client(str(self._folder / "fork")) as connection:
-            connection.send((work, path))
-            return connection.recv(), path
+    def start(self, work: Work, needs: Needs) -> Path:
+        place = self._place(Attempt(work.run_id, work.attempt))
+        if not place.exists():
+            with Client(str(self._folder / "fork")) as connection:
+                connection.send((work, place))
+                connection.recv()
+        return place
 
-    def poll(self, handle: tuple[int, Path]) -> Outcome | None:
-        pid, path = handle
-        ended = not _runs(pid)
-        if path.exists():
-            return pickle.loads(path.read_bytes())
+    def learners(self) -> list[Attempt]:
+        found = (path.name.split("-") for path in (self._folder / "learners").iterdir())
+        return [Attempt(run_id, int(number)) for run_id, number in found]
+
+    def end(self, attempt: Attempt) -> None:
+        self.cancel(self._place(attempt))
+
+    def poll(self, handle: Path) -> Outcome | None:
+        ended = not _runs(int((handle / "pid").read_text()))
+        if (handle / "outcome").exists():
+            return pickle.loads((handle / "outcome").read_bytes())
         return Gone("the learner's process was lost") if ended else None
 
-    def cancel(self, handle: tuple[int, Path]) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(handle[0], signal.SIGKILL)
+    def cancel(self, handle: Path) -> None:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(int((handle / "pid").read_text()), signal.SIGKILL)
+        shutil.rmtree(handle, ignore_errors=True)
+
+    def _place(self, attempt: Attempt) -> Path:
+        return self._folder / "learners" / f"{attempt.run_id}-{attempt.number}"
 
 
 def _coordinate(home: Home, cpus: int) -> NoReturn:
@@ -202,7 +216,7 @@ def _answer(coordinator: Coordinator, connection: Connection) -> None:
 # -- a learner's process
 
 
-def _learn(home: Home, work: Work, path: Path) -> None:
+def _learn(home: Home, work: Work, place: Path) -> None:
     failpoints.watch = failpoints.dying(home.path / "dies")
     try:
         outcome: Outcome = Finished(Quick(str(home.path), Known(home)).work(work))
@@ -210,9 +224,9 @@ def _learn(home: Home, work: Work, path: Path) -> None:
         outcome = Gone(str(error))
     except Exception as error:
         outcome = Raised(f"{type(error).__name__}: {error}")
-    beside = path.with_suffix(".writing")
+    beside = place / "writing"
     beside.write_bytes(pickle.dumps(outcome))
-    beside.rename(path)
+    beside.rename(place / "outcome")
 
 
 class Known:

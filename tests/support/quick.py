@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from cluster.storage.home import Home
 from tests.support.fakes import FakeLearner, result_of, trained
 
 STEPS = 12
-SECONDS = 0.1  # a step
+SECONDS = float(os.environ.get("TACL_TEST_STEP_SECONDS", "0.1"))
 
 
 def loud(task: str, on: str) -> float:
