@@ -86,6 +86,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
         way=body.way,
         best=list(best(found.answers, body.tasks)),
         answers=_wire(found.answers),
+        belonging=found.belonging,
         base=None if found.base is None else _wire(found.base),
         measured=measured,
         seconds=time.perf_counter() - started,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
-from cluster.domain.operations import Candidate
+from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
 from cluster.domain.users import Role
@@ -90,6 +90,9 @@ class Model(Wire):
     )
     target: Target | None = Field(
         default=None, description="The new task that it was fitted to: name, classes, head."
+    )
+    novelty: str | None = Field(
+        default=None, description="Digest of what tells inputs of none of its tasks."
     )
 
     @classmethod
@@ -210,6 +213,11 @@ class Answer(Wire):
         default=[], description="For every input the likeliest, where no task was named."
     )
     answers: Chances = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
+    belonging: list[Belonging] = Field(
+        default=[],
+        description="Whether each input is of any task of the model; where no task was named and "
+        "the heads are fitted.",
+    )
     base: Chances | None = None
     measured: dict[str, dict[str, float]] | None = Field(
         default=None, description="Accuracies of the materialized model, where that answered."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
 from cluster.domain.explanations import Explanation
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.operations import Ranked
+from cluster.domain.operations import Belonging, Ranked
 from cluster.domain.tasks import Options, Submission
 
 Way = Literal["linearized", "materialized"]
@@ -49,6 +49,7 @@ class Answered:
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
+    belonging: list[Belonging] = field(default_factory=list)
     features: list[list[float]] | None = None
     explanations: tuple[Explanation, ...] = ()
 

@@ -222,9 +222,9 @@ class ModelOperations(Session):
         if self._server is not None:
             return self._server.query(user, raw, tasks)
         model = self.composition(user)
-        answers = self.predictor.predict(model, raw, tasks)
-        likeliest = best(answers, tasks)
-        return Answers(user=user, digest=model.digest, best=likeliest, answers=tuple(answers))
+        found = self.predictor.predicted(model, raw, tasks)
+        likeliest = best(found.answers, tasks)
+        return Answers(user=user, digest=model.digest, best=likeliest, **dict(found))
 
     def explain(
         self, user: str, inputs: Sequence[str | bytes | Path], task: str | None = None

@@ -15,7 +15,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanation
-from cluster.domain.operations import Ranked
+from cluster.domain.operations import Predicted
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
@@ -34,9 +34,9 @@ def default_home() -> Path:
 class Predictor(Protocol):
     """As `cluster.serving.predictor.Predictor`."""
 
-    def predict(
+    def predicted(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> Sequence[Ranked]: ...
+    ) -> Predicted: ...
     def explain(
         self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
     ) -> Sequence[Explanation]: ...

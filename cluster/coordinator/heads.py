@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cluster.domain.compositions import Composition
 from cluster.domain.methods import is_plain
+from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Fitted, FittedHead
 from cluster.registry import Registry
@@ -23,12 +24,13 @@ class Fit:
     tasks: frozenset[str]
     taught: frozenset[str]  # owners of the private ones
     heads: Mapping[str, FittedHead]
+    novelty: str | None
 
     @staticmethod
     def of(result: Fitted, owners: Mapping[str, str]) -> Fit:
         tasks = frozenset(one.task for one in result.heads)
         taught = frozenset(owners[task] for task in tasks if task in owners)
-        return Fit(tasks, taught, {one.vector: one for one in result.heads})
+        return Fit(tasks, taught, {one.vector: one for one in result.heads}, result.novelty)
 
 
 class FittedHeads:
@@ -48,14 +50,18 @@ class FittedHeads:
     def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
         """By task, of what is added; nothing while no fit has them all, nor for a model that is no
         sum of whole vectors. What private tasks taught is for models of their owner's tasks."""
-        added = [term.vector for term in model.terms if term.coefficient > 0]
+        fit = self._answering(model, owners)
+        return {one.task: fit.heads[one.digest] for one in _added(model)} if fit else {}
+
+    def _answering(self, model: Composition, owners: Mapping[str, str]) -> Fit | None:
+        added = _added(model)
         if not is_plain(model) or not added:
-            return {}
+            return None
         may = {owners[one.task] for one in added if one.task in owners}
         for fit in self._fits:
             if fit.taught <= may and all(one.digest in fit.heads for one in added):
-                return {one.task: fit.heads[one.digest] for one in added}
-        return {}
+                return fit
+        return None
 
     def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
         """Of a vector, by its digest, from fits of tasks that the viewer sees."""
@@ -67,8 +73,8 @@ class FittedHeads:
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
-        version the same."""
-        fitted = self.of(model, owners)
+        version the same, and it names what tells inputs of none of its tasks."""
+        fit, fitted = self._answering(model, owners), self.of(model, owners)
         terms = tuple(
             term.model_copy(
                 update={"vector": term.vector.model_copy(update={"head_blob": one.head})}
@@ -77,4 +83,8 @@ class FittedHeads:
             else term
             for term in model.terms
         )
-        return model.model_copy(update={"terms": terms})
+        return model.model_copy(update={"terms": terms, "novelty": fit and fit.novelty})
+
+
+def _added(model: Composition) -> list[VectorRef]:
+    return [term.vector for term in model.terms if term.coefficient > 0]

@@ -42,6 +42,7 @@ class Composition(Message):
     """A user's model: a recipe of pinned vectors. Its digest names it.
 
     With `merged`, the terms say what that was made of, signs and coefficients as they went in.
+    `novelty`: the blob of what tells inputs of none of its tasks, where its heads are fitted.
     """
 
     digest: str
@@ -50,6 +51,7 @@ class Composition(Message):
     terms: tuple[RecipeTerm, ...]
     merged: Merged | None = None
     target: Target | None = None
+    novelty: str | None = None
 
 
 class Fit(Message):

@@ -84,14 +84,28 @@ def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candid
     return () if tasks else tuple(candidates(answer)[0] for answer in answers)
 
 
-class Answers(Answer):
+class Belonging(Answer):
+    """Whether an input is of any task of a model. `none`: it is of none of these, as probably as
+    the least probable twentieth of the model's own validation rows."""
+
+    probability: float = Field(examples=[0.97])
+    none: bool
+
+
+class Predicted(Answer):
+    """What a model says of inputs. `belonging` where no task was named and the heads are fitted."""
+
+    answers: tuple[Ranked, ...]
+    belonging: tuple[Belonging, ...] = ()
+
+
+class Answers(Predicted):
     """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
     task and class, where no task was named."""
 
     user: str
     digest: str
     best: tuple[Candidate, ...] = ()
-    answers: tuple[Ranked, ...]
 
 
 class Exported(Answer):

@@ -200,9 +200,11 @@ class FittedHead(Message):
 
 
 class Fitted(Message):
-    """Heads that answer together."""
+    """Heads that answer together, and the blob of what tells inputs of none of their tasks (of a
+    fit by an earlier version there is none)."""
 
     heads: tuple[FittedHead, ...]
+    novelty: str | None = None
     metrics: dict[str, float]  # validation rows: known, unknown, frozen_known ...; rows, seconds
 
 
@@ -218,6 +220,7 @@ class Evaluated(Message):
     class_incremental: float | None
     task_unknown: float | None = None  # with the heads that answer
     calibration_error: float | None = None  # of P(task, class | x)
+    none_auroc: float | None = None  # of own rows against those of tasks that it has not
     frozen_known: float | None = None  # a classifier on the base, fitted on the same rows
     frozen_unknown: float | None = None
     by_class: dict[str, ClassReport] = {}

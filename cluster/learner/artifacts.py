@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -24,6 +25,7 @@ from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
 from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.heads.head import Head
+from tacl.heads.novelty import Novelty
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
 from tacl.training.config import Precision
@@ -32,6 +34,7 @@ from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
+T = TypeVar("T")
 
 
 def given_device() -> str:
@@ -127,11 +130,17 @@ class Materials:
         return summed(recipe_of(model.terms), taus)
 
     def head(self, blob: str) -> Head:
+        return self._read(blob, "head", Head.from_params)
+
+    def novelty(self, blob: str) -> Novelty:
+        return self._read(blob, "model of novelty", Novelty.from_params)
+
+    def _read(self, blob: str, what: str, read: Callable[[Params], T]) -> T:
         path = self.blobs.local_path(blob)
         try:
-            return Head.from_params(load_file(path))
+            return read(load_file(path))
         except (SafetensorError, KeyError, ValueError) as error:
-            raise CorruptBlob(f"blob {blob} is no whole head: {error!r}") from error
+            raise CorruptBlob(f"blob {blob} is no whole {what}: {error!r}") from error
 
     def put_statistics(self, statistics: Statistics) -> str:
         return self._put(statistics.save)
@@ -141,6 +150,9 @@ class Materials:
 
     def put_head(self, head: Head) -> str:
         return self._put(lambda path: save_file(head.to_params(), path))
+
+    def put_novelty(self, novelty: Novelty) -> str:
+        return self._put(lambda path: save_file(novelty.to_params(), path))
 
     def _put(self, save: Callable[[Path], None]) -> str:
         with tempfile.TemporaryDirectory() as folder:

@@ -87,6 +87,7 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
         class_incremental=_task_unknown(work.composition, features, labels, trained),
         task_unknown=_task_unknown(work.composition, views, labels, heads),
         calibration_error=_calibration_error(work.composition, views, labels, heads),
+        none_auroc=_none_auroc(work.composition, materials, plain),
         **_frozen(work, materials, plain, labels),
         by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
         without=without,
@@ -107,6 +108,14 @@ def _calibration_error(
 ) -> float | None:
     asked, columns = _unnamed(model, features, heads)
     return metrics.joint_calibration(asked, labels, columns) if asked else None
+
+
+def _none_auroc(model: Composition, materials: Materials, plain: Features) -> float | None:
+    """How well test rows are told from validation rows of tasks that the model has not."""
+    own = {task: plain[task] for task in answering(model) if task in plain}
+    if model.novelty is None or not own:
+        return None
+    return materials.novelty(model.novelty).auroc(own)
 
 
 def _unnamed(

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from cluster.domain.base import BlobRef, identity
 from cluster.domain.work import FitTask, Fitted, FittedHead, FitWork
 from cluster.learner.artifacts import Materials
-from cluster.learner.seen_rows import Seen, due, read, write
+from cluster.learner.seen_rows import Seen, due, kept, read, write
 from cluster.storage.home import Home
-from cluster.storage.samples import labelled_rows
+from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, answering_heads, fitted_heads, views
+from tacl.heads.fitting import Rows, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
+from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
 
-MOST_ROWS = 2000  # of one part of one task
+MOST_ROWS = 2000  # of one part of one task, under sums: a dual pass each
+FROZEN_ROWS = 4000  # of a task's training rows at theta0: a forward pass each, once and for all
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 
 Pair = tuple[Rows, Rows]  # at theta0, and under sums
@@ -36,8 +39,11 @@ def fit(work: FitWork, home: Home, device: str = "cpu") -> Fitted:
     train = {task.vector.task: seeing.rows(task, task.train) for task in work.tasks}
     validation = {task.vector.task: seeing.rows(task, task.validation) for task in work.tasks}
     trained = {task.vector.task: materials.head(task.vector.head_blob) for task in work.tasks}
-    frozen = fitted_heads(trained, _at_theta0(train), _at_theta0(validation))
-    fitted = answering_heads(trained, train, validation)
+    at_theta0 = {task.vector.task: seeing.frozen(task) for task in work.tasks}
+    frozen, novelty = frozen_heads(
+        trained, at_theta0, _at_theta0(validation), seeing.generic(home.founded().generic)
+    )
+    fitted = answering_heads(trained, frozen, train, validation)
     known = _accuracies(fitted, views(validation))
     frozen_known = _accuracies(frozen, _at_theta0(validation))
     heads = tuple(
@@ -60,7 +66,7 @@ def fit(work: FitWork, home: Home, device: str = "cpu") -> Fitted:
         "rows": sum(len(pair[0].labels_N) for pair in train.values()),
         "seconds": time.monotonic() - started,
     }
-    return Fitted(heads=heads, metrics=figures)
+    return Fitted(heads=heads, novelty=materials.put_novelty(novelty), metrics=figures)
 
 
 class Seeing:
@@ -73,8 +79,7 @@ class Seeing:
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
-        whose = {"base": self._work.base.digest, "owner": self._work.owner, "task": name}
-        file = self._folder / identity("rows", {**whose, "data": part.digest})
+        file = self._file("rows", name, part)
         seen = read(file)
         chosen = sample_rows(range(len(raws)), MOST_ROWS, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
@@ -88,6 +93,31 @@ class Seeing:
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         labels_N = torch.tensor([labels[row] for row in chosen])
         return Rows(plain_ND, labels_N), Rows(moved_ND, labels_N)
+
+    def frozen(self, task: FitTask) -> Rows:
+        """Training rows at theta0, more than are seen under sums."""
+        raws, labels = labelled_rows(self._materials.blobs, task.train)
+        chosen = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
+        file = self._file("frozen", task.vector.task, task.train)
+        features_ND = kept(file, lambda: self._at_theta0([raws[row] for row in chosen]))
+        return Rows(features_ND, torch.tensor([labels[row] for row in chosen]))
+
+    def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
+        """Samples of no task at theta0, to learn from and to judge by."""
+        blobs = self._materials.blobs
+        inputs = {"learned": training_inputs(blobs, shard), "judged": probe_inputs(blobs, shard)}
+        learned_ND, judged_ND = (
+            kept(self._file(part, GENERIC, shard), lambda raws=raws: self._at_theta0(raws))
+            for part, raws in inputs.items()
+        )
+        return learned_ND, judged_ND
+
+    def _at_theta0(self, raws: Sequence[Raw]) -> Tensor:
+        return self._materials.features(self._materials.prepared(raws))
+
+    def _file(self, kind: str, task: str, part: BlobRef) -> Path:
+        whose = {"base": self._work.base.digest, "owner": self._work.owner, "task": task}
+        return self._folder / identity(kind, {**whose, "data": part.digest})
 
 
 def _at_theta0(pairs: Mapping[str, Pair]) -> dict[str, Rows]:

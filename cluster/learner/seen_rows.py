@@ -8,7 +8,7 @@ rows follow the vectors that arrive.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +48,6 @@ def read(path: Path) -> dict[int, Seen]:
 
 def write(path: Path, seen: Mapping[int, Seen]) -> None:
     """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     turns, plain, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
@@ -56,6 +55,21 @@ def write(path: Path, seen: Mapping[int, Seen]) -> None:
         "plain": torch.stack(plain),
         "moved": torch.stack(moved),
     }
+    _write(path, tensors)
+
+
+def kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
+    """What is in the file, or else is made and then is."""
+    try:
+        return load_file(path)["features"]
+    except (OSError, SafetensorError, KeyError):
+        features_ND = make()
+        _write(path, {"features": features_ND})
+        return features_ND
+
+
+def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     save_file(tensors, beside)
     beside.rename(path)

@@ -131,11 +131,13 @@ def _fitted(
     """Heads that were fitted together; with a task, every one that has seen its rows."""
     done = sa.select(RUN.c.result).where(RUN.c.kind == "fit", RUN.c.state == RunState.DONE)
     for text in db.scalars(done):
-        heads = Fitted.model_validate_json(text).heads
-        of = {one.task for one in heads}
+        result = Fitted.model_validate_json(text)
+        of = {one.task for one in result.heads}
         if of & without or task not in (None, *of):
             continue
-        for one in heads:
+        if result.novelty is not None:
+            yield result.novelty, Reference("", "what tells inputs of none of the tasks")
+        for one in result.heads:
             yield one.head, Reference(one.task, f"the fitted head of {one.task}")
             yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
 

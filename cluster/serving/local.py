@@ -10,7 +10,7 @@ import ray
 
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanation
-from cluster.domain.operations import Ranked
+from cluster.domain.operations import Predicted
 from cluster.runtime.connection import NAMESPACE, patiently
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
@@ -27,10 +27,10 @@ class LazyPredictor:
         self._home = home
         self._predictor: Predictor | None = None
 
-    def predict(
+    def predicted(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> list[Ranked]:
-        return self._loaded().predict(composition, inputs, tasks)
+    ) -> Predicted:
+        return self._loaded().predicted(composition, inputs, tasks)
 
     def explain(
         self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
@@ -51,11 +51,11 @@ class HomePredictor:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def predict(
+    def predicted(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> list[Ranked]:
+    ) -> Predicted:
         asked = (composition, inputs, tasks)
-        return patiently(self._home, self._actor, "predict", asked)
+        return patiently(self._home, self._actor, "predicted", asked)
 
     def explain(
         self, composition: Composition, inputs: Sequence[bytes | str], task: str | None

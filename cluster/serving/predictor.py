@@ -21,6 +21,7 @@ from cluster.domain.compositions import Composition, Merged
 from cluster.domain.explanations import Explanation, parts_of
 from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
+from cluster.domain.operations import Belonging, Predicted
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.serving.cache import BYTES, Hot
@@ -32,6 +33,7 @@ from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTa
 from tacl.evaluation.contributions import Parts
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
+from tacl.heads.novelty import Novelty
 from tacl.models.mixed import MixedEncoder, Recipe, mixes, summed
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
@@ -54,6 +56,7 @@ class Predictor:
         self._taus: dict[str, Params] = {}  # by digest of the vector
         self._loaded: dict[str, TaskVector] = {}
         self._heads: dict[str, Head] = {}
+        self._novelties: dict[str, Novelty] = {}
         self._hot = Hot(hot_bytes)
         self._known = ChainMap(self._taus, self._hot.kept)
         encoder, moved = self._backbone.encoder, self._backbone.trainable
@@ -84,7 +87,18 @@ class Predictor:
         UnknownTask (not in the composition), BadRecipe (none is named, all are subtracted),
         MixedRegimes.
         """
-        return _raised(*self.answer([Question(composition, inputs, tasks)])).answers
+        return list(self.predicted(composition, inputs, tasks).answers)
+
+    def predicted(
+        self,
+        composition: Composition,
+        inputs: Sequence[bytes | str],
+        tasks: Sequence[str] | None = None,
+    ) -> Predicted:
+        """The same, and whether each input is of any task of the model. Raises what `predict`
+        does."""
+        found = _raised(*self.answer([Question(composition, inputs, tasks)]))
+        return Predicted(answers=tuple(found.answers), belonging=tuple(found.belonging))
 
     def explain(
         self, composition: Composition, inputs: Sequence[bytes | str], task: str | None = None
@@ -134,8 +148,22 @@ class Predictor:
         if isinstance(items, TaclError):
             return items
         return _met(
-            lambda: _Asked(question, items, self._columns(question), self._recipe(question.model))
+            lambda: _Asked(
+                question,
+                items,
+                self._columns(question),
+                self._recipe(question.model),
+                self._novelty(question),
+            )
         )
+
+    def _novelty(self, question: Question) -> Novelty | None:
+        blob = question.model.novelty
+        if blob is None or question.features or question.tasks:
+            return None
+        if blob not in self._novelties:
+            self._novelties[blob] = self._materials.novelty(blob)
+        return self._novelties[blob]
 
     def _columns(self, question: Question) -> Columns | None:
         """Of the tasks that may be the answer; None where features are."""
@@ -246,9 +274,15 @@ class _Asked:
     come."""
 
     def __init__(
-        self, question: Question, items: list[Item], columns: Columns | None, recipe: Recipe
+        self,
+        question: Question,
+        items: list[Item],
+        columns: Columns | None,
+        recipe: Recipe,
+        novelty: Novelty | None = None,
     ) -> None:
         self.question, self.items, self.columns, self.recipe = question, items, columns, recipe
+        self.novelty = novelty
         self.key = question.model.digest if recipe is not PLAIN else ""
         self.plain: list[Tensor] = []  # at theta0; none of a model that is one encoder
         self.features: list[Tensor] = []
@@ -268,7 +302,14 @@ class _Asked:
             return Answered([], explanations=tuple(self._explained(self.columns, r) for r in rows))
         if self.columns is None:
             return Answered([], features=[feature_D.tolist() for feature_D in self.features])
-        return Answered(self.ranked(self.columns), base)
+        return Answered(self.ranked(self.columns), base, self.belonging(self.columns))
+
+    def belonging(self, columns: Columns) -> list[Belonging]:
+        if self.novelty is None or not self.plain:
+            return []
+        probability_N = self.novelty.belonging(torch.stack(self.plain), columns.heads)
+        least = self.novelty.threshold(columns.heads)
+        return [Belonging(probability=p, none=p < least) for p in probability_N.tolist()]
 
     def _explained(self, columns: Columns, row: int) -> Explanation:
         plain_D = self._parts[0].plain[row]

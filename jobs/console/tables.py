@@ -354,6 +354,8 @@ def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
     summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
     if found.calibration_error is not None:
         summary.add_row("expected calibration error", percent(found.calibration_error))
+    if found.none_auroc is not None:
+        summary.add_row("none of these, AUROC", percent(found.none_auroc))
     if found.frozen_known is not None:
         known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
         summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
@@ -386,14 +388,21 @@ def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
 def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
     """The likeliest classes per input; where tasks were named, of each."""
     parts: list[RenderableType] = []
-    for asked, answer in zip(inputs, found.answers, strict=True):
+    told = found.belonging or [None] * len(found.answers)
+    for asked, answer, belonging in zip(inputs, found.answers, told, strict=True):
         made = table("task", "class", "probability", right=("probability",))
         for one in candidates(answer)[:most] if found.best else ():
             made.add_row(one.task, one.label, f"{one.probability:.3f}")
         for task, ranked in answer.items() if not found.best else ():
             for i, (name, share) in enumerate(ranked[:most]):
                 made.add_row(task if i == 0 else "", name, f"{share:.3f}")
-        parts += [Text(asked[:90], style="italic"), made, Text()]
+        parts.append(Text(asked[:90], style="italic"))
+        if belonging and belonging.none:
+            share = percent(belonging.probability)
+            parts.append(
+                Text(f"none of these: of the model's tasks with {share} %; the nearest are")
+            )
+        parts += [made, Text()]
     return Group(*parts[:-1])
 
 

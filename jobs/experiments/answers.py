@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
 
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
@@ -11,11 +13,14 @@ from jobs.experiments.cost import Cost
 from jobs.experiments.models import Accuracies, Model, Vectors
 from jobs.experiments.spec import Method
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, answering_heads
+from tacl.heads.fitting import Rows, answering_heads, frozen_heads
 from tacl.heads.head import Head, beside
+from tacl.heads.novelty import Novelty
 from tacl.models.sums import Sums
 
+Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 PARTS = ("train:2000", "validation")  # at most so many rows of a task, as in a cluster
+FROZEN = ("train:4000", "validation")  # the same at theta0
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Answering(Method):
             {t: metrics.accuracy(heads[t].logits(own[t]), labels[t]) for t in pool},
             {t: metrics.accuracy(heads[t].logits(merged[t]), labels[t]) for t in pool},
             metrics.class_incremental(merged, labels, heads),
-        ), cell
+        ), replace(cell, facts={**cell.facts, **_judged(bench, cell, merged, labels, at_theta0)})
 
     def model(self, bench: Bench) -> Model:
         return self.make(bench, self.vectors(bench))
@@ -58,13 +63,48 @@ def fitted(bench: Bench, vectors: Vectors) -> Cell:
         parts = (
             {task: _rows(bench, part, seen[part][task], task) for task in vectors} for part in PARTS
         )
-        heads = answering_heads(trained, *parts)
+        train, validation = (
+            {task: _at_theta0(bench, part, task) for task in vectors} for part in FROZEN
+        )
+        frozen, novelty = frozen_heads(trained, train, validation, _generic(bench))
+        heads = answering_heads(trained, frozen, *parts)
         (scale,) = {head.scale for head in heads.values()}
-        return {"scale": scale}, {task: head.weight_CD for task, head in heads.items()}
+        told = {f"novelty {name}": value for name, value in novelty.to_params().items()}
+        return {"scale": scale}, told | {task: head.weight_CD for task, head in heads.items()}
 
     keys = [cell.key for cells in seen.values() for cell in cells.values()]
-    decides = bench.decided_by(*vectors, seen=keys)
+    frozen = [bench.content(task, part) for task in vectors for part in FROZEN]
+    frozen += [bench.content(bench.suite.generics[0], "shard")]
+    decides = bench.decided_by(*vectors, seen=keys, frozen=frozen)
     return bench.cells.get("heads", decides, make, f"of {len(vectors)} tasks, seed {bench.seed}")
+
+
+def _judged(
+    bench: Bench, cell: Cell, merged: Features, labels: Features, at_theta0: Features
+) -> dict[str, float]:
+    """Of the probabilities of the sum, task unknown; and how well rows of none are told from own
+    ones: of the one task that a model lacks, mean over these models, and of the generic samples."""
+    tensors, heads = cell.tensors(), {task: _head(bench, cell, task) for task in merged}
+    told = {n.removeprefix("novelty "): v for n, v in tensors.items() if n.startswith("novelty ")}
+    novelty, (_, generic_ND) = Novelty.from_params(told), _generic(bench)
+    return {
+        "calibration_error": metrics.joint_calibration(merged, labels, heads),
+        "none_auroc": metrics.absolute(
+            {
+                task: novelty.area({t: f for t, f in at_theta0.items() if t != task}, foreign_ND)
+                for task, foreign_ND in at_theta0.items()
+            }
+        ),
+        "none_auroc_generic": novelty.area(at_theta0, generic_ND),
+    }
+
+
+def _generic(bench: Bench) -> tuple[Tensor, Tensor]:
+    """Samples of no task at theta0, to learn from and to judge by."""
+    learned_ND, judged_ND = (
+        bench.features(bench.suite.generics[0], part) for part in ("shard", "probe")
+    )
+    return learned_ND, judged_ND
 
 
 def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
@@ -84,6 +124,10 @@ def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
 def _rows(bench: Bench, part: str, cell: Cell, task: str) -> tuple[Rows, Rows]:
     found, labels_N = cell.tensors(), bench.rows(task).labels_N(part)
     return Rows(found["plain"], labels_N), Rows(found["moved"], labels_N)
+
+
+def _at_theta0(bench: Bench, part: str, task: str) -> Rows:
+    return Rows(bench.features(task, part), bench.rows(task).labels_N(part))
 
 
 def _head(bench: Bench, cell: Cell, task: str) -> Head:

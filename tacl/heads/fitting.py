@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tacl.heads.calibration import inverse_temperature
 from tacl.heads.head import Head, beside, union
+from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import chosen_probe
 
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
@@ -78,16 +79,45 @@ def fitted_heads(
     }
 
 
+def frozen_heads(
+    trained: Mapping[str, Head],
+    train: Mapping[str, Rows],
+    validation: Mapping[str, Rows],
+    generic: tuple[Tensor, Tensor],
+) -> tuple[dict[str, Head], Novelty]:
+    """Heads from rows at theta0, and what tells rows of none of some tasks.
+
+    `generic`: features_ND of samples of no task, to learn from and to judge by. They have a column
+    of their own in the fit.
+    """
+    any_head = next(iter(trained.values()))
+    nothing = Head(torch.zeros_like(any_head.weight_CD[:1]), any_head.scale, (GENERIC,))
+    learned, judged = (
+        Rows(features_ND, torch.zeros(len(features_ND), dtype=torch.long))
+        for features_ND in generic
+    )
+    judged_by = {**validation, GENERIC: judged}
+    heads = fitted_heads({**trained, GENERIC: nothing}, {**train, GENERIC: learned}, judged_by)
+    novelty = Novelty.of(heads, {task: rows.features_ND for task, rows in judged_by.items()})
+    return {task: heads[task] for task in trained}, novelty
+
+
 def answering_heads(
     trained: Mapping[str, Head],
+    frozen: Mapping[str, Head],
     train: Mapping[str, tuple[Rows, Rows]],
     validation: Mapping[str, tuple[Rows, Rows]],
 ) -> dict[str, Head]:
     """The same from rows at theta0 and under sums, side by side; with the weights for the latter
-    alone."""
-    narrow = fitted_heads(trained, _under_sums(train), _under_sums(validation))
-    padded = {task: _padded(head) for task, head in trained.items()}
-    wide = fitted_heads(padded, views(train), views(validation))
+    alone.
+
+    Drawn half towards the heads of the training and half towards those that were fitted at theta0,
+    the `frozen` ones: there a row costs one forward pass, and all rows take part.
+    """
+    both = {task: _half(trained[task], frozen[task]) for task in trained}
+    narrow = fitted_heads(both, _under_sums(train), _under_sums(validation))
+    priors = {task: _half_each(trained[task], frozen[task]) for task in trained}
+    wide = fitted_heads(priors, views(train), views(validation))
     return {
         task: replace(head, narrow_CD=narrow[task].scale / head.scale * narrow[task].weight_CD)
         for task, head in wide.items()
@@ -106,8 +136,15 @@ def _under_sums(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
     return {task: moved for task, (_, moved) in pairs.items()}
 
 
-def _padded(head: Head) -> Head:
-    """The same logits from the three views, whose length is the root of 3."""
-    nothing_CD = torch.zeros_like(head.weight_CD)
-    weight_CD = torch.cat([math.sqrt(3) * head.weight_CD, nothing_CD, nothing_CD], -1)
-    return replace(head, weight_CD=weight_CD)
+def _half(trained: Head, frozen: Head) -> Head:
+    """The mean of the logits of both on the moved features."""
+    weight_CD = trained.weight_CD + frozen.scale / trained.scale * frozen.weight_CD
+    return replace(trained, weight_CD=weight_CD / 2)
+
+
+def _half_each(trained: Head, frozen: Head) -> Head:
+    """The mean of the logits of `trained` on the moved features and of `frozen` on those at theta0,
+    from the three views, whose length is the root of 3."""
+    own_CD, plain_CD = trained.weight_CD, frozen.scale / trained.scale * frozen.weight_CD
+    weight_CD = torch.cat([own_CD, plain_CD, torch.zeros_like(own_CD)], -1)
+    return replace(trained, weight_CD=math.sqrt(3) / 2 * weight_CD)

@@ -19,6 +19,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.methods import answering
+from cluster.domain.operations import Belonging
 from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
@@ -57,7 +58,8 @@ class Local:
         tasks = question.tasks or answering(question.model)
         one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
         answers = [one for _ in question.inputs]
-        return Answered(answers, answers if question.beside_base else None)
+        belonging = [] if question.tasks else [Belonging(probability=0.5, none=True)] * len(answers)
+        return Answered(answers, answers if question.beside_base else None, belonging)
 
     async def predictors(self) -> list[PredictorFigures]:
         return self.answering

@@ -306,7 +306,8 @@ def fitted(work: FitWork, blobs: Blobs) -> Fitted:
         )
         for task in work.tasks
     ]
-    return Fitted(heads=tuple(heads), metrics={"known": 0.9, "frozen_known": 0.8})
+    novelty = blobs.put(f"none of {names}".encode())
+    return Fitted(heads=tuple(heads), novelty=novelty, metrics={"known": 0.9, "frozen_known": 0.8})
 
 
 def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:

@@ -12,7 +12,7 @@ from cluster.domain.compositions import Composition
 from cluster.domain.explanations import BASE as BASE_MODEL
 from cluster.domain.explanations import Contribution, Explanation, parts_of
 from cluster.domain.methods import answering
-from cluster.domain.operations import Candidate
+from cluster.domain.operations import Belonging, Candidate, Predicted
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import ClusterStatus, CompositionRun
 from cluster.domain.work import ComposeWork, Evaluated, EvaluateWork, Refreshed, TrainWork
@@ -63,11 +63,13 @@ class InProcess(Coordinator):
 class Guess:
     """A predictor that always says the same."""
 
-    def predict(
+    def predicted(
         self, composition: Composition, inputs: Sequence[bytes | str], tasks: Any = None
-    ) -> list[dict[str, list[tuple[str, float]]]]:
+    ) -> Predicted:
         names = tasks or answering(composition)
-        return [{name: [("a", 0.75), ("b", 0.25)] for name in names} for _ in inputs]
+        one = {name: [("a", 0.75), ("b", 0.25)] for name in names}
+        belonging = () if tasks else (Belonging(probability=0.875, none=False),) * len(inputs)
+        return Predicted(answers=(one,) * len(inputs), belonging=belonging)
 
     def explain(
         self, composition: Composition, inputs: Sequence[bytes | str], task: str | None = None

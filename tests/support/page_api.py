@@ -135,7 +135,9 @@ class FakeApi:
             many = len(body["inputs"])
             answer = {"signs": [["stop", 0.2]], "digits": [["zero", 0.75], ["nine", 0.05]]}
             base = {"signs": [["stop", 0.1]], "digits": [["nine", 0.6], ["zero", 0.3]]}
-            found = {"user": "me", "digest": "ab12" * 16}
+            strange = [one.get("text") == "???" for one in body["inputs"]]
+            belonging = [{"probability": 0.9 - 0.88 * one, "none": one} for one in strange]
+            found = {"user": "me", "digest": "ab12" * 16, "belonging": belonging}
             return found | {"answers": [answer] * many, "base": [base] * many}
 
         @app.post("/v1/tasks")

@@ -70,6 +70,16 @@ def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#try .drop").is_visible()
 
 
+def test_what_is_of_no_task_is_said_to_be(api: FakeApi, open_page: Any) -> None:
+    api.modality = "text"
+    page = open_page()
+    page.locator("#try textarea").fill("Stocks fell.\n???")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    says(page, "#try .answer:nth-of-type(2)", "with 2.0 %; the nearest is digits: zero")
+    told = page.locator("#try .answer h3").all_inner_texts()
+    assert told == ["digits: zero", "none of these"]
+
+
 def test_a_visit(chromium: Any, tmp_path: Path) -> None:
     """Sign in, submit, watch, compose, measure, ask."""
     app, service = scene(tmp_path / "home", ann="submitter")

@@ -3,7 +3,7 @@
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
-import { $, el, onSubmit } from "./dom.js";
+import { $, el, onSubmit, percent } from "./dom.js";
 import { why } from "./explain.js";
 
 const MOST = 5; // classes shown
@@ -63,15 +63,20 @@ onSubmit(form, async () => {
   const whose = user();
   const found = await predict(whose, asked.map((one) => one.input));
   $(".answers", section).replaceChildren(...asked.map((one, i) =>
-    answer(one, found.user, whose, likeliest(found.answers[i]), likeliest(found.base[i]))));
+    answer(one, found, i, whose)));
   return `Answered by the model ${found.digest.slice(0, 12)}.`;
 });
 
-function answer({ input, shown }, owner, whose, own, plain) {
+function answer({ input, shown }, found, i, whose) {
+  const [own, plain] = [found.answers[i], found.base[i]].map(likeliest);
+  const belonging = found.belonging[i];
+  const best = `${own[0].task}: ${own[0].name}`;
   return el("article", { className: "answer" },
     shown,
-    el("h3", {}, `${own[0].task}: ${own[0].name}`),
-    el("div", { className: "beside" }, side(`${owner}’s model`, own), side("the base alone", plain)),
+    el("h3", {}, belonging?.none ? "none of these" : best),
+    belonging?.none ? el("p", { className: "hint" },
+      `Of the model’s tasks with ${percent(belonging.probability)} %; the nearest is ${best}.`) : null,
+    el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain)),
     why(whose, input));
 }
 

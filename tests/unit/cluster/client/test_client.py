@@ -10,7 +10,7 @@ from PIL import Image
 
 from cluster.client.client import Client, default_home
 from cluster.client.waiting import pending
-from cluster.domain.operations import Candidate
+from cluster.domain.operations import Belonging, Candidate
 from cluster.runtime.connection import unwrapped
 from cluster.runtime.launch import absolute_base, absolute_data
 from tacl.errors import (
@@ -75,6 +75,7 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     assert client.evaluate("alice").normalized == 0.97
     asked = client.query("alice", ["what is this?"])
     assert asked.best == (Candidate(task="one", label="a", probability=0.75),)
+    assert asked.belonging == (Belonging(probability=0.875, none=False),)
     assert asked.model_dump(mode="json")["best"] == [asked.best[0].model_dump()]
     answer = client.query("alice", ["what is this?"], ["two"])
     assert answer.best == ()

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cluster.client import http as http_client
 from cluster.client.client import Client
 from cluster.client.http import Server
-from cluster.domain.operations import Candidate
+from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.receipts import RetriedTask
 from tacl.errors import (
     AliasMoved,
@@ -78,13 +78,14 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert len(ann.accuracy_history("ann").rows) == 1
     asked = ann.query("ann", ["what is this?"])
     assert asked.best == (Candidate(task="news", label="a", probability=0.75),)
+    assert asked.belonging == (Belonging(probability=0.5, none=True),)
     assert asked.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
     explained = ann.explain("ann", ["what is this?"], "news")
     assert explained.digest == asked.digest
     assert explained.explanations[0].best.task == "news"
     assert ann.evaluate("ann", without=True).without["+news@v1"]["news"] == 0.5
     answer = ann.query("ann", ["what is this?"], ["news"])
-    assert answer.best == ()
+    assert answer.best == answer.belonging == ()
     assert answer.digest == model.digest
     assert answer.answers == ({"news": [("a", 0.75), ("b", 0.25)]},)
     assert ann.users()[0].user == "ann"

@@ -117,12 +117,15 @@ def test_heads_that_saw_a_purged_task_are_erased(scene: Scene) -> None:
     scene.trained("a", heads="fitted")
     scene.trained("b", heads="fitted")
     compose(scene, "ann", "+a", "+b")
-    saw = scene.coordinator.composition(ADMIN, "ann").terms[0].vector.head_blob
-    assert scene.home.blobs().exists(saw)
+    model, blobs = scene.coordinator.composition(ADMIN, "ann"), scene.home.blobs()
+    saw = [model.terms[0].vector.head_blob, model.novelty or ""]
+    assert blobs.read(saw[1]) == b"none of ['a', 'b']"
+    scene.coordinator.collect()
+    assert all(map(blobs.exists, saw))
     scene.coordinator.remove(asks("purge"), "b", True)
     scene.settle()
     scene.coordinator.tick()
-    assert not scene.home.blobs().exists(saw)
+    assert not any(map(blobs.exists, saw))
     compose(scene, "ann", "+a")
     assert heads(scene, "ann") == {"a": beside("a", "a")}
     scene.restart()

@@ -159,6 +159,7 @@ def test_an_evaluation_judges_the_heads_that_answer_and_the_base_beside_them(
             for ref, task, one in zip(scene.refs, scene.tasks, fitted.heads, strict=True)
         )
         model = tiny.composition(*((1.0, ref) for ref in scene.refs))
+        model = model.model_copy(update={"novelty": fitted.novelty if with_heads else None})
         given = {"run_id": "e", "base": scene.base, "composition": model, "attempt": 1}
         found = scene.learner.work(EvaluateWork(tasks=tasks, **given))
         assert isinstance(found, Evaluated)
@@ -166,7 +167,8 @@ def test_an_evaluation_judges_the_heads_that_answer_and_the_base_beside_them(
 
     before, after = evaluate(False), evaluate(True)
     assert before.task_unknown == before.class_incremental == after.class_incremental
-    assert before.frozen_known is before.frozen_unknown is None
+    assert before.frozen_known is before.frozen_unknown is before.none_auroc is None
+    assert (after.none_auroc or 0) > 0.6  # generic samples
     assert after.frozen_known == pytest.approx(fitted.metrics["frozen_known"])
     assert after.frozen_unknown == pytest.approx(fitted.metrics["frozen_unknown"])
     assert after.task_unknown != before.task_unknown

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cluster.api.service import Answered, Question
 from cluster.domain.base import Message
+from cluster.domain.compositions import Composition
 from cluster.domain.operations import best
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import (
@@ -228,6 +229,7 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         for ref, one in zip(refs, fitted.heads, strict=True)
     ]
     model = tiny.composition((1.0, named[0]), (1.0, named[1]))
+    model = model.model_copy(update={"novelty": fitted.novelty})
     data = tuple(
         TaskData(
             individual=ref,
@@ -263,6 +265,26 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
     for name, row in measured.per_task.items():
         assert row["composed"] == pytest.approx(known[name])
         assert row["materialized"] == pytest.approx(moved[name])
+    told_apart(home, predictor, model, tasks)
+
+
+def told_apart(home: Home, predictor: Predictor, model: Composition, tasks) -> None:
+    """Inputs of none of the model's tasks are said to be that, most of its own are not."""
+    own = [raw for task in tasks for raw in labelled_rows(home.blobs(), task.test)[0]]
+    one = model.model_copy(update={"terms": model.terms[:1]})
+    others, _ = labelled_rows(home.blobs(), tasks[1].test)
+    mine, _ = labelled_rows(home.blobs(), tasks[0].test)
+
+    def share_of_none(asked: Composition, inputs: Sequence[bytes | str]) -> float:
+        found = predictor.predicted(asked, inputs).belonging
+        assert len(found) == len(inputs)
+        return sum(belonging.none for belonging in found) / len(found)
+
+    assert share_of_none(model, own) < 0.25
+    assert share_of_none(one, others) > share_of_none(one, mine) + 0.2
+    assert predictor.predicted(model, own[:2], [tasks[0].name]).belonging == ()
+    before = model.model_copy(update={"novelty": None})
+    assert predictor.predicted(before, own[:2]).belonging == ()
 
 
 @pytest.mark.parametrize("mixed", [True, False])

@@ -12,7 +12,8 @@ from torch.nn.functional import cross_entropy
 from tacl.heads.fitting import (
     DRAWS,
     Rows,
-    _padded,
+    _half,
+    _half_each,
     answering_heads,
     drawn_sums,
     fitted_heads,
@@ -133,7 +134,8 @@ def pairs(count: int, noise: float) -> dict[str, tuple[Rows, Rows]]:
 
 def test_heads_see_a_row_before_and_after_its_vectors() -> None:
     train, validation, test = pairs(300, 0.3), pairs(100, 0.3), pairs(200, 0.3)
-    heads = answering_heads(untrained(), train, validation)
+    frozen = fitted_heads(untrained(), at_theta0(train), at_theta0(validation))
+    heads = answering_heads(untrained(), frozen, train, validation)
     narrow = {task: head.narrow() for task, head in heads.items()}
     moved = {task: pair[1] for task, pair in test.items()}
 
@@ -143,15 +145,40 @@ def test_heads_see_a_row_before_and_after_its_vectors() -> None:
 
     assert right(heads, views(test)) > right(narrow, moved) + 0.02
     learned, judged = ({t: pair[1] for t, pair in part.items()} for part in (train, validation))
-    again = fitted_heads(untrained(), learned, judged)
+    prior = {task: _half(head, frozen[task]) for task, head in untrained().items()}
+    again = fitted_heads(prior, learned, judged)
     for task, head in again.items():
         torch.testing.assert_close(
             narrow[task].logits(moved[task].features_ND), head.logits(moved[task].features_ND)
         )
 
 
-def test_the_prior_of_wide_heads_gives_the_logits_of_the_training() -> None:
-    trained = Head(torch.randn(3, DIMENSION, generator=RANDOM), 4.0, ("a", "b", "c"))
+def test_what_many_rows_taught_at_theta0_helps_few_rows_under_sums() -> None:
+    many, few, validation, test = (pairs(count, 2.0) for count in (600, 6, 200, 300))
+
+    def unknown(frozen: dict[str, Head]) -> float:
+        heads = answering_heads(untrained(), frozen, few, validation)
+        logits_NC, labels_N = pooled(heads, views(test))
+        told = torch.where(logits_NC.argmax(-1) < 2, 0, 1) == torch.where(labels_N < 2, 0, 1)
+        return told.double().mean().item()
+
+    knows = fitted_heads(untrained(), at_theta0(many), at_theta0(validation))
+    assert unknown(knows) > unknown(untrained()) + 0.02
+
+
+def at_theta0(found: dict[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+    return {task: plain for task, (plain, _) in found.items()}
+
+
+def test_the_priors_give_the_mean_of_the_logits_of_both() -> None:
+    weights_CD = torch.randn(2, 3, DIMENSION, generator=RANDOM)
+    trained, frozen = (
+        Head(weights_CD[0], 4.0, ("a", "b", "c")),
+        Head(weights_CD[1], 9.0, ("a",) * 3),
+    )
     plain_ND, moved_ND = torch.randn(2, 5, DIMENSION, generator=RANDOM)
+    wide_NC = (trained.logits(moved_ND) + frozen.logits(plain_ND)) / 2
     views_ND = beside(plain_ND, moved_ND)
-    torch.testing.assert_close(_padded(trained).logits(views_ND), trained.logits(moved_ND))
+    torch.testing.assert_close(_half_each(trained, frozen).logits(views_ND), wide_NC)
+    narrow_NC = (trained.logits(moved_ND) + frozen.logits(moved_ND)) / 2
+    torch.testing.assert_close(_half(trained, frozen).logits(moved_ND), narrow_NC)

@@ -1,0 +1,81 @@
+"""Inputs of none of a model's tasks are told from its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tacl.heads.fitting import Rows, frozen_heads
+from tacl.heads.head import Head
+from tacl.heads.novelty import JUDGED, KEPT, Novelty, roc_area
+
+DIMENSION = 8
+PLACES = {"a": 0, "b": 2, "": 4}  # of each task's first class; of the generic samples
+RANDOM = torch.Generator().manual_seed(3)
+
+
+def rows(task: str, count: int) -> Rows:
+    labels_N = torch.arange(count) % (1 if task == "" else 2)
+    features_ND = 0.7 * torch.randn(count, DIMENSION, generator=RANDOM)
+    features_ND[torch.arange(count), PLACES[task] + labels_N] += 3
+    return Rows(features_ND, labels_N)
+
+
+def features(task: str, count: int) -> Tensor:
+    return rows(task, count).features_ND
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[dict[str, Head], Novelty]:
+    untrained = {t: Head(torch.zeros(2, DIMENSION), 8.0, (f"{t}0", f"{t}1")) for t in ("a", "b")}
+    train, validation = ({task: rows(task, count) for task in untrained} for count in (200, 100))
+    return frozen_heads(untrained, train, validation, (features("", 200), features("", 50)))
+
+
+def test_the_generic_samples_get_no_head(found: tuple[dict[str, Head], Novelty]) -> None:
+    assert {task: head.classes for task, head in found[0].items()} == {
+        "a": ("a0", "a1"),
+        "b": ("b0", "b1"),
+    }
+
+
+@pytest.mark.parametrize("own", [["a"], ["b"], ["a", "b"]])
+def test_most_own_rows_belong_and_most_others_do_not(
+    found: tuple[dict[str, Head], Novelty], own: list[str]
+) -> None:
+    novelty, others = found[1], PLACES.keys() - own
+    least = novelty.threshold(own)
+    for task in own:
+        belongs_N = novelty.belonging(features(task, 400), own) >= least
+        assert belongs_N.double().mean() > KEPT - 0.05
+    for task in others:
+        belongs_N = novelty.belonging(features(task, 400), own) >= least
+        assert belongs_N.double().mean() < 0.2
+    area = novelty.auroc({task: features(task, 200) for task in own})
+    assert area is not None
+    assert area > 0.95
+
+
+def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]) -> None:
+    assert found[1].threshold(["c"]) == 0
+    assert torch.equal(found[1].belonging(features("a", 5), ["c"]), torch.zeros(5))
+
+
+def test_it_is_the_same_after_a_file(found: tuple[dict[str, Head], Novelty]) -> None:
+    again = Novelty.from_params(found[1].to_params())
+    inputs_ND = features("a", 9)
+    assert torch.equal(again.belonging(inputs_ND, ["a"]), found[1].belonging(inputs_ND, ["a"]))
+    assert again.threshold(["a", "b"]) == found[1].threshold(["a", "b"])
+
+
+def test_judged_rows_are_bounded() -> None:
+    heads = {t: Head(torch.zeros(1, DIMENSION), 1.0, (t,)) for t in ("a", "b")}
+    novelty = Novelty.of(heads, {task: torch.ones(JUDGED, DIMENSION) for task in heads})
+    assert len(novelty.judged_NT) == JUDGED
+
+
+def test_the_area_counts_pairs() -> None:
+    higher_N, lower_M = torch.tensor([0.9, 0.5, 0.5, 0.1]), torch.tensor([0.5, 0.3])
+    pairs = [(h > k) + (h == k) / 2 for h in higher_N.tolist() for k in lower_M.tolist()]
+    assert roc_area(higher_N, lower_M) == pytest.approx(sum(pairs) / 8)
