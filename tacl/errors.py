@@ -112,7 +112,7 @@ class UnknownRun(TaclError):
 
 
 class StorageUnavailable(TaclError):
-    """The blob store or the registry cannot be read or written now; later it may."""
+    """The blob store, the registry or a hub cannot be read or written now; later it may."""
 
 
 class ClusterNotRunning(TaclError):

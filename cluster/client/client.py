@@ -22,7 +22,7 @@ from cluster.client.model_operations import ModelOperations
 from cluster.client.session import default_home
 from cluster.client.task_operations import TaskOperations
 from cluster.domain.names import checked_name
-from cluster.domain.operations import Exported, Imported
+from cluster.domain.operations import Exported, ExportedVector, Imported
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
@@ -36,7 +36,8 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
     def import_checkpoint(
         self, name: str, checkpoint: str | Path, data: Data, **how: Any
     ) -> Imported:
-        """A fine-tuned checkpoint of this home's base, or a PEFT LoRA adapter, as a task's vector.
+        """A fine-tuned checkpoint of this home's base, a PEFT LoRA adapter, or a vector of another
+        home, as a task's vector: a path, or hf:OWNER/NAME[@REVISION] of a hub.
 
         `data` give classes, head, validation and test rows; `how` as for `submit`, but that the
         vector stays as it was found unless refresh="on_arrival" is asked for. Raises BadCheckpoint,
@@ -47,7 +48,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         self.coordinator.admit(self.context(), name)
         from cluster.learner.importing import converted
 
-        with converted(name, Path(checkpoint).expanduser(), self.home) as (vector, notes):
+        with converted(name, str(checkpoint), self.home) as (vector, notes):
             submitted = self.submit(name, data, vector=vector, **{"refresh": "never", **how})
         notes = (*notes, *submitted.notes)
         return Imported.model_validate(submitted.model_dump() | {"notes": notes})
@@ -60,13 +61,32 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         *,
         licence: str | None = None,
         accept: bool = False,
+        public: bool = False,
         progress: Callable[[str], None] | None = None,
     ) -> Exported:
-        """The user's model as a checkpoint for another library, in the new folder `out`.
+        """The user's model as a checkpoint for another library, in the new folder `out`, or in the
+        repository hf:OWNER/NAME of a hub; private there, unless `public`.
 
         See `cluster.client.export.export`, also for what is raised.
         """
         self._require_here("export")
         from cluster.client.export import export
 
-        return export(self, user, Path(out).expanduser(), format, licence, accept, progress)
+        return export(self, user, out, format, licence, accept, public, progress)
+
+    def export_vector(
+        self,
+        vector: str,
+        out: str | Path,
+        *,
+        licence: str | None = None,
+        public: bool = False,
+    ) -> ExportedVector:
+        """NAME[@ALIAS|@vN] with its head, for another home of this base; `out` as for `export`.
+
+        See `cluster.client.export.export_vector`, also for what is raised.
+        """
+        self._require_here("export")
+        from cluster.client.export import export_vector
+
+        return export_vector(self, vector, out, licence, public)

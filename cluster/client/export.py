@@ -1,4 +1,6 @@
-"""A user's model as a checkpoint for another library: measured first, then written whole.
+"""A user's model as a checkpoint for another library, and a vector for another home.
+
+A model is measured first.
 
 Other libraries run an ordinary model, theta0 + sum c tau. For linearized vectors that is an
 approximation: its accuracy is measured beside the exact one, written into the card and told; when
@@ -7,23 +9,28 @@ too much is lost the export is refused unless that was accepted.
 
 from __future__ import annotations
 
-import os
 import shutil
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from safetensors.torch import load_file
+
 from cluster.client.model_card import Card, Row, text_of
+from cluster.client.places import Place
+from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.compositions import Composition
 from cluster.domain.methods import answering, head_blobs
-from cluster.domain.operations import Exported
+from cluster.domain.operations import Exported, ExportedVector
+from cluster.domain.reports import VectorStatus
 from cluster.domain.work import Evaluated
 from cluster.learner.artifacts import Materials
 from tacl.backbone import Backbone, BaseSpec
-from tacl.errors import BadConfig, BadRecipe, ClusterNotRunning, Inexact
-from tacl.interchange import Format, require_writable, write_heads, write_model
+from tacl.compose.terms import Term, parse_term
+from tacl.errors import BadRecipe, ClusterNotRunning, Inexact, UnknownVector
+from tacl.heads.head import Head
+from tacl.interchange import VECTOR, Format, require_writable, write_heads, write_model
+from tacl.vectors.vector import TaskVector
 
 if TYPE_CHECKING:
     from cluster.client.client import Client
@@ -36,22 +43,25 @@ Say = Callable[[str], None]
 def export(
     client: Client,
     user: str,
-    out: Path,
+    out: str | Path,
     format: str,
     licence: str | None = None,
     accept: bool = False,
+    public: bool = False,
     say: Say | None = None,
 ) -> Exported:
-    """Writes the new folder `out`.
+    """Writes the new folder `out`, or pushes to the repository hf:OWNER/NAME.
 
-    Raises BadConfig (folder or format), NoComposition, and Inexact when the ordinary model loses
-    more than ACCEPTED_LOSS against the exact one and `accept` is not set.
+    Raises BadConfig (folder or format), NoComposition, what a hub raises
+    (`tacl.interchange.hub`), and Inexact when the ordinary model loses more than ACCEPTED_LOSS
+    against the exact one and `accept` is not set.
     """
     settings = client.home.settings()
     if settings is None:
         raise ClusterNotRunning(f"{client.home.path} is no home yet; run `tacl up` first")
     require_writable(BaseSpec.parse(settings.base.spec), format)
-    _require_new(out)
+    place = Place.of(out, public)
+    place.require_ready()
     say = say or (lambda line: None)
     model = client.composition(user)
     say("measuring the model as an ordinary one")
@@ -64,43 +74,83 @@ def export(
     _require_faithful(user, exact, materialized, accept)
     say("writing")
     materials = Materials(client.home, settings.base)
-    with _whole(out) as folder:
+    card = Card(
+        user=user,
+        format=format,
+        base=settings.base,
+        licence=licence,
+        regime=model.terms[0].vector.regime,
+        digest=model.digest,
+        measured=measured,
+        materialized=materialized,
+        rows=_rows(client, model, measured),
+        inputs=_inputs(materials.backbone),
+        answering=answering(model) or tuple(head_blobs(model)),
+        out=place.name,
+        method=model.method,
+    )
+
+    def write(folder: Path) -> None:
         _write(materials, model, cast(Format, format), folder)
-        rows = _rows(client, model, measured)
-        card = Card(
-            user=user,
-            format=format,
-            base=settings.base,
-            licence=licence,
-            regime=model.terms[0].vector.regime,
-            digest=model.digest,
-            exact=exact,
-            materialized=materialized,
-            rows=rows,
-            inputs=_inputs(materials.backbone),
-            answering=answering(model) or tuple(head_blobs(model)),
-            method=model.method,
-        )
         (folder / "README.md").write_text(text_of(card), encoding="utf-8")
-        files = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+
+    where, files = place.written(write, f"{user}'s model {model.digest[:12]}")
     return Exported(
         user=user,
-        out=str(out),
+        out=where,
         format=format,
         digest=card.digest,
         regime=card.regime,
         exact=exact,
         materialized=materialized,
         per_task=measured.per_task,
-        files=tuple(files),
+        files=files,
     )
 
 
-def _require_new(out: Path) -> None:
-    if out.exists():
-        raise BadConfig(f"{out.absolute()} exists; name a new folder")
-    if not out.absolute().parent.is_dir():
-        raise BadConfig(f"{out.absolute().parent} is no folder; make it, or name another")
+def export_vector(
+    client: Client,
+    vector: str,
+    out: str | Path,
+    licence: str | None = None,
+    public: bool = False,
+) -> ExportedVector:
+    """One vector with its head, bit for bit; `vector` is NAME[@ALIAS|@vN], `out` as for `export`.
+
+    Raises BadRecipe, UnknownTask, UnknownVector, CorruptBlob, and as `export`.
+    """
+    found, base = _vector(client, parse_term(vector)), client.home.founded().base
+    place = Place.of(out, public)
+    place.require_ready()
+    blobs = client.home.blobs()
+    file, head_file = blobs.local_path(found.blob), blobs.local_path(found.head_blob)
+    digest = TaskVector.load(file).digest  # a damaged file goes nowhere
+    head = Head.from_params(load_file(head_file)).narrow()
+    task = client.task(found.task)
+    card = VectorCard(
+        base=base, vector=found, task=task, classes=head.classes, licence=licence, out=place.name
+    )
+
+    def write(folder: Path) -> None:
+        shutil.copyfile(file, folder / VECTOR)
+        write_heads({found.task: head}, folder)
+        (folder / "README.md").write_text(text_of_vector(card), encoding="utf-8")
+
+    where, files = place.written(write, found.name)
+    return ExportedVector(
+        task=found.task, version=found.version, digest=digest, out=where, files=files
+    )
+
+
+def _vector(client: Client, term: Term) -> VectorStatus:
+    """UnknownVector where the task has no such version."""
+    version = term.version
+    if term.alias is not None:
+        version = client.aliases(term.name).aliases.get(term.alias, 0)
+    for found in client.vectors(term.name):
+        if found.champion if version is None else found.version == version:
+            return found
+    raise UnknownVector(f"{term.name} has no {term.vector}; `tacl vectors {term.name}` lists them")
 
 
 def _require_faithful(user: str, exact: float, materialized: float, accept: bool) -> None:
@@ -113,23 +163,10 @@ def _require_faithful(user: str, exact: float, materialized: float, accept: bool
         )
 
 
-@contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """A folder beside `out` that takes its place when all is written."""
-    beside = out.absolute().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-    beside.mkdir()
-    try:
-        yield beside
-        os.rename(beside, out)
-    except BaseException:
-        shutil.rmtree(beside)
-        raise
-
-
 def _write(materials: Materials, model: Composition, format: Format, folder: Path) -> None:
     write_model(materials.backbone, materials.tau(model), format, folder)
     heads = {task: materials.head(blob).narrow() for task, blob in head_blobs(model).items()}
-    write_heads(heads, folder)
+    write_heads(heads, folder, answering(model) or tuple(heads))
 
 
 def _inputs(backbone: Backbone) -> dict[str, Any]:
@@ -150,7 +187,7 @@ def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[Row,
                 task=ref.task,
                 classes=submission.classes,
                 coefficient=term.coefficient,
-                vector=made.name,
+                version=ref.version,
                 digest=ref.digest,
                 config=made.config,
                 train_rows=submission.train.rows,

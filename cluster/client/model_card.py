@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
 from cluster.domain.base import Base
-from tacl.backbone.spec import BaseSpec, is_path
+from cluster.domain.work import Evaluated
+from tacl.compose.terms import Term
 
 LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
@@ -26,11 +27,15 @@ class Row:
     task: str
     classes: tuple[str, ...]
     coefficient: float
-    vector: str
+    version: int
     digest: str
     config: Mapping[str, object]
     train_rows: int
     accuracy: Mapping[str, float]
+
+    @property
+    def term(self) -> Term:
+        return Term(self.coefficient, self.task, self.version)
 
 
 @dataclass(frozen=True)
@@ -41,36 +46,32 @@ class Card:
     licence: str | None
     regime: str
     digest: str
-    exact: float  # mean accuracy of the model as it was trained
-    materialized: float  # and of these files
+    measured: Evaluated  # the model as it was trained
+    materialized: float  # mean accuracy of these files
     rows: tuple[Row, ...]
     inputs: Mapping[str, Any]  # preprocessing
     answering: tuple[str, ...]  # tasks that an input may be of
+    out: str  # a folder's name, or hf:OWNER/NAME
     method: str = "sum"
 
 
 def text_of(card: Card) -> str:
     """Markdown; the first block of Python runs in the card's folder."""
+    base = base_name(card.base)
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {card.user}\n",
-        f"A pre-trained encoder, `{_base(card)}`, moved by {_count(card)}: {_how(card)}.\n",
+        f"A pre-trained encoder, `{base}`, moved by {_count(card)}: {_how(card)}.\n",
         _tasks(card),
+        _unnamed(card),
         _exactness(card),
-        f"## Use\n\n```python\n{_snippet(card)}\n```\n",
+        f"## Use\n\n{fetching(card.out)}```python\n{_snippet(card)}\n```\n",
+        f"As one task of another home of this base:\n\n{importing(card.out, card.user)}\n",
         _heads(card),
         _origin(card),
         _licence(card),
     ]
     return "\n".join(parts)
-
-
-def _base(card: Card) -> str:
-    """Its name, without the folders of the machine that it lay on."""
-    spec = BaseSpec.parse(card.base.spec)
-    here = is_path(spec.name) or Path(spec.name).is_dir()  # else it is an id on a hub
-    name = Path(spec.name).name if here else spec.name
-    return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
 
 
 def _how(card: Card) -> str:
@@ -98,6 +99,7 @@ def _metadata(card: Card) -> str:
     data = ModelCardData(
         model_name=card.user,
         license=card.licence or "unknown",
+        base_model=base_on_hub(card.base),
         library_name=LIBRARIES.get(card.format),
         tags=["task-vectors", "model-merging"],
         eval_results=results,
@@ -113,18 +115,30 @@ def _tasks(card: Card) -> str:
     lines = [
         f"| {row.task} | {len(row.classes)} | {row.coefficient:g} | "
         + " | ".join(
-            _percent(row.accuracy[name])
+            percent(row.accuracy[name])
             for name in ("zero_shot", "individual", "composed", "materialized")
         )
         + f" | {row.accuracy['rows']:.0f} |"
         for row in card.rows
     ]
-    mean = f"| mean | | | | | {_percent(card.exact)} | {_percent(card.materialized)} | |"
+    mean = f"| mean | | | | | {percent(card.measured.absolute)} | {percent(card.materialized)} | |"
     return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+def _unnamed(card: Card) -> str:
+    """Where the task is known and where it is not, beside what no vector is needed for."""
+    found = card.measured
+    rows = {
+        "these files": (card.materialized, None),
+        "exact model": (found.absolute, found.unknown),
+        "a classifier on the frozen base, fitted on the same rows": (
+            found.frozen_known,
+            found.frozen_unknown,
+        ),
+    }
+    lines = [f"| {what} | " + " | ".join(map(percent, both)) + " |" for what, both in rows.items()]
+    head = "\nMeans over the tasks, in %:\n\n| | task known | task unknown |\n|---|---|---|\n"
+    return f"{head}{chr(10).join(lines)}\n"
 
 
 def _exactness(card: Card) -> str:
@@ -133,8 +147,8 @@ def _exactness(card: Card) -> str:
     return (
         "\n**These files are an approximation.** The vectors were trained in the linearized model "
         "f(x; θ0) + J(x) τ, which other libraries do not run; here is f(x; θ0 + τ). On the test "
-        f"rows above its mean accuracy is {_percent(card.materialized)} %, and that of the exact "
-        f"model {_percent(card.exact)} %.\n"
+        f"rows above its mean accuracy is {percent(card.materialized)} %, and that of the exact "
+        f"model {percent(card.measured.absolute)} %.\n"
     )
 
 
@@ -228,18 +242,27 @@ def _heads(card: Card) -> str:
 
 def _origin(card: Card) -> str:
     lines = [
-        f"- `{row.vector}`, digest `{row.digest}`, from {row.train_rows} training rows"
-        f"{_settings(row.config)}"
+        f"- `{row.term.vector}`, digest `{row.digest}`, from {row.train_rows} training rows"
+        f"{settings(row.config)}"
         for row in card.rows
     ]
     return (
         "## Made of\n\n"
-        f"- base `{_base(card)}`, digest `{card.base.digest}`\n"
-        f"{chr(10).join(lines)}\n- recipe, digest `{card.digest}`\n"
+        f"- base `{base_name(card.base)}`, digest `{card.base.digest}`\n"
+        f"{chr(10).join(lines)}\n- recipe, digest `{card.digest}`\n\nby\n\n{_commands(card)}\n"
     )
 
 
-def _settings(config: Mapping[str, object]) -> str:
+def _commands(card: Card) -> str:
+    method = [] if card.method == "sum" else ["--method", card.method]
+    terms = [str(row.term) for row in card.rows]
+    out = ["--out", card.out, "--format", card.format]
+    return shell(
+        ["tacl", "compose", card.user, *terms, *method], ["tacl", "export", card.user, *out]
+    )
+
+
+def settings(config: Mapping[str, object]) -> str:
     if config.get("imported"):
         return "; imported from a checkpoint"
     shown = [f"{key} {config[key]}" for key in ("penalty", "steps", "seed") if key in config]
@@ -249,6 +272,7 @@ def _settings(config: Mapping[str, object]) -> str:
 def _licence(card: Card) -> str:
     said = card.licence or "unknown: nobody has said"
     return (
-        f"## Licence\n\n- of these files: {said}\n- of the base `{_base(card)}`: see where it "
-        "comes from\n" + "\n".join(f"- of the data of {row.task}: unknown" for row in card.rows)
+        f"## Licence\n\n- of these files: {said}\n"
+        f"- of the base `{base_name(card.base)}`: see where it comes from\n"
+        + "\n".join(f"- of the data of {row.task}: unknown" for row in card.rows)
     ) + "\n"

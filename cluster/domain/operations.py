@@ -121,3 +121,13 @@ class Exported(Answer):
     materialized: float
     per_task: dict[str, dict[str, float]]
     files: tuple[str, ...]
+
+
+class ExportedVector(Answer):
+    """A vector's file and its head, in a folder or in a repository of a hub at its commit."""
+
+    task: str
+    version: int
+    digest: str
+    out: str
+    files: tuple[str, ...]

@@ -2,7 +2,8 @@
 
 `converted` runs where the checkpoint is: nothing is stored before it fits. The rest is a run like
 a training, in which the vector is measured instead of trained. A checkpoint was fine-tuned as an
-ordinary model; here its change is added in the linearized model, so both accuracies are measured.
+ordinary model; here its change is added in the linearized model, so both accuracies are measured. A
+vector of another home was trained in that model already, and arrives bit for bit.
 """
 
 from __future__ import annotations
@@ -21,24 +22,40 @@ from cluster.learner.training import build_head, validated
 from cluster.storage.home import Home
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized, materialized_features
+from tacl.data.batches import Labelled
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.evaluation.metrics import accuracy
-from tacl.interchange import is_adapter, vector_of_adapter, vector_of_checkpoint
+from tacl.heads.head import Head
+from tacl.interchange import (
+    VECTOR,
+    Imported,
+    hub,
+    is_adapter,
+    is_vector,
+    vector_of_adapter,
+    vector_of_checkpoint,
+    vector_of_file,
+)
 from tacl.models.frozen import trainable_blocks
 from tacl.vectors import params
 from tacl.vectors.blocks import Block
 from tacl.vectors.vector import TaskVector
 
+# A checkpoint has a text tower or a classifier around the encoder, perhaps in double precision.
+AROUND = 8
+SMALL = 64 << 20  # bytes; what is around a small encoder may be larger than it
+
 
 @contextmanager
-def converted(name: str, checkpoint: Path, home: Home) -> Iterator[tuple[Path, tuple[str, ...]]]:
+def converted(name: str, checkpoint: str, home: Home) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """The file of the vector, for as long as the context, and what is to be said about it.
 
-    Raises BadCheckpoint, BaseMismatch.
+    `checkpoint`: a path, or hf:OWNER/NAME[@REVISION]. Raises BadCheckpoint, BaseMismatch, and of a
+    hub BadName, StorageUnavailable.
     """
     backbone = Materials(home, home.founded().base).backbone
-    read = vector_of_adapter if is_adapter(checkpoint) else vector_of_checkpoint
-    found = read(name, backbone, checkpoint)
+    with _at_hand(checkpoint, backbone) as (path, origin):
+        found = _read(name, backbone, path)
     kept, outside = split(found.vector, backbone)
     if not kept:
         raise BadCheckpoint(
@@ -46,9 +63,27 @@ def converted(name: str, checkpoint: Path, home: Home) -> Iterator[tuple[Path, t
             f"{sorted(outside)[:3]}; they move {', '.join(backbone.trainable)}"
         )
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "vector.safetensors"
+        file = Path(folder) / VECTOR
         found.vector.save(file)
-        yield file, (*found.notes, *_notes(found.aside, outside))
+        yield file, (*origin, *found.notes, *_notes(found.aside, outside))
+
+
+@contextmanager
+def _at_hand(checkpoint: str, backbone: Backbone) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Where its files lie, and what is to be said of where they came from."""
+    if not hub.is_repository(checkpoint):
+        yield Path(checkpoint).expanduser(), ()
+        return
+    encoder = sum(value.nbytes for value in backbone.encoder.state_dict().values())
+    with hub.fetched(hub.Repository.parse(checkpoint), AROUND * encoder + SMALL) as (folder, from_):
+        yield folder, (f"from {from_}",)
+
+
+def _read(name: str, backbone: Backbone, path: Path) -> Imported:
+    if is_vector(path):
+        return vector_of_file(name, backbone, path)
+    read = vector_of_adapter if is_adapter(path) else vector_of_checkpoint
+    return read(name, backbone, path)
 
 
 def _notes(aside: tuple[str, ...], outside: dict[str, Block]) -> Iterator[str]:
@@ -73,7 +108,7 @@ def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dic
 def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
     """The vector that the submission brought, measured; blobs of the result are stored already.
 
-    Metrics beside those of a training: validation_checkpoint, the accuracy of the checkpoint as the
+    Metrics beside those of a training: validation_checkpoint, the accuracy of a checkpoint as the
     ordinary model that it is; outside, the share of its change that vectors here do not have.
     """
     started = time.monotonic()
@@ -84,8 +119,6 @@ def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
     kept, outside = split(source, materials.backbone)
     vector = TaskVector(submission.name, work.base.digest, "linearized", kept)
     tau, module = vector.to_params(), materials.linearized()
-    theta = materialized(materials.backbone.encoder, source.to_params())
-    features_ND = materialized_features(materials.backbone, theta, validation.items, BATCH)
     lost = {name: block.dense() for name, block in outside.items()}
     size = params.norm(tau)
     head_blob = materials.put_head(head)
@@ -98,7 +131,7 @@ def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
         metrics={
             **validated(materials, module, tau, head, validation),
-            "validation_checkpoint": accuracy(head.logits(features_ND), validation.labels),
+            **_as_it_was(source, materials, head, validation),
             "outside": params.norm(lost) / (params.norm(lost) ** 2 + size**2) ** 0.5,
             "seconds": time.monotonic() - started,
         },
@@ -106,6 +139,17 @@ def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
         norm=size,
         pairs=tuple(measured_pairs(materials, module, named, own)),
     )
+
+
+def _as_it_was(
+    source: TaskVector, materials: Materials, head: Head, validation: Labelled
+) -> dict[str, float]:
+    """Accuracy of a checkpoint; a vector of the linearized model is measured as such."""
+    if source.regime == "linearized":
+        return {}
+    theta = materialized(materials.backbone.encoder, source.to_params())
+    features_ND = materialized_features(materials.backbone, theta, validation.items, BATCH)
+    return {"validation_checkpoint": accuracy(head.logits(features_ND), validation.labels)}
 
 
 def _source(work: TrainWork, materials: Materials) -> TaskVector:

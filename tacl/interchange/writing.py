@@ -9,7 +9,7 @@ timm           timm.create_model("local-dir:DIR", pretrained=True)
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -57,11 +57,16 @@ def write_model(backbone: Backbone, tau: Params, format: Format, folder: Path) -
     writers[format](backbone, renamed, folder)
 
 
-def write_heads(heads: Mapping[str, Head], folder: Path) -> None:
-    """`TASK.weight` [C, D] for every task; classes and scales in the file's metadata."""
+def write_heads(
+    heads: Mapping[str, Head], folder: Path, answering: Sequence[str] | None = None
+) -> None:
+    """`TASK.weight` [C, D] for every task; classes and scales in the file's metadata, and which
+    tasks an input may be of, all when None."""
     weights = {f"{task}.weight": head.weight_CD.contiguous() for task, head in heads.items()}
     about = {t: {"classes": list(h.classes), "scale": h.scale} for t, h in heads.items()}
-    save_file(weights, folder / HEADS, metadata={"heads": json.dumps(about, sort_keys=True)})
+    metadata = {"heads": json.dumps(about, sort_keys=True)}
+    metadata["answering"] = json.dumps(list(heads if answering is None else answering))
+    save_file(weights, folder / HEADS, metadata=metadata)
 
 
 def _write_tensors(backbone: Backbone, theta: Params, folder: Path) -> None:

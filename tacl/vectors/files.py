@@ -33,5 +33,12 @@ def read(path: Path, what: str, assembled: Callable[[dict[str, Any], Params], T]
             head = json.loads((file.metadata() or {})[METADATA_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return assembled(head, tensors), head
-    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise CorruptBlob(f"{path} {what}: {error!r}") from error

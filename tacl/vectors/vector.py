@@ -73,10 +73,10 @@ class TaskVector:
     def load(path: Path) -> TaskVector:
         """Tensors are mapped from the file. CorruptBlob: it is truncated, altered or foreign."""
         vector, head = files.read(path, "is no whole task vector", _assembled)
-        if vector.digest != head["digest"]:
+        if vector.digest != (written := head.get("digest")):
             raise CorruptBlob(
                 f"{path} was altered: its content has digest {vector.digest}, "
-                f"and it was written with {head['digest']}"
+                f"and it was written with {written}"
             )
         return vector
 

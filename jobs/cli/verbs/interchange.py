@@ -1,8 +1,7 @@
-"""export, import: models for other libraries, and from them."""
+"""export, import: models and vectors for others, and from them; folders, or a hub."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -27,25 +26,40 @@ if TYPE_CHECKING:
     from cluster.domain.status import ClusterStatus
 
 
+Out = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="New directory to write to, or hf:OWNER/NAME, a repository of a hub; it needs your "
+        "token there (HF_TOKEN, or `hf auth login`).",
+    ),
+]
+Licence = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Licence for the model card.", show_default="unknown"),
+]
+Public = Annotated[
+    bool, typer.Option("--public", help="Let everybody read the repository on the hub.")
+]
+
+
 @verb("models")
 def export(
     asked: Client,
     user: User,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="New directory to write to.")],
+    out: Out,
     format: Annotated[
         Literal["safetensors", "open_clip", "transformers", "timm"],
         typer.Option(help="Library of the base model, or plain tensors."),
     ] = "safetensors",
-    licence: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Licence for the model card.", show_default="unknown"),
-    ] = None,
+    licence: Licence = None,
     accept: Annotated[
         bool,
         typer.Option(
             "--accept", help="Write it even if accuracy is lost; the model card says how much."
         ),
     ] = False,
+    public: Public = False,
 ) -> Told:
     """Write a user's model for another library.
 
@@ -55,8 +69,25 @@ def export(
     from jobs.console.progress import saying
 
     with saying("exporting") as say:
-        found = asked.export(user, out, format, licence=licence, accept=accept, progress=say)
+        how = {"licence": licence, "accept": accept, "public": public, "progress": say}
+        found = asked.export(user, out, format, **how)
     return found, _exported
+
+
+@verb("models")
+def export_vector(
+    asked: Client,
+    vector: Annotated[str, typer.Argument(metavar="VECTOR", help="The vector, NAME[@ALIAS|@vN].")],
+    out: Out,
+    licence: Licence = None,
+    public: Public = False,
+) -> Told:
+    """Write a task's vector, for another home of this base.
+
+    With its head and a model card; `tacl import` reads it, bit for bit.
+    """
+    found = asked.export_vector(vector, out, licence=licence, public=public)
+    return found, lambda f: f"wrote {f.out}: {', '.join(f.files)}"
 
 
 @verb("models", name="import", declared=data_options)
@@ -64,11 +95,12 @@ def import_(
     asked: Client,
     name: TaskName,
     checkpoint: Annotated[
-        Path,
+        str,
         typer.Argument(
             metavar="CHECKPOINT",
             help="A fine-tuned checkpoint of this home's base model: a .safetensors or PyTorch "
-            "file, a directory of transformers, open_clip or timm, or of a PEFT LoRA adapter.",
+            "file, a directory of transformers, open_clip or timm, or of a PEFT LoRA adapter; a "
+            "vector of another home; or hf:OWNER/NAME[@REVISION] of a hub, safetensors only.",
         ),
     ],
     data: Annotated[
@@ -134,8 +166,10 @@ def _imported(task: Imported, vector: VectorStatus) -> str:
     }
     rows = f"{metrics['validation_rows']:.0f} validation rows"
     lines = [f"{task.task} is ready; accuracy on {rows}, in %:"]
-    lines += [f"  {100 * metrics[key]:5.1f}  {what}" for what, key in shown.items()]
-    lost = metrics["validation_checkpoint"] - metrics["validation_accuracy"]
+    lines += [
+        f"  {100 * metrics[key]:5.1f}  {what}" for what, key in shown.items() if key in metrics
+    ]
+    lost = metrics.get("validation_checkpoint", 0.0) - metrics["validation_accuracy"]
     if lost > 0:
         lines.append(f"{100 * lost:.1f} points are lost by the linearization")
     if vector.config["outside"]:

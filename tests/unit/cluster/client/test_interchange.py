@@ -6,7 +6,6 @@ import contextlib
 import copy
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from cluster.client import export
 from cluster.client.client import Client
-from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.reports import VectorStatus
 from cluster.learner.artifacts import Materials
-from cluster.learner.learner import Learner
 from cluster.storage.home import Home
 from tacl.backbone import load_backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -28,25 +25,11 @@ from tacl.errors import BadCheckpoint, BadConfig, BadRecipe, Inexact, NameTaken
 from tacl.heads.head import prototype_head
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
-from tests.support.fakes import FakeLauncher, FakeProcess
+from tests.support.inline import Inline
 from tests.support.instant import InProcess
 
 MODEL = "model.safetensors"
 CLASSES = ("ash", "birch", "cedar", "date")
-
-
-@dataclass
-class Inline(FakeLauncher):
-    """Work is done when it is looked at, in this process."""
-
-    home: Home = field(kw_only=True)
-
-    def poll(self, handle: FakeProcess) -> Outcome | None:
-        try:
-            learner = Learner(str(self.home.path), tiny.Teller(tiny.generic(self.home)))
-            return Finished(learner.work(handle.work))
-        except Exception as error:
-            return Raised(f"{type(error).__name__}: {error}")
 
 
 @pytest.fixture(scope="module")

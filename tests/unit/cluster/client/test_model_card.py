@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 
 from cluster.client.model_card import Card, Row, text_of
 from cluster.domain.base import Base
+from cluster.domain.work import Evaluated
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.heads.columns import Columns
@@ -31,7 +32,7 @@ def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card
         task="trees",
         classes=("ash", "birch"),
         coefficient=-0.5,
-        vector="trees@v2",
+        version=2,
         digest="d" * 64,
         config={"penalty": "cyclical", "steps": 120, "seed": 0},
         train_rows=500,
@@ -50,11 +51,20 @@ def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card
         licence=None,
         regime=regime,
         digest="r" * 64,
-        exact=0.881,
+        measured=Evaluated(
+            per_task={},
+            absolute=0.881,
+            normalized=1.0,
+            class_incremental=None,
+            task_unknown=0.703,
+            frozen_known=0.801,
+            seconds=1.0,
+        ),
         materialized=0.872,
         rows=(row,),
         inputs={**backbone.inputs.description(), "pooling": pooling},
         answering=("trees", "signs"),
+        out="alice",
     )
 
 
@@ -109,6 +119,12 @@ def test_what_a_card_says() -> None:
     assert [cell.strip() for cell in line.strip("|").split("|")] == [
         *("trees", "2", "-0.5", "50.0", "90.0", "88.1", "87.2", "300")
     ]
+    assert "| exact model | 88.1 | 70.3 |" in body
+    assert (
+        "| a classifier on the frozen base, fitted on the same rows | 80.1 | not measured |" in body
+    )
+    assert "tacl compose alice '-0.5*trees@v2'" in body
+    assert "base_model" not in metadata  # it came with TACL
     for said in ("an approximation", "penalty cyclical, steps 120", "d" * 64, backbone.digest):
         assert said in body
     assert "of the data of trees: unknown" in body
@@ -119,6 +135,7 @@ def test_what_a_card_says() -> None:
     assert "/home/ann" not in text_of(there)
     hub = dataclasses.replace(card(backbone, "timm"), base=base_at("hf:org/model@main"))
     assert "`hf:org/model@main`" in text_of(hub)
+    assert "base_model: org/model\n" in text_of(hub)
     exact = text_of(card(backbone, "open_clip", regime="ordinary"))
     assert "approximation" not in exact
     assert "the exact model" in exact

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from cluster.domain.operations import Exported, Imported
+from cluster.domain.operations import Exported, ExportedVector, Imported
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus
 from jobs.cli import app, main
@@ -23,7 +22,7 @@ class FakeClient:
         self.asked: dict[str, Any] = {}
         self.error: Exception | None = None
 
-    def export(self, user: str, out: Path, format: str, **how: Any) -> Exported:
+    def export(self, user: str, out: str, format: str, **how: Any) -> Exported:
         self.asked = {"user": user, "out": out, "format": format, **how}
         if self.error:
             raise self.error
@@ -39,7 +38,11 @@ class FakeClient:
             files=("README.md", "x.safetensors"),
         )
 
-    def import_checkpoint(self, name: str, checkpoint: Path, data: str, **how: Any) -> Imported:
+    def export_vector(self, vector: str, out: str, **how: Any) -> ExportedVector:
+        self.asked = {"vector": vector, "out": out, **how}
+        return ExportedVector(task="a", version=2, digest="d", out="hf:ann/a@c", files=("x",))
+
+    def import_checkpoint(self, name: str, checkpoint: str, data: str, **how: Any) -> Imported:
         self.asked = {"name": name, "checkpoint": checkpoint, "data": data, **how}
         if self.error:
             raise self.error
@@ -70,7 +73,7 @@ def test_an_export_says_what_it_is_worth(client: FakeClient) -> None:
     result = tacl("export", "alice", "--out", "there", "--format", "timm", "--licence", "mit")
     assert "wrote there: README.md, x.safetensors" in result.stdout
     assert "an approximation: 86.5 % on test rows; the exact model: 88.0 %" in result.stdout
-    assert client.asked["out"] == Path("there")
+    assert client.asked["out"] == "there"
     assert (client.asked["licence"], client.asked["accept"]) == ("mit", False)
     answer = json.loads(tacl("export", "alice", "--out", "there", "--json").stdout)
     assert (answer["exact"], answer["materialized"]) == (0.88, 0.865)
@@ -91,6 +94,27 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
         assert words in said
     assert client.asked["classes"] == ["a", "b"]
     assert json.loads(tacl("import", "cars", "m", "--data", "x", "--json").stdout)["metrics"]
+
+
+def test_a_vector_goes_to_a_hub(client: FakeClient) -> None:
+    result = tacl("export-vector", "a@v2", "--out", "hf:ann/a", "--public")
+    assert result.stdout == "wrote hf:ann/a@c: x\n"
+    asked = {"vector": "a@v2", "out": "hf:ann/a", "licence": None, "public": True}
+    assert client.asked == asked
+    tacl("import", "a", "hf:ann/a@main", "--data", "x")
+    assert client.asked["checkpoint"] == "hf:ann/a@main"
+
+
+def test_a_vector_of_another_home_was_never_a_checkpoint(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = client.vectors("cars")
+    found.metrics.pop("validation_checkpoint")
+    monkeypatch.setattr(client, "vectors", lambda name: [found])
+    said = tacl("import", "cars", "vector.safetensors", "--data", "cars").stdout
+    assert "86.0  its vector" in said
+    assert "checkpoint" not in said
+    assert "points are lost" not in said
 
 
 def test_refusals_have_their_codes(client: FakeClient) -> None:

@@ -1,0 +1,50 @@
+"""What all cards say in the same words: the base, shares, where the files are."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from cluster.domain.base import Base
+from tacl.backbone.spec import BaseSpec, is_path
+from tacl.interchange import hub
+
+
+def base_name(base: Base) -> str:
+    """Its name, without the folders of the machine that it lay on."""
+    spec = BaseSpec.parse(base.spec)
+    name = Path(spec.name).name if _is_here(spec) else spec.name
+    return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
+
+
+def base_on_hub(base: Base) -> str | None:
+    """OWNER/NAME, for the metadata that hubs read; None where it was a file or is embedded."""
+    spec = BaseSpec.parse(base.spec)
+    return spec.name if spec.scheme == "hf" and not _is_here(spec) else None
+
+
+def _is_here(spec: BaseSpec) -> bool:
+    return is_path(spec.name) or Path(spec.name).is_dir()
+
+
+def percent(share: float | None) -> str:
+    return "not measured" if share is None else f"{100 * share:.1f}"
+
+
+def shell(*lines: list[str]) -> str:
+    return "```sh\n" + "\n".join(map(shlex.join, lines)) + "\n```"
+
+
+def fetching(out: str) -> str:
+    """How the files come from where they are; nothing is to be said of a folder."""
+    if not hub.is_repository(out):
+        return ""
+    name = hub.Repository.parse(out).name
+    told = shell(["hf", "download", name, "--local-dir", name.partition("/")[2]])
+    return f"{told}\n\nThen, in that folder:\n\n"
+
+
+def importing(out: str, task: str) -> str:
+    """The same in another home."""
+    return shell(["tacl", "import", task, out, "--data", "DATA"])

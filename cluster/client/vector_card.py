@@ -1,0 +1,113 @@
+"""The card of a vector that goes to other homes: README.md with the metadata that hubs read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
+from cluster.client.model_card import settings
+from cluster.domain.base import Base
+from cluster.domain.reports import VectorStatus
+from cluster.domain.status import TaskDetail
+from cluster.domain.tasks import Options
+
+
+@dataclass(frozen=True)
+class VectorCard:
+    base: Base
+    vector: VectorStatus
+    task: TaskDetail
+    classes: tuple[str, ...]
+    licence: str | None
+    out: str  # a folder's name, or hf:OWNER/NAME
+
+
+def text_of_vector(card: VectorCard) -> str:
+    """Markdown; the first block of Python runs in the card's folder."""
+    vector, base = card.vector, base_name(card.base)
+    made = f"refreshed from v{vector.parent}" if vector.parent else "as first made"
+    parts = [
+        f"---\n{_metadata(card)}\n---\n",
+        f"# {vector.task}\n",
+        f"A task vector: what `{vector.task}` changes in the pre-trained encoder `{base}`, for the "
+        f"{vector.regime} model f(x) + J(x)τ, in which vectors are added. It says nothing without "
+        "that encoder.\n",
+        _accuracies(card),
+        f"## Use\n\nBeside the tasks of another home of this base:\n\n"
+        f"{importing(card.out, vector.task)}\n\nIn a program of your own:\n\n"
+        f"{fetching(card.out)}```python\n{_snippet(card)}\n```\n",
+        f"Classes: {', '.join(card.classes)}\n",
+        f"## Made of\n\n- base `{base}`, digest `{card.base.digest}`\n"
+        f"- `{vector.name}`, digest `{vector.digest}`, {made}{settings(vector.config)}\n"
+        f"- {card.task.rows} training rows\n\nby\n\n{_command(card)}\n",
+        f"## Licence\n\n- of these files: {card.licence or 'unknown: nobody has said'}\n"
+        f"- of the base `{base}`: see where it comes from\n- of the data: unknown\n",
+    ]
+    return "\n".join(parts)
+
+
+def _metadata(card: VectorCard) -> str:
+    from huggingface_hub import ModelCardData
+
+    data = ModelCardData(
+        model_name=card.vector.task,
+        license=card.licence or "unknown",
+        base_model=base_on_hub(card.base),
+        tags=["task-vectors"],
+    )
+    return data.to_yaml()
+
+
+def _accuracies(card: VectorCard) -> str:
+    """Of validation rows; of the current version also with the heads that answer."""
+    metrics, task = card.vector.metrics, card.task
+    now = card.vector.champion
+    rows = {
+        f"base model, {card.base.untrained}": metrics.get("validation_zero_shot"),
+        "classifier on the frozen base": task.accuracy_frozen if now else None,
+        "with this vector, and the head in `heads.safetensors`": metrics.get("validation_accuracy"),
+        "with this vector among those of its home, head fitted again": (
+            task.accuracy_fitted if now else None
+        ),
+    }
+    lines = [f"| {what} | {percent(share)} |" for what, share in rows.items()]
+    head = "| accuracy on validation rows, in %, task known | |\n|---|---|\n"
+    return f"{head}{chr(10).join(lines)}\n\nTask unknown is of a model: `tacl evaluate` says it.\n"
+
+
+def _command(card: VectorCard) -> str:
+    """The training's, with all that was chosen."""
+    default, chosen = Options(), card.task.options
+    flags: list[str] = []
+    for name in Options.model_fields:
+        value, flag = getattr(chosen, name), f"--{name.replace('_', '-')}"
+        if value != getattr(default, name):
+            flags += [flag] if value is True else [flag, str(value)]
+    imported = card.vector.config.get("imported")
+    verb = ["import", card.vector.task, "CHECKPOINT"] if imported else ["submit", card.vector.task]
+    return shell(["tacl", *verb, "--data", "DATA", *([] if imported else flags)])
+
+
+def _snippet(card: VectorCard) -> str:
+    text = '"Which text is it?"'
+    row = text if card.base.modality == "text" else 'Path("picture.png").read_bytes()'
+    return f"""import json
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+import tacl
+
+base = tacl.load("{base_name(card.base)}")
+vector = tacl.TaskVector.load(Path("vector.safetensors"))
+assert vector.base == base.digest  # it belongs to this encoder alone
+model = tacl.linearize(base)
+model.load_tau(vector.to_params())  # or tacl.composed([vector, another], [1.0, 1.0])
+with safe_open("heads.safetensors", "pt") as file:
+    about = json.loads(file.metadata()["heads"])["{card.vector.task}"]
+    weight = file.get_tensor("{card.vector.task}.weight")
+head = tacl.Head(weight, about["scale"], tuple(about["classes"]))
+with torch.no_grad():
+    features, tangent = model(base.collate([base.prepare({row})]))
+print(head.classes[int(head.logits(features + tangent).argmax())])"""
