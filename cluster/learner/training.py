@@ -20,6 +20,7 @@ from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.tracking import Facts, Tracked, tracked
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.curvature import measure
@@ -87,20 +88,32 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
     step = run.resume()
     ready = time.monotonic()
-    train(
-        engine,
-        materials.backbone,
-        head,
-        data,
-        lambda step: run.stores(step, known),
-        config,
-        start_step=step,
-        on_step=run.record,
-    )
-    if ranks.rank > 0:
-        return None
-    seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
-    return _result(run, head, materials.labelled(submission.validation), seconds, started)
+    with tracked(_facts(run, step) if ranks.rank == 0 else None) as told:
+        train(
+            engine,
+            materials.backbone,
+            head,
+            data,
+            lambda step: run.stores(step, known),
+            config,
+            start_step=step,
+            on_step=lambda record: run.record(record, told),
+        )
+        if ranks.rank > 0:
+            return None
+        seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
+        found = _result(run, head, materials.labelled(submission.validation), seconds, started)
+        told.metrics = found.metrics
+    return found
+
+
+def _facts(run: Run, step: int) -> Facts:
+    """What a tracker shows of a training."""
+    work, submission = run.work, run.work.submission
+    about = {"base": work.base.spec, "owner": submission.owner, "rows": submission.train.rows}
+    about |= {"classes": len(submission.classes), "workers": run.ranks.size}
+    parameters = {**about, **run.config.as_dict()}
+    return Facts(work.run_id, submission.name, work.attempt, step, parameters)
 
 
 def build_head(materials: Materials, submission: Submission, data: Labelled) -> Head:
@@ -198,13 +211,14 @@ class Run:
         if due:
             self._checkpoint(step)
 
-    def record(self, record: StepRecord) -> None:
+    def record(self, record: StepRecord, told: Tracked) -> None:
         """After an optimizer step."""
         self.curves["step"].append(record.step)
         self.curves["loss"].append(record.loss)
         self.curves["penalty"].append(record.penalty or 0.0)
         done = {"step": record.step + 1, "steps": record.steps}
         self._progress = Progress(**done, loss=record.loss, penalty=record.penalty)
+        told.step(record)
 
     def _store(self, shard: Shard) -> Store:
         """Prepared once; a later version of a task's shard is another blob."""

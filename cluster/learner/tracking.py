@@ -1,0 +1,146 @@
+"""A training told to trackers while it goes on: MLflow, TensorBoard, or, as a rule, nobody.
+
+| variable | a training is |
+|---|---|
+| MLFLOW_TRACKING_URI | a run of the experiment MLFLOW_EXPERIMENT_NAME, `tacl` when unset |
+| TACL_TENSORBOARD | a folder of event files below this directory |
+
+They are read where rank 0 of the training runs. Each tracker has a thread of its own and what it
+cannot do is logged: no training fails with one, and none waits for one longer than PATIENCE.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from tacl.training.loop import StepRecord
+
+SECONDS = 1.0  # what a tracker hears at once
+PATIENCE = 10.0  # for what it was not told yet, when the training is over
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a training before its first step; after a death it starts again later."""
+
+    run_id: str
+    task: str
+    attempt: int
+    start_step: int
+    parameters: Mapping[str, object]
+
+
+class Tracker(Protocol):
+    def told(self, records: Sequence[StepRecord]) -> None: ...
+
+    def ended(self, metrics: Mapping[str, float] | None) -> None:
+        """Of the result; None: it raised."""
+        ...
+
+
+def scalars(record: StepRecord) -> dict[str, float]:
+    """Of one step, by the names that all trackers show; of the penalty where there was one."""
+    found = {"loss": record.loss, "gradient_norm": record.gradient_norm}
+    found["learning_rate"] = record.learning_rate
+    return found if record.penalty is None else {**found, "penalty": record.penalty}
+
+
+def asked_for(facts: Facts) -> list[Callable[[], Tracker]]:
+    """Those that the environment names; each is made in its own thread, and imported there."""
+    found: list[Callable[[], Tracker]] = []
+    if os.environ.get("MLFLOW_TRACKING_URI"):
+        found.append(lambda: _mlflow(facts))
+    if folder := os.environ.get("TACL_TENSORBOARD"):
+        found.append(lambda: _tensorboard(facts, Path(folder).expanduser()))
+    return found
+
+
+def _mlflow(facts: Facts) -> Tracker:
+    from cluster.learner.trackers import MLflowRun
+
+    return MLflowRun(facts)
+
+
+def _tensorboard(facts: Facts, folder: Path) -> Tracker:
+    from cluster.learner.trackers import TensorBoard
+
+    return TensorBoard(facts, folder)
+
+
+class Tracked:
+    """Whom a training tells of its steps, and of its result."""
+
+    def __init__(self, trackers: Sequence[Callable[[], Tracker]]) -> None:
+        self._told = [_Beside(make) for make in trackers]
+        self.metrics: Mapping[str, float] | None = None
+
+    def step(self, record: StepRecord) -> None:
+        for one in self._told:
+            one.queue.put(record)
+
+    def end(self) -> None:
+        for one in self._told:
+            one.queue.put(_End(self.metrics))
+        until = time.monotonic() + PATIENCE
+        for one in self._told:
+            one.join(max(0.0, until - time.monotonic()))
+            if one.is_alive():
+                LOG.warning("a tracker was not done %g s after the training", PATIENCE)
+
+
+@contextmanager
+def tracked(facts: Facts | None) -> Iterator[Tracked]:
+    """`metrics` are to be set to those of the result; None: another rank tells."""
+    told = Tracked([] if facts is None else asked_for(facts))
+    try:
+        yield told
+    finally:
+        told.end()
+
+
+@dataclass(frozen=True)
+class _End:
+    metrics: Mapping[str, float] | None
+
+
+class _Beside(threading.Thread):
+    """One tracker's own."""
+
+    def __init__(self, make: Callable[[], Tracker]) -> None:
+        super().__init__(daemon=True)
+        self.queue: SimpleQueue[StepRecord | _End] = SimpleQueue()
+        self._make = make
+        self.start()
+
+    def run(self) -> None:
+        try:
+            tracker, end = self._make(), None
+            while end is None:
+                records, end = self._heard()
+                if records:
+                    tracker.told(records)
+            tracker.ended(end.metrics)
+        except Exception as error:  # of its library, or of its server; the training goes on
+            LOG.warning("a tracker hears no more: %s: %s", type(error).__name__, error)
+
+    def _heard(self) -> tuple[list[StepRecord], _End | None]:
+        records: list[StepRecord] = []
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                one = self.queue.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                return records, None
+            if isinstance(one, _End):
+                return records, one
+            records.append(one)

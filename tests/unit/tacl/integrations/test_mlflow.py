@@ -1,0 +1,80 @@
+"""Exported models in MLflow's own hands: logged, registered, loaded again, asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from tacl.backbone import load_backbone
+from tacl.compose.materialized import materialized, materialized_features
+from tacl.errors import BadCheckpoint
+from tacl.heads.columns import Columns
+from tacl.heads.head import Head
+from tacl.integrations.mlflow import log_model
+from tacl.interchange import Format, write_heads, write_model
+from tests.support import bases, tiny
+
+TEXTS = ["the cat sat on the mat", "a dog", "what is in a name"]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "store").as_uri())
+    mlflow.set_registry_uri((tmp_path / "store").as_uri())
+
+
+def spec(format: Format, folder: Path) -> str:
+    if format == "transformers":
+        return f"hf:{bases.bert(folder)}?size=32"
+    return tiny.base(folder) if format == "timm" else "embedded"
+
+
+@pytest.mark.parametrize("format", ["transformers", "open_clip", "timm"])
+def test_it_answers_as_the_model_does(format: Format, tmp_path: Path) -> None:
+    backbone, folder = load_backbone(spec(format, tmp_path)), tmp_path / "alice"
+    folder.mkdir()
+    write_model(backbone, {}, format, folder)
+    rows: list[Any] = TEXTS if format == "transformers" else tiny.pictures(3)[0]
+    items = [backbone.prepare(row) for row in rows]
+    features = materialized_features(backbone, materialized(backbone.encoder, {}), items)
+    torch.manual_seed(0)
+    weight = normalize(torch.randn(4, features.shape[1]), dim=-1)
+    heads = {
+        "trees": Head(weight[:2], 20.0, ("ash", "birch")),
+        "signs": Head(weight[2:], 10.0, ("stop", "yield")),
+    }
+    forgotten = {"cars": Head(100 * normalize(features[:1]), 20.0, ("van",))}
+    write_heads({**heads, **forgotten}, folder, answering=tuple(heads))
+
+    told = log_model(folder, "alice", registered=True)
+    assert mlflow.MlflowClient().get_model_version("alice", "1").run_id == told.run_id
+    column = "text" if format == "transformers" else "image"
+    loaded = mlflow.pyfunc.load_model("models:/alice/1")
+    found = loaded.predict(pd.DataFrame({column: rows}))
+
+    joint = Columns(heads).joint(features)
+    for row, (_, answer) in enumerate(found.iterrows()):
+        chances = {(t, n): joint[t][row][c] for t in heads for c, n in enumerate(heads[t].classes)}
+        best = max(chances, key=lambda one: chances[one].item())
+        assert (answer["task"], answer["label"]) == best
+        assert answer["probability"] == pytest.approx(chances[best].item(), abs=2e-3)
+    code = "".join(path.read_text() for path in Path(told_folder(told)).rglob("*.py"))
+    assert "import tacl" not in code  # it is loaded where there is none
+    assert not list(Path(told_folder(told)).rglob("*.pkl"))
+
+
+def told_folder(told: Any) -> str:
+    return mlflow.artifacts.download_artifacts(told.model_uri)
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadCheckpoint, match="tacl export"):
+        log_model(tmp_path, "alice")
