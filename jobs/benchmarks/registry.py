@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +78,18 @@ class Times:
     goal: float | None  # for p99
 
 
-def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say) -> dict[str, Any]:
-    """{machine, registry, sizes: {size: {...}}, times: [{what, size, count, median, p99, cpu_p99,
-    goal}]}, milliseconds. `registry` is the URL of an empty one for each size; default SQLite."""
+@dataclass(frozen=True)
+class Found:
+    """All times, and what they are of."""
+
+    machine: str
+    registry: str
+    sizes: dict[str, Size]
+    times: list[Times]
+
+
+def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say) -> Found:
+    """`registry` is the URL of an empty one for each size; default SQLite."""
     found: list[Times] = []
     for name in sizes:
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
@@ -89,12 +98,9 @@ def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say
             for times in measured(population, name, rounds):
                 say(f"{name}: {times.what}: {times.median:.2f} ms, p99 {times.p99:.2f} ms")
                 found.append(times)
-    return {
-        "machine": f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end",
-        "registry": (registry or "sqlite").partition(":")[0],
-        "sizes": {name: asdict(SIZES[name]) for name in sizes},
-        "times": [asdict(one) for one in found],
-    }
+    machine = f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end"
+    kind = (registry or "sqlite").partition(":")[0]
+    return Found(machine, kind, {name: SIZES[name] for name in sizes}, found)
 
 
 Act = Callable[[int], object]
@@ -225,25 +231,22 @@ and decides what is to be measured and refreshed now.
 """
 
 
-def markdown(found: dict[str, Any], options: str = "") -> str:
+def markdown(found: Found, options: str = "") -> str:
     """The file of `results`."""
     sizes = "\n".join(
-        f"- {name}: {one['tasks']:,} tasks, {one['tasks'] * one['versions']:,} vector versions, "
-        f"{one['compositions']:,} compositions, {one['tasks'] * one['rows']:,} samples"
-        for name, one in found["sizes"].items()
+        f"- {name}: {one.tasks:,} tasks, {one.tasks * one.versions:,} vector versions, "
+        f"{one.compositions:,} compositions, {one.tasks * one.rows:,} samples"
+        for name, one in found.sizes.items()
     )
-    head = {"options": options, "machine": found["machine"], "registry": found["registry"]}
-    shown = markdown_table(["", "goal", *found["sizes"]], table(found), "---:")
-    return HEAD.format(sizes=sizes, **head) + shown + "\n"
+    head = HEAD.format(sizes=sizes, options=options, machine=found.machine, registry=found.registry)
+    return head + markdown_table(["", "goal", *found.sizes], table(found), "---:") + "\n"
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(found: Found) -> list[list[str]]:
     """What, its goal, and the times for each size."""
-    cells = {(one["what"], one["size"]): one for one in found["times"]}
-    rows = []
-    for what in dict.fromkeys(one["what"] for one in found["times"]):
-        goal = GOALS.get(what)
-        each = [cells[what, size] for size in found["sizes"]]
-        said = [f"{t['median']:,.2f} / {t['p99']:,.2f} ({t['cpu_p99']:,.2f})" for t in each]
-        rows.append([what, "" if goal is None else f"{goal:,.0f}", *said])
-    return rows
+    rows: dict[str, list[str]] = {}
+    for one in found.times:  # size by size
+        goal = "" if one.goal is None else f"{one.goal:,.0f}"
+        row = rows.setdefault(one.what, [one.what, goal])
+        row.append(f"{one.median:,.2f} / {one.p99:,.2f} ({one.cpu_p99:,.2f})")
+    return list(rows.values())

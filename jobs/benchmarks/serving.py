@@ -13,9 +13,9 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,20 +100,39 @@ def _std(theta0: torch.Tensor) -> float:
 # -- the load
 
 
-def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> dict[str, Any]:
-    """What a number of users saw, as --json tells it."""
+@dataclass(frozen=True)
+class Facts:
+    """What a number of users saw; times in seconds."""
+
+    users: int
+    requests: int
+    answers: int
+    per_second: float
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+    wrong: int
+    again: dict[str, int]
+    killed: dict[str, int]
+    cpu: float | None = None  # of the server's processes for a request; unknown if some were killed
+    bytes_per_user: float = 0.0
+    cold: float | None = None  # of a recipe that nobody asked before
+
+
+def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> Facts:
     cuts = statistics.quantiles(tally.latencies, n=100, method="inclusive")
-    return {
-        "users": users,
-        "requests": asking.requests,
-        "answers": asking.requests * asking.pictures,
-        "per_second": asking.requests / seconds,
-        **{f"p{percent}": cuts[percent - 1] for percent in (50, 95, 99)},
-        "longest": max(tally.latencies),
-        "wrong": tally.wrong,
-        "again": dict(tally.again),
-        "killed": dict(tally.killed),
-    }
+    return Facts(
+        users,
+        asking.requests,
+        asking.requests * asking.pictures,
+        asking.requests / seconds,
+        *(cuts[percent - 1] for percent in (50, 95, 99)),
+        max(tally.latencies),
+        tally.wrong,
+        dict(tally.again),
+        dict(tally.killed),
+    )
 
 
 class Loads:
@@ -127,9 +146,8 @@ class Loads:
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
-    def load(self, users: int, asking: Asking) -> dict[str, Any]:
-        """Every answer is checked. Seconds of the server's processes are not known when some were
-        killed."""
+    def load(self, users: int, asking: Asking) -> Facts:
+        """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
         new = [user for user in range(users) if user not in self._digests]
@@ -142,7 +160,7 @@ class Loads:
         tally = askers.ask(asking, self._head, self._say)
         seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
         cpu = None if asking.kills else cpu / asking.requests
-        return facts(users, asking, seconds, tally) | {"cpu": cpu, "bytes_per_user": grown}
+        return replace(facts(users, asking, seconds, tally), cpu=cpu, bytes_per_user=grown)
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
@@ -200,31 +218,35 @@ class Sizes:
     soak: Asking | None = None
 
 
-def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Served:
+    """Everything that is written of a run."""
+
+    rows_per_second: dict[str, float]  # of passes without a server
+    share: float  # of the speed of one model for all rows
+    at_once: int
+    mistakable: int  # of 1,000 pairs of users
+    loads: list[Facts]
+    soak: Facts | None = None
+    vectors: int = VECTORS
+    of_each: int = OF_EACH
+
+
+def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> Served:
     """On the cluster of a `populated` home; its server is started and stopped."""
     oracle = Oracle(client, pictures_of(PICTURES))
     say("passes without a server")
     torch.set_num_threads(1)
     alone = passes(oracle, rounds, lambda done, total: None)
     loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
-    facts = [
-        loads.load(users, sizes.asking) | {"cold": loads.cold(COLD + users)}
+    found = [
+        replace(loads.load(users, sizes.asking), cold=loads.cold(COLD + users))
         for users in sizes.users
     ]
     soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
     client.stop_serving()
-    share = alone["mixed"] / alone["one model"]
-    return {
-        "vectors": VECTORS,
-        "of_each": OF_EACH,
-        "rows_per_second": alone,
-        "share": share,
-        "of_the_best": share * (2 + OF_EACH) / 3,
-        "at_once": sizes.asking.at_once,
-        "mistakable": oracle.mistakable(1000),
-        "loads": facts,
-        "soak": soak,
-    }
+    share, mistakable = alone["mixed"] / alone["one model"], oracle.mistakable(1000)
+    return Served(alone, share, sizes.asking.at_once, mistakable, found, soak)
 
 
 def free_port() -> int:
@@ -252,7 +274,7 @@ def founded(folder: Path) -> Home:
     return home
 
 
-def bench_alone(sizes: Sizes, rounds: int, say: Say) -> dict[str, Any]:
+def bench_alone(sizes: Sizes, rounds: int, say: Say) -> Served:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
@@ -268,50 +290,51 @@ LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", 
 LOADS += ("longest ms", "cold recipe ms", "registry bytes per user", "wrong answers")
 
 
-def written(found: Mapping[str, Any], command: str) -> str:
+def written(found: Served, command: str) -> str:
     """As Markdown."""
-    rates = found["rows_per_second"].items()
+    rates = found.rows_per_second.items()
     parts = [
         "# Asking over HTTP",
-        f"Embedded encoder, {found['vectors']} made-up vectors, {found['of_each']} in every "
+        f"Embedded encoder, {found.vectors} made-up vectors, {found.of_each} in every "
         f"recipe, another recipe for every user. `{command}` makes this. Times are of the machine "
         "and what else ran on it; ratios are of one run, and processor time is what the server's "
         "processes used for a request, all together.",
         f"## Passes without a server, {ROWS} rows, one thread",
         table(("what", "rows per second"), [(name, f"{rate:.1f}") for name, rate in rates]),
-        f"{ROWS} users in one pass reach {found['share']:.2f} of one model for all rows: "
-        f"{found['of_the_best']:.2f} of 3/(2 + k), what products of every vector could reach.",
-        f"## Requests of one picture, {found['at_once']} at once, one predictor",
-        table(LOADS, [_row(one) for one in found["loads"]]),
+        f"{ROWS} users in one pass reach {found.share:.2f} of one model for all rows: "
+        f"{found.share * (2 + found.of_each) / 3:.2f} of 3/(2 + k), what products of every vector "
+        "could reach.",
+        f"## Requests of one picture, {found.at_once} at once, one predictor",
+        table(LOADS, [_row(one) for one in found.loads]),
         "An answer is right when it names its user and their model, and every probability is that "
         "of the user's own model, recomputed from cached tangents. Without the names, "
-        f"{found['mistakable']} of 1,000 pairs of users could be given each other's answers "
+        f"{found.mistakable} of 1,000 pairs of users could be given each other's answers "
         "unnoticed.",
-        *(_soak(found["soak"]) if found["soak"] else ()),
+        *(_soak(found.soak) if found.soak else ()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    times = (_ms(one[name]) for name in ("cpu", "p50", "p95", "p99", "longest", "cold"))
-    grown = f"{one['bytes_per_user']:.0f}" if one["users"] > 1 else "-"  # tables grow by pages
-    rate = f"{one['per_second']:.1f}"
-    return f"{one['users']}", f"{one['requests']}", rate, *times, grown, f"{one['wrong']}"
+def _row(one: Facts) -> tuple[str, ...]:
+    times = map(_ms, (one.cpu, one.p50, one.p95, one.p99, one.longest, one.cold))
+    grown = f"{one.bytes_per_user:.0f}" if one.users > 1 else "-"  # tables grow by pages
+    rate = f"{one.per_second:.1f}"
+    return f"{one.users}", f"{one.requests}", rate, *times, grown, f"{one.wrong}"
 
 
 def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{1000 * seconds:.0f}"
 
 
-def _soak(one: Mapping[str, Any]) -> list[str]:
-    killed = ", ".join(f"{n} of the {name}" for name, n in one["killed"].items())
-    again = ", ".join(f"{n} times {why}" for why, n in sorted(one["again"].items())) or "nothing"
+def _soak(one: Facts) -> list[str]:
+    killed = ", ".join(f"{n} of the {name}" for name, n in one.killed.items())
+    again = ", ".join(f"{n} times {why}" for why, n in sorted(one.again.items())) or "nothing"
     return [
         "## Replicas killed while they answer",
-        f"{one['requests']:,} requests of {one['users']:,} users about {one['answers']:,} "
+        f"{one.requests:,} requests of {one.users:,} users about {one.answers:,} "
         f"pictures, every answer checked; replicas killed (SIGKILL): {killed or 'none'}. "
-        f"**Wrong answers: {one['wrong']}.** "
-        f"{one['per_second']:.1f} requests per second, p50 {_ms(one['p50'])} ms, p99 "
-        f"{_ms(one['p99'])} ms, the longest {_ms(one['longest'])} ms, asking again included. "
+        f"**Wrong answers: {one.wrong}.** "
+        f"{one.per_second:.1f} requests per second, p50 {_ms(one.p50)} ms, p99 "
+        f"{_ms(one.p99)} ms, the longest {_ms(one.longest)} ms, asking again included. "
         f"Told that there is no answer now, and asked again: {again}.",
     ]

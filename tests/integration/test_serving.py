@@ -217,10 +217,10 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
     assert oracle.mistakable(40) == 0
     loads = Loads(client, url, oracle, said.append)
     found = loads.load(40, Asking(400, at_once=16, pictures=2, kills=1))
-    assert found["answers"] == 2 * 400
-    assert found["killed"] == {"predictor": 1}
-    assert found["wrong"] == 0, said
-    assert found["longest"] > 1  # somebody waited for the new predictor
+    assert found.answers == 2 * 400
+    assert found.killed == {"predictor": 1}
+    assert found.wrong == 0, said
+    assert found.longest > 1  # somebody waited for the new predictor
 
 
 def _require_close(found: Sequence[Ranked], expected: Sequence[Ranked]) -> None:

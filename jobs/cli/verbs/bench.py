@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from jobs.cli.app import Told, app, verb
+
+if TYPE_CHECKING:
+    from jobs.benchmarks.registry import Found
 
 bench = typer.Typer(
     no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
@@ -144,11 +147,11 @@ def registry(
     return found, _times
 
 
-def _times(found: dict[str, Any]) -> Any:
+def _times(found: Found) -> Any:
     from jobs.benchmarks.registry import table
     from jobs.console import tables
 
-    columns = [f"{size} [ms]" for size in found["sizes"]]
+    columns = [f"{size} [ms]" for size in found.sizes]
     shown = tables.table("median / p99", "goal", *columns, right=("goal", *columns))
     for row in table(found):
         shown.add_row(*row)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from jobs.benchmarks.load import OF_EACH, Asking, Tally, is_close, recipe_of
-from jobs.benchmarks.serving import facts, written
+from jobs.benchmarks.serving import Served, facts, written
 
 
 def test_every_user_has_another_recipe() -> None:
@@ -29,20 +30,11 @@ def test_what_is_written_has_every_figure() -> None:
     load = facts(10, Asking(3, 32), 2.0, Tally([0.1, 0.2, 0.3]))
     tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
     under = facts(1000, Asking(3, 32, pictures=4, kills=2), 6.0, tally)
-    found = {
-        "vectors": 8,
-        "of_each": 4,
-        "rows_per_second": {"one model": 100.0, "mixed": 60.0},
-        "share": 0.6,
-        "of_the_best": 1.2,
-        "at_once": 32,
-        "mistakable": 0,
-        "loads": [{**load, "cpu": 0.02, "cold": 0.05, "bytes_per_user": 812.0}],
-        "soak": under,
-    }
+    warm = replace(load, cpu=0.02, cold=0.05, bytes_per_user=812.0)
+    found = Served({"one model": 100.0, "mixed": 60.0}, 0.6, 32, 0, [warm], under)
     text = written(found, "tacl bench serve")
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
-    assert "0.60 of one model" in text
+    assert "0.60 of one model for all rows: 1.20 of" in text
     for part in (
         "about 12 pictures",
         "Wrong answers: 1",
