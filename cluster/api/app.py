@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cluster import tracing
 from cluster.api import (
     compositions,
     embeddings,
@@ -95,6 +96,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
         return RedirectResponse("/v1/openapi.json")
 
     page.serve(app)
+    tracing.trace_requests(app)
     return app
 
 
@@ -117,6 +119,7 @@ class Told:
         request, answered, started = Request(scope), False, time.perf_counter()
         given = request.headers.get("x-request-id")  # by Ray's proxy, which answers with it
         request.state.request_id = (given or uuid.uuid4().hex)[:64]
+        tracing.note(request_id=request.state.request_id)
 
         async def told(message: Message) -> None:
             nonlocal answered

@@ -11,7 +11,7 @@ import logging
 from functools import partial
 from typing import Any
 
-from cluster import failpoints
+from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, values_of
 from cluster.coordinator.arrivals import Arrivals
@@ -209,7 +209,8 @@ class Execution:
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
         if isinstance(outcome, Finished):
-            event = self._recorded(run_id, outcome.result)
+            with tracing.span("publish", tracing.of_run(run_id)):
+                event = self._recorded(run_id, outcome.result)
             LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):
             told = {"cause": outcome.cause, "trace": outcome.trace}
@@ -219,6 +220,9 @@ class Execution:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
         self._launcher.cancel(self._handles[run_id])  # not before: only it knows what it found
+        if not isinstance(event, Died) and tracing.is_on():
+            run = self._registry.run(run_id)
+            tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
         del self._handles[run_id]
         self._told.pop(run_id, None)
         if isinstance(outcome, Finished):

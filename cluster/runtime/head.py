@@ -27,6 +27,7 @@ from types import FrameType
 
 import psutil
 
+from cluster import tracing
 from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
 from cluster.errors import exit_code
@@ -138,6 +139,7 @@ def _require_usable(home: Home, chosen: Founding) -> None:
     if home.settings() is None and chosen.storage and (found := homes.published(chosen.storage)):
         homes.write(home.settings_file, found)  # the home of another machine, which goes on here
     homes.require_founder(home, chosen)
+    tracing.require_installed()
     if home.settings() is not None:
         if (migrated := migrate(home.registry_url, home.old_registries)) is not None:
             _say(str(migrated))

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cluster import tracing
 from cluster.domain.base import Base
 from cluster.domain.work import Result, Work
 from cluster.runtime.connection import Coordinators
@@ -67,10 +68,13 @@ class LearnerProcess:
         facts = {"run_id": work.run_id, "kind": work.kind}
         LOG.info("started on %s", socket.gethostname(), extra=facts)
         try:
-            found = learner.work(work)
+            with tracing.span(work.kind, tracing.of_run(work.run_id), **facts):
+                found = learner.work(work)
         except Exception as error:
             LOG.info("raised", extra=facts | {"cause": f"{type(error).__name__}: {error}"})
             raise
+        finally:
+            tracing.flush()
         LOG.info("ended", extra=facts)
         return found
 

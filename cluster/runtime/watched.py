@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from cluster import tracing
 from cluster.domain.api import CoordinatorAPI, RunAPI
+from cluster.domain.base import RequestContext
 
 OF_MANY = ("holders", "compositions")  # several questions in one call, of the HTTP API
 OF_HEADS = ("serves",)
@@ -22,10 +24,27 @@ class WatchedCoordinator:
 
 
 def _passing_on(method: str) -> Callable[..., Any]:
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        return getattr(self._coordinator, method)(*arguments, **named)
+    def call(self: Any, *arguments: Any, traceparent: str | None = None, **named: Any) -> Any:
+        run_id = _of_run(method, arguments)
+        parent = traceparent or (run_id and tracing.of_run(run_id))
+        with tracing.span(method, parent, run_id=run_id, request_id=_request_id(arguments)):
+            answer = getattr(self._coordinator, method)(*arguments, **named)
+            tracing.note(run_id=getattr(answer, "run_id", None))
+            return answer
 
     return call
+
+
+def _of_run(method: str, arguments: Sequence[Any]) -> str | None:
+    """Which run asks for something: by its lease, or by its id."""
+    if not arguments or not hasattr(RunAPI, method):
+        return None
+    return getattr(arguments[0], "run_id", arguments[0])
+
+
+def _request_id(arguments: Sequence[Any]) -> str | None:
+    first = arguments[0] if arguments else None
+    return first.request_id if isinstance(first, RequestContext) else None
 
 
 def methods() -> list[str]:

@@ -29,6 +29,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
+from cluster import tracing
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.service import Answered, P, Question, R, Upload
@@ -165,7 +166,9 @@ class Ingress:
             try:
                 if self._coordinator is None:
                     self._coordinator = coordinator()
-                return await getattr(self._coordinator, method).remote(*arguments, **named)
+                return await getattr(self._coordinator, method).remote(
+                    *arguments, **named, **tracing.carried()
+                )
             except (RayError, ValueError) as error:
                 pause = patience.after(error)
                 self._coordinator = None  # lost, and made again by Ray
