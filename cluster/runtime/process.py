@@ -15,9 +15,9 @@ from typing import Any
 from cluster import tracing
 from cluster.domain.base import Base
 from cluster.domain.work import Result, Work
+from cluster.runtime.alone import until_alone
 from cluster.runtime.connection import Coordinators
 from cluster.runtime.logs import log_to
-from cluster.runtime.waiting import until_alone
 from cluster.scheduler.adoption import Attempt
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from cluster.runtime import connection, waiting
+from cluster.runtime import alone, connection
 from cluster.runtime.process import attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
 
-AWAY = int(connection.RUN_SECONDS / waiting.PERIOD)  # questions without an answer that are borne
+AWAY = int(connection.RUN_SECONDS / alone.PERIOD)  # questions without an answer that are borne
 
 
 def ended_after(answers: Iterable[bool | None]) -> int:
@@ -24,7 +24,7 @@ def ended_after(answers: Iterable[bool | None]) -> int:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    waiting.until_alone(ask, lambda: None, lambda: now[0], sleep)
+    alone.until_alone(ask, lambda: None, lambda: now[0], sleep)
     return asked[0]
 
 
