@@ -15,11 +15,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
 from datasets import Dataset, DatasetDict, config, load_dataset
+from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
+from pyarrow import json as arrow_json
 
 from cluster.data.bad_rows import Places
 from cluster.data.expansion import require_bearable
@@ -43,6 +46,13 @@ class Opened:
     places: Places = field(default_factory=Places)
     notes: tuple[str, ...] = ()
 
+
+# Blocks of a file that are parsed side by side crash the process now and then, where a column has
+# values of several types (pyarrow 26), and `datasets` has no option for it.
+json_lines.paj = SimpleNamespace(
+    read_json=arrow_json.read_json,
+    ReadOptions=partial(arrow_json.ReadOptions, use_threads=False),
+)
 
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
 HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+))?")
