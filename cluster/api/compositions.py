@@ -98,7 +98,7 @@ async def fit(
     whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
         how = await asked.service.prepare_method(
-            terms, method, select=select, fit=place, shots=shots, classes=names
+            whose, terms, method, select=select, fit=place, shots=shots, classes=names
         )
     return await _started(asked, whose, terms, how)
 
@@ -118,7 +118,7 @@ async def adapt(
     whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
         how = await asked.service.prepare_method(
-            terms, method, select=select, adapt=place, classes=names
+            whose, terms, method, select=select, adapt=place, classes=names
         )
     return await _started(asked, whose, terms, how)
 

@@ -100,6 +100,7 @@ class Service(Protocol):
 
     async def prepare_method(
         self,
+        user: str,
         terms: list[str],
         method: Method,
         *,
@@ -109,7 +110,7 @@ class Service(Protocol):
         adapt: Path | None = None,
         classes: Sequence[str] | None = None,
     ) -> CompositionMethod:
-        """Check and store the rows that a composition learns from
+        """Check and store the rows that a user's composition learns from
         (`cluster.data.compositions`)."""
         ...
 

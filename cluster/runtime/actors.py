@@ -31,12 +31,12 @@ from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.runtime.nodes import held_by_lasting, here, release_orphans
+from cluster.runtime.nodes import held_by_lasting, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
-from cluster.storage.home import Home
+from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
@@ -61,11 +61,14 @@ class Process:
 class RayLauncher:
     """`cluster.coordinator.launcher.Launcher` on the Ray cluster of this process."""
 
-    def __init__(self, home: str, learner: str) -> None:
-        self._home, self._learner = home, learner
+    def __init__(self, home: str, learner: str, serving: Callable[[], Serving | None]) -> None:
+        """`serving`: what the HTTP API was started with, while it is."""
+        self._home, self._learner, self._serving = home, learner, serving
 
     def nodes(self) -> tuple[Node, ...]:
-        held, alive = held_by_lasting(), (node for node in ray.nodes() if node["Alive"])
+        own = ray.get_runtime_context().get_node_id()
+        held = with_place_kept(held_by_lasting(), own, self._serving())
+        alive = (node for node in ray.nodes() if node["Alive"])
         return tuple(_node(n["Resources"], held.get(n["NodeID"], {})) for n in alive)
 
     def free(self) -> tuple[Node, ...]:
@@ -135,7 +138,7 @@ class TickingCoordinator(Coordinator):
         self._where = Home.at(home).where  # as other nodes find it
         log_to(Home.at(home).logs, "coordinator")
         try:
-            super().__init__(home, RayLauncher(self._where, learner))
+            super().__init__(home, RayLauncher(self._where, learner, Home.at(home).serving))
         except Exception:
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)

@@ -17,6 +17,7 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +43,7 @@ from cluster.storage.home import Founding, Home, Running, Settings
 from tacl.errors import HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
+SERVING = "cluster.serving.again"  # a program
 GENERIC_ROWS = 1024
 LOG = logging.getLogger("cluster.runtime.head")  # not __main__
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
@@ -70,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         home.close_to_others()
         log_to(home.logs, "cluster")
         with home.lock(held=chosen.lock) as lock:
+            if not chosen.losses:
+                home.serving_file.unlink(missing_ok=True)  # what was served ended with its cluster
             renew = again(home, lock, command, chosen.losses, environment)
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             where = (chosen.cpus, chosen.address, chosen.insecure)
@@ -114,6 +118,9 @@ def serve(
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         _say("ready")
+        if home.serving() is not None:
+            _say("serving again")
+            subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         watch = Watch()
         while not stop.wait(PERIOD):
             if renew and (what := lost(watch.seen())):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
+from collections.abc import Mapping
 
 import ray
 from ray import ActorID, PlacementGroupID
@@ -23,6 +24,7 @@ from cluster.runtime.access import enter
 from cluster.runtime.connection import COORDINATOR, coordinator, dial
 from cluster.runtime.process import attempt_of
 from cluster.storage.filesystem import Storage
+from cluster.storage.home import Serving
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 PROBE_SECONDS = 60.0
@@ -163,6 +165,21 @@ def held_by_lasting() -> dict[str, dict[str, float]]:
             for name, amount in actor.required_resources.items():
                 node[name] = node.get(name, 0) + amount
     return held
+
+
+def with_place_kept(
+    held: Mapping[str, Mapping[str, float]], node: str, serving: Serving | None
+) -> dict[str, dict[str, float]]:
+    """The same with room for one predictor at least, on `node` where it is on none: a run that took
+    the place of one that died would keep everybody's questions waiting for its end."""
+    found = {name: dict(amounts) for name, amounts in held.items()}
+    due = {"CPU": serving.cpus, "GPU": serving.gpus} if serving else {}
+    for name, amount in due.items():
+        missing = amount - sum(amounts.get(name, 0) for amounts in found.values())
+        if missing > 0:
+            kept = found.setdefault(node, {})
+            kept[name] = kept.get(name, 0) + missing
+    return found
 
 
 def here() -> NodeAffinitySchedulingStrategy:

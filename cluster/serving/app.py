@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -34,6 +35,7 @@ from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.service import Answered, P, Question, R, Upload
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.tasks import Submission
@@ -41,7 +43,7 @@ from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
 from cluster.serving.reading import Job, Read, Rows, read
-from cluster.storage.home import Home, on_loopback
+from cluster.storage.home import Home, Serving, on_loopback, write
 from tacl.errors import (
     BadConfig,
     ClusterNotRunning,
@@ -134,11 +136,14 @@ class Ingress:
         }
         gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
         self._questions = gathering(
-            most=AT_ONCE, weight=lambda question: question.rows, calls=CALLS * most
+            most=AT_ONCE,
+            weight=lambda question: question.rows,
+            whose=lambda question: question.model.user,
+            calls=CALLS * most,
         )
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._stored: tuple[float, StoreFigures] | None = None
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -151,11 +156,20 @@ class Ingress:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> R:
-        """Of what is asked for every request, what arrives at the same time goes together."""
+        """Of what is asked for every request, what arrives at the same time goes together. Of
+        anything else each user's calls go one by one: the coordinator answers in order."""
         name = method.__name__
         if name in self._gathered:
             return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
-        return await self._asked(name, *arguments, **named)
+        context = arguments[0] if arguments else None
+        user = context.user if isinstance(context, RequestContext) else None
+        turn = asyncio.Lock() if user is None else self._turn("call", user)
+        await turn.acquire()
+        return await _to_its_end(self._asked(name, *arguments, **named), turn.release)
+
+    def _turn(self, what: str, user: str) -> asyncio.Lock:
+        """Held by one of a user's requests at a time."""
+        return self._turns.setdefault((what, user), asyncio.Lock())
 
     def _many(self, method: str) -> Callable[[list[Any]], Awaitable[list[Any]]]:
         return lambda questions: self._asked(method, questions)
@@ -178,7 +192,7 @@ class Ingress:
         """Of a user's questions that take long to decode, one is answered at a time."""
         if not _is_large(question):
             return await self._questions.ask(question)
-        async with self._turns.setdefault(question.model.user, asyncio.Lock()):
+        async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | TaclError]:
@@ -216,21 +230,22 @@ class Ingress:
 
     async def prepare(self, upload: Upload, request_id: str) -> Submission:
         home = Home.at(self._home).where
-        found = await self._read(Job(home=home, upload=upload, request_id=request_id))
+        job = Job(home=home, upload=upload, request_id=request_id)
+        found = await self._read(upload.owner, job)
         assert found.submission is not None
         return found.submission
 
     async def prepare_method(
-        self, terms: list[str], method: Method, **given: Any
+        self, user: str, terms: list[str], method: Method, **given: Any
     ) -> CompositionMethod:
         rows = Rows(terms=tuple(terms), method=method, **given)
-        found = await self._read(Job(home=Home.at(self._home).where, rows=rows))
+        found = await self._read(user, Job(home=Home.at(self._home).where, rows=rows))
         assert found.making is not None
         return found.making
 
-    async def _read(self, job: Job) -> Read:
-        """Every row is read and checked, of few data sets at a time."""
-        async with self._readers:
+    async def _read(self, user: str, job: Job) -> Read:
+        """Every row is read and checked, of few data sets at a time, and of each user of one."""
+        async with self._turn("reading", user), self._readers:
             return await read(job)
 
     def reference(self, name: str) -> Path:
@@ -239,6 +254,21 @@ class Ingress:
         if not found.exists():
             raise DataNotFound(f"data set {name} is not available on this server")
         return found
+
+
+async def _to_its_end(call: Coroutine[Any, Any, R], ended: Callable[[], None]) -> R:
+    """Also when nobody waits for it any more. Of nobody's context: Ray cancels what was asked in
+    that of a request that is given up, and an actor that answers in order then waits for the call
+    that does not come, and answers nobody (ray 2.60)."""
+    task = asyncio.create_task(call, context=Context())
+
+    def done(task: asyncio.Task[R]) -> None:
+        ended()
+        if not task.cancelled():
+            task.exception()  # was told to whoever still waited
+
+    task.add_done_callback(done)
+    return await asyncio.shield(task)
 
 
 def _listen_as_the_node() -> None:
@@ -278,6 +308,8 @@ def start(
     reserved = {"cpus": cpus, "gpus": gpus}
     built = application({"home": home.where, "most": most, "open": open_to_all, **reserved})
     serve.run(built, name=APP, route_prefix="/")
+    asked = Serving(host=host, port=port, most=most, open_to_all=open_to_all, cpus=cpus, gpus=gpus)
+    write(home.serving_file, asked)
     return f"http://{host}:{port}"
 
 
@@ -307,6 +339,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
 
 def stop(home: Home) -> None:
     """What is being answered is answered first."""
+    home.serving_file.unlink(missing_ok=True)
     connect(home)
     serve.shutdown()
 

@@ -1,7 +1,8 @@
 """What arrives while calls are on their way goes together in the next one.
 
 A way to another process or a pass through an encoder costs much by itself and little for one
-question more. Nobody waits for a clock: who comes while no call is on its way goes at once. What
+question more. Nobody waits for a clock: who comes while no call is on its way goes at once. Users
+take turns, so that nobody waits behind all that somebody else asked. What
 nobody waits for any more is dropped, on its way too. Where the process that was asked died, one of
 the questions may have killed it: each is asked once more by itself, and never a third time.
 """
@@ -25,7 +26,7 @@ class Died(Exception):
 
 
 class Gathering(Generic[Q, A]):
-    """Questions on their way in common calls, oldest first.
+    """Questions on their way in common calls: of each user the oldest, then of each the next.
 
     Args:
         send: for every question of a call its answer, or the error that whoever asked it gets.
@@ -33,6 +34,7 @@ class Gathering(Generic[Q, A]):
         alone: makes of a question one that shares nothing with others where it is answered.
         most: what the questions of a call may weigh together; one that weighs more goes alone.
         weight: of a question; default 1.
+        whose: the user who asks it; default, all are one user's.
         calls: how many may be on their way; those beside the first leave only when they are full.
         waiting: questions that may wait for a call.
     """
@@ -44,20 +46,22 @@ class Gathering(Generic[Q, A]):
         most: int,
         alone: Callable[[Q], Q] = lambda question: question,
         weight: Callable[[Q], int] = lambda question: 1,
+        whose: Callable[[Q], str] = lambda question: "",
         calls: int = 1,
         waiting: int = 1 << 20,
     ) -> None:
         self._send, self._alone, self._most, self._weight = send, alone, most, weight
-        self._most_calls, self._limit = calls, waiting
-        self._waiting: deque[tuple[Q, asyncio.Future[A]]] = deque()
+        self._whose, self._most_calls, self._limit = whose, calls, waiting
+        # By user, whose turn is next first; who waits for nothing is not there.
+        self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
         self._calling: set[asyncio.Task[None]] = set()
 
     async def ask(self, question: Q) -> A:
         """Raises Overloaded when too many wait, and what `send` raises or answers for this one."""
-        if len(self._waiting) >= self._limit:
+        if sum(map(len, self._waiting.values())) >= self._limit:
             raise Overloaded(f"{self._limit} questions wait already; ask again soon")
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, future))
+        self._waiting.setdefault(self._whose(question), deque()).append((question, future))
         if self._leaves(beside=len(self._calling)):
             # Of nobody's context: a call is not the work of the request that it left with, and does
             # not end with it.
@@ -69,7 +73,8 @@ class Gathering(Generic[Q, A]):
             return bool(self._waiting)
         if beside >= self._most_calls:
             return False
-        return sum(self._weight(question) for question, _ in self._waiting) >= self._most
+        waiting = (question for queue in self._waiting.values() for question, _ in queue)
+        return sum(map(self._weight, waiting)) >= self._most
 
     async def _calls(self) -> None:
         try:
@@ -79,12 +84,20 @@ class Gathering(Generic[Q, A]):
             self._calling.discard(asyncio.current_task())  # pyright: ignore[reportArgumentType]
 
     def _next(self) -> list[tuple[Q, asyncio.Future[A]]]:
-        chosen, room = [], self._most
-        while self._waiting and (not chosen or self._weight(self._waiting[0][0]) <= room):
-            question, future = self._waiting.popleft()
-            if not future.done():  # done: whoever asked has given up
-                chosen.append((question, future))
-                room -= self._weight(question)
+        chosen, room, passed = [], self._most, 0
+        while passed < len(self._waiting):
+            user = next(iter(self._waiting))
+            queue = self._waiting.pop(user)
+            question, future = queue[0]
+            if future.done():  # whoever asked has given up
+                queue.popleft()
+            elif not chosen or self._weight(question) <= room:
+                chosen.append(queue.popleft())
+                room, passed = room - self._weight(question), 0
+            else:
+                passed += 1
+            if queue:
+                self._waiting[user] = queue  # behind the others
         return chosen
 
     async def _call(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:

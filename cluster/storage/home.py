@@ -48,6 +48,18 @@ class Running(Message):
     lost: str | None = None  # why it does not answer; it is being started again
 
 
+class Serving(Message):
+    """How the HTTP API was started (`cluster.serving.app.start`); there until it is stopped, so
+    that a cluster that was lost serves again."""
+
+    host: str
+    port: int
+    most: int
+    cpus: float
+    open_to_all: bool
+    gpus: float
+
+
 def on_loopback(address: str) -> bool:
     """Whether HOST:PORT can be reached from this machine alone."""
     return address.startswith(("127.", "localhost:"))
@@ -86,6 +98,10 @@ class Home:
     @property
     def running_file(self) -> Path:
         return self.path / "cluster.json"
+
+    @property
+    def serving_file(self) -> Path:
+        return self.path / "serving.json"
 
     @property
     def token_file(self) -> Path:
@@ -157,6 +173,10 @@ class Home:
         """None when no cluster serves this home, a killed one included."""
         running = _read(self.running_file, Running)
         return running if running and self._locked() else None
+
+    def serving(self) -> Serving | None:
+        """None when nothing is served."""
+        return _read(self.serving_file, Serving)
 
     @contextmanager
     def lock(self, patience: float = 1.0, held: int | None = None) -> Iterator[int]:

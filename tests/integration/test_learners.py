@@ -121,7 +121,7 @@ from tests.support.fakes import BASE
 
 ray.init(address="local", num_cpus=1, namespace="tacl", include_dashboard=False,
          log_to_driver=False, object_store_memory=100 << 20)
-launcher = RayLauncher(sys.argv[1], "tests.integration.test_learners:Patient")
+launcher = RayLauncher(sys.argv[1], "tests.integration.test_learners:Patient", lambda: None)
 work = MeasureWork(run_id="run", base=BASE, pairs=(), attempt=1)
 launcher.start(work, ONE_CPU)
 assert launcher.learners() == [("run", 1)]

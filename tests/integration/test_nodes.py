@@ -269,7 +269,7 @@ def test_what_a_lost_controller_held_is_given_back_and_nothing_else(nodes: Nodes
     ray.kill(lost)
 
     def states() -> tuple[str, str]:
-        RayLauncher("", "").free()
+        RayLauncher("", "", lambda: None).free()
         table = placement_group_table()
         return table[orphan]["state"], table[kept]["state"]
 

@@ -74,7 +74,7 @@ class Local:
         return submission_of(upload, request_id, Home(self.home))
 
     async def prepare_method(
-        self, terms: list[str], method: Method, **given: Any
+        self, user: str, terms: list[str], method: Method, **given: Any
     ) -> CompositionMethod:
         return prepared_in(Home(self.home), terms, method, **given)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Generator, Sequence
+from contextvars import ContextVar
 from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayActorError
 
 from cluster.api.service import Answered, Question
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
@@ -190,6 +193,69 @@ def test_a_predictor_dies_of_a_question_twice_and_no_more(monkeypatch) -> None:
         assert [type(one) for one in found] == [Answered, RunFailed, Answered] * 2
         poisoned = [call for call in handle.calls if any("poison" in q.inputs for q in call)]
         assert sum(len(call) == 1 and call[0].alone for call in poisoned) == 2
+
+    run(story())
+
+
+REQUEST = ContextVar("REQUEST", default="nobody's")
+
+
+class Asked:
+    """A coordinator whose calls end when `open` lets them; `statuses`: by whom, and in whose
+    context."""
+
+    def __init__(self) -> None:
+        self.status = self.remote = self
+        self.open = asyncio.Event()
+        self.statuses: list[tuple[str | None, str]] = []
+
+    def __call__(self, context: RequestContext) -> Coroutine[Any, Any, str]:
+        self.statuses.append((context.user, REQUEST.get()))
+        return self._told()
+
+    async def _told(self) -> str:
+        await self.open.wait()
+        return "told"
+
+
+async def asks(served: Ingress, *users: str | None) -> list[asyncio.Task[Any]]:
+    async def request(user: str | None) -> Any:
+        REQUEST.set("a request's")
+        return await served.ask(CoordinatorAPI.status, RequestContext(user=user))
+
+    tasks = [asyncio.create_task(request(user)) for user in users]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_the_coordinator_is_asked_one_thing_of_each_user_at_a_time(monkeypatch) -> None:
+    async def story() -> None:
+        asked = Asked()
+        monkeypatch.setattr(app, "coordinator", lambda: asked)
+        served = ingress(Handle(), monkeypatch)
+        tasks = await asks(served, *["eve"] * 5, "bob", None, None)
+        assert [user for user, _ in asked.statuses] == ["eve", "bob", None, None]
+        asked.open.set()
+        assert await asyncio.gather(*tasks) == ["told"] * 8
+
+    run(story())
+
+
+def test_a_call_to_the_coordinator_does_not_end_with_its_request(monkeypatch) -> None:
+    """Nor begin a second one before the first has ended, nor wait for the turn of who is gone."""
+
+    async def story() -> None:
+        asked = Asked()
+        monkeypatch.setattr(app, "coordinator", lambda: asked)
+        served = ingress(Handle(), monkeypatch)
+        tasks = await asks(served, "eve", "eve", "eve")
+        tasks[0].cancel()
+        tasks[1].cancel()
+        await asyncio.sleep(0.01)
+        assert asked.statuses == [("eve", "nobody's")]
+        asked.open.set()
+        assert await tasks[2] == "told"
+        assert len(asked.statuses) == 2
 
     run(story())
 

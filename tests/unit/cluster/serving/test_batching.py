@@ -69,6 +69,25 @@ def test_further_calls_leave_only_when_they_are_full() -> None:
     run(story())
 
 
+def test_users_take_turns() -> None:
+    """Of numbers, 100 and more are one user's and lie before those of others."""
+
+    async def story(expected: list[list[int]], weight: int, *numbers: int) -> None:
+        slow = Slow()
+        whose = lambda number: str(number // 100)  # noqa: E731
+        heavy = lambda number: weight if number >= 100 else 1  # noqa: E731
+        gathering = Gathering(slow, most=4, weight=heavy, whose=whose)
+        tasks = [*await asked(gathering, 0), *await asked(gathering, *numbers)]
+        slow.open.set()
+        assert await asyncio.gather(*tasks) == [0, *(2 * number for number in numbers)]
+        assert slow.calls == [[0], *expected]
+
+    many = (101, 102, 103, 104, 105, 106)
+    run(story([[101, 1, 201, 102], [103, 104, 105, 106]], 1, *many, 1, 201))
+    # What fills a call goes alone, and those beside it neither wait for all of it nor stop it.
+    run(story([[101], [1, 2], [102], [103]], 4, 101, 102, 103, 1, 2))
+
+
 def test_an_error_is_told_to_whom_it_concerns() -> None:
     async def story() -> None:
         slow = Slow()

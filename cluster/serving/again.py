@@ -1,0 +1,41 @@
+"""`python -m cluster.serving.again HOME` serves what was served when the cluster was lost.
+
+The head that started the cluster again starts this too, and ends it with the cluster. What keeps it
+from serving, as a port that a dying process still holds, is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from cluster.runtime.logs import log_to
+from cluster.serving.app import start
+from cluster.storage.home import Home
+from tacl.errors import TaclError
+
+PAUSE = 1.0  # seconds between two tries
+LOG = logging.getLogger("cluster.serving.again")  # not __main__
+
+
+def main() -> None:
+    home = Home(Path(sys.argv[1]))
+    log_to(home.logs, "cluster")
+    while (asked := home.serving()) is not None:
+        try:
+            start(home, **dict(asked))
+        except (TaclError, RayError, RayServeException, RuntimeError, OSError):
+            LOG.exception("what was served is not yet served again")
+            time.sleep(PAUSE)
+        else:
+            LOG.info("what was served is served again")
+            return
+
+
+if __name__ == "__main__":
+    main()
