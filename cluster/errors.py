@@ -24,6 +24,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     e.TooFewClasses: (24, 422),
     e.LabelOutOfRange: (25, 422),
     e.ModalityMismatch: (26, 422),
+    e.SameData: (27, 409),
     # names and recipes
     e.BadName: (30, 422),
     e.NameTaken: (31, 409),

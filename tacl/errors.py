@@ -47,6 +47,10 @@ class ModalityMismatch(TaclError):
     """Images were given to a text encoder, or texts to an image encoder."""
 
 
+class SameData(TaclError):
+    """A task has exactly these rows already."""
+
+
 class BadName(TaclError):
     """A name has illegal characters."""
 

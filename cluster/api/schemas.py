@@ -42,6 +42,7 @@ class Reference(Wire):
     name: Name = Field(examples=["faces"])
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
+    again: bool = Field(default=False, description="Also where a task has the same rows.")
     options: Options = Field(default=Options(), examples=[{"penalty": "cyclical", "seed": 1}])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, File, Form, UploadFile
+from fastapi import APIRouter, Body, File, Form, UploadFile
 from fastapi import Path as InPath
 from pydantic import Json
 
@@ -78,12 +78,13 @@ async def submit(
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
+    again: Annotated[bool, Form(description="Also where a task has the same rows.")] = False,
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
     async with laid_down(file) as place:
         upload = Upload(place, name, asked.caller.name, private, options or Options())
-        return await _submit(asked, upload)
+        return await _submit(asked, upload, again)
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
@@ -91,16 +92,16 @@ async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
     data = asked.service.reference(body.reference)
     upload = Upload(Path(data), body.name, asked.caller.name, body.private, body.options)
-    return await _submit(asked, upload)
+    return await _submit(asked, upload, body.again)
 
 
-async def _submit(asked: Asked, upload: Upload) -> Submitted:
+async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
     asked.caller.require_own_name(upload.name)
     if asked.key is None:
         await asked.ask(CoordinatorAPI.admit, upload.name)
     context, service = asked.context, asked.service
     submission = await service.prepare(upload, context.request_id)
-    return await service.ask(CoordinatorAPI.submit, context, submission)
+    return await service.ask(CoordinatorAPI.submit, context, submission, again)
 
 
 @ROUTER.get("/tasks/{name}")
@@ -112,10 +113,13 @@ async def task(name: TaskName, asked: Look) -> TaskDetail:
 
 
 @ROUTER.post("/tasks/{name}/cancel", openapi_extra=SUBMITTERS)
-async def cancel(name: TaskName, asked: Act) -> CancelledTask:
-    """Stop what is owed of this task; `retry` goes on from its checkpoint."""
+async def cancel(
+    name: TaskName, asked: Act, keep: Annotated[bool, Body(embed=True)] = False
+) -> CancelledTask:
+    """Stop what is owed of this task. One without a vector leaves, unless told to keep it: then
+    `retry` goes on from its checkpoint."""
     await _require_owner(name, asked)
-    return await asked.tell(CoordinatorAPI.cancel, name)
+    return await asked.tell(CoordinatorAPI.cancel, name, keep)
 
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)

@@ -99,9 +99,15 @@ class Server:
         self.coordinator = cast(CoordinatorAPI, _Coordinator(self))
 
     def upload(
-        self, context: RequestContext, name: str, data: Path, private: bool, options: Options
+        self,
+        context: RequestContext,
+        name: str,
+        data: Path,
+        private: bool,
+        options: Options,
+        again: bool = False,
     ) -> Submitted:
-        fields = {"name": name, "private": str(private).lower()}
+        fields = {"name": name, "private": str(private).lower(), "again": str(again).lower()}
         fields["options"] = options.model_dump_json(exclude_unset=True)
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
@@ -186,7 +192,7 @@ class _Coordinator:
         verb, path, read = OPERATIONS[method]
         declared = getattr(CoordinatorAPI, method)
         names = list(inspect.signature(declared).parameters)[2:]  # without self and context
-        given = dict(zip(names, arguments, strict=True))
+        given = dict(zip(names, arguments, strict=False))
         place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
         rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}

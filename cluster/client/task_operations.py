@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask
 from cluster.domain.status import ClusterStatus
 from cluster.domain.tasks import Submitted
+from tacl.errors import SameData
 
 if TYPE_CHECKING:
     from cluster.data.ingest import Ingested
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
 
 Watch = Callable[[ClusterStatus], None]
 Rows = Callable[[int, int], None]  # rows checked, rows to check
+
+
+def _unless_the_same(
+    send: Callable[[bool], Submitted], again: bool | Callable[[str], bool]
+) -> Submitted:
+    """Raises SameData unless it is sent again."""
+    try:
+        return send(again is True)
+    except SameData as error:
+        if isinstance(again, bool) or not again(str(error)):
+            raise
+    return send(True)
 
 
 class TaskOperations(Session):
@@ -40,6 +54,7 @@ class TaskOperations(Session):
         progress: Rows | None = None,
         read: Callable[[Ingested], None] | None = None,
         vector: Path | None = None,
+        again: bool | Callable[[str], bool] = False,
         **options: Any,
     ) -> Submitted:
         """Check and store a labelled data set, and queue its training; returns at once then.
@@ -53,10 +68,12 @@ class TaskOperations(Session):
             request_id: the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
+            again: whether to submit what another task has already; or a function that is told so,
+                and answers it.
             options: fields of `cluster.domain.tasks.Options`: penalty, workers, steps, seed ...
 
         Raises the errors of bad data (`cluster.data.ingest`), BadConfig, BadName, NameTaken,
-        NotPlaceable, ClusterNotRunning.
+        SameData, NotPlaceable, ClusterNotRunning.
         """
         from cluster.data.submissions import checked_templates, options_of, prepared_submission
 
@@ -67,7 +84,8 @@ class TaskOperations(Session):
         how |= {"classes": classes, "templates": templates, "vector": vector}
         if self._server is not None:
             with uploadable(data, {"owner": owner, **how}) as path:
-                return self._server.upload(self.context(request_id), name, path, private, chosen)
+                sent = self.context(request_id), name, path, private, chosen
+                return _unless_the_same(partial(self._server.upload, *sent), again)
         if request_id is None:
             self.coordinator.admit(self.context(), name)
         context = self.context(request_id)
@@ -84,7 +102,8 @@ class TaskOperations(Session):
             read=read,
             **how,
         )
-        return self.coordinator.submit(context, submission)
+        send = partial(self.coordinator.submit, context, submission)
+        return _unless_the_same(send, again)
 
     def add_samples(
         self,

@@ -9,7 +9,7 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Outcome, Raised
-from cluster.domain.tasks import Submission, VectorRef
+from cluster.domain.tasks import Pair, Submission, VectorRef
 from cluster.domain.work import (
     Composed,
     ComposeWork,
@@ -25,7 +25,7 @@ from cluster.domain.work import (
 )
 from cluster.registry import Registry
 from cluster.scheduler.queue import describe, needs_of, placeable, resources
-from cluster.scheduler.state import Cell, Node
+from cluster.scheduler.state import Cell, Effect, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from tacl.errors import (
@@ -156,10 +156,14 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
     return outcome
 
 
-def values_of(result: Result) -> dict[Cell, float]:
-    """What it says of the tau_jp matrix."""
+def effect(pair: Pair) -> Effect:
+    return Effect(pair.tau_jp, pair.logits)
+
+
+def values_of(result: Result) -> dict[Cell, Effect]:
+    """What it says of the matrix."""
     pairs = getattr(result, "pairs", ())
-    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): p.tau_jp for p in pairs}
+    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): effect(p) for p in pairs}
 
 
 def blobs_of(result: Result) -> list[str]:

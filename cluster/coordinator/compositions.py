@@ -21,7 +21,7 @@ from cluster.domain.status import OWED, STOPPED, CompositionRun
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Composed, ComposeWork, Evaluated
 from cluster.registry import Run
-from cluster.scheduler import plan
+from cluster.scheduler import upkeep
 from tacl.compose.terms import Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, TaclError, UnknownRun
 
@@ -78,7 +78,7 @@ class Compositions(Runs):
         model = self._pins.composed(user, recipe, visibility)
         require_linearized(how.method, [term.vector for term in model.terms])
         require_given(how, self._base, self._blobs)
-        shared = {name for name in self._shards if plan.shares(self._state, name)}
+        shared = {name for name in self._shards if upkeep.shares(self._state, name)}
         self._require_shared(context, model, how, shared)
         shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
         work = work_orders.composing(self._registry, self._base, model, how, shards)

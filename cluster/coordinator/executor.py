@@ -13,7 +13,7 @@ from typing import Any
 
 from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
-from cluster.coordinator.acceptance import checked, values_of
+from cluster.coordinator.acceptance import checked, effect, values_of
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.launcher import Launcher
@@ -37,6 +37,7 @@ from cluster.domain.work import (
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler.adoption import Attempt, inherited
+from cluster.scheduler.budget import granted
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import (
     Died,
@@ -231,9 +232,9 @@ class Execution:
 
     def _recorded(self, run_id: str, result: Result) -> Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
-            reference = self._registry.publish(run_id, result)
+            reference = self._registry.publish(run_id, result, self._grant(run_id))
             task, seen = reference.task, self._registry.seen(reference)
-            row = {(pair.on, pair.shard_digest, pair.head): pair.tau_jp for pair in result.pairs}
+            row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
             vector = Vector(reference.version, reference.digest, seen)
             return Published(run_id, task, vector, row, reference.head_blob, champion)
@@ -246,6 +247,13 @@ class Execution:
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
         return Ended(run_id)
+
+    def _grant(self, run_id: str) -> int:
+        """What the arrival of a task adds to the balance, when its first vector is there."""
+        task = self.state.tasks.get(self.state.runs[run_id].task or "")
+        if task is None or task.head:
+            return 0
+        return granted(self.state.balance, task.allowance) - self.state.balance
 
     # -- what is due
 
@@ -274,12 +282,12 @@ class Execution:
                 self._place(work, needs)
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
-            case Measure():
+            case Measure(_, cost):
                 work = work_orders.measuring(self._registry, self._base, instruction)
-                self._registry.add_run(work, None)
-            case Refresh():
+                self._registry.add_run(work, None, cost=cost)
+            case Refresh(_, cost):
                 work = work_orders.refreshing(self._registry, self._base, instruction)
-                self._registry.add_run(work, instruction.task)
+                self._registry.add_run(work, instruction.task, cost=cost)
             case Fit():
                 work = work_orders.fitting(self._registry, self._base, instruction)
                 self._registry.add_run(work, None)

@@ -9,9 +9,9 @@ from cluster.domain.tasks import Options
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
 from cluster.registry import Run as Record
-from cluster.scheduler.plan import measured_on
+from cluster.scheduler.budget import allowance
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import Cell, Run, State, Task, Vector
+from cluster.scheduler.state import Cell, Effect, Run, State, Task, Vector
 
 
 def restored(registry: Registry, base: str, running: Collection[str] = ()) -> State:
@@ -22,7 +22,9 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
     for shard in registry.shards():  # a later version replaces the earlier
         task = tasks.get(shard.task)
         options, owner = (task.options, task.owner) if task else (Options(), "")
-        state.tasks[shard.task] = Task(shard.ordinal, options, shard.blob.digest, owner, shard.head)
+        allowed = allowance(task.train.rows, options) if task else 0
+        known = (shard.ordinal, options, shard.blob.digest, owner, shard.head, allowed)
+        state.tasks[shard.task] = Task(*known)
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in registry.runs(states=(*OWED, *STOPPED)):
@@ -34,6 +36,7 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
         state.done.update(registry.run_ids(RunState.DONE, kind))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)
+    state.balance = registry.balance()
     return state
 
 
@@ -43,11 +46,9 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
         state.rows[ref.task] = {}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
-    for task, on, shard, head, tau_jp in registry.champion_tau_jp():
+    for task, on, shard, head, tau_jp, logits in registry.champion_effects():
         if task in state.rows and current.get(on) == (shard, head):
-            state.rows[task][on] = tau_jp
-    for task, row in state.rows.items():
-        state.missing[task] = measured_on(state, task) - row.keys()
+            state.rows[task][on] = Effect(tau_jp, logits)
 
 
 def _run(record: Record, running: bool) -> Run:

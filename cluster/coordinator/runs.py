@@ -15,7 +15,7 @@ from cluster.domain.tasks import Arrival
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
 from cluster.registry import Run
-from cluster.scheduler import plan
+from cluster.scheduler import upkeep
 from tacl.errors import RunFailed
 
 R = TypeVar("R", Evaluated, Refreshed)
@@ -46,7 +46,7 @@ class Runs(Quotas):
         tasks = {*self._shards, *told.arrivals.tasks} if begins else self._changed[told.looked :]
         names = [name for name in dict.fromkeys(tasks) if name in self._shards]
         visibility = Visibility(told.owner, self._state.owners)
-        withheld = {name for name in names if not plan.shares(self._state, name)}
+        withheld = {name for name in names if not upkeep.shares(self._state, name)}
         current = known(map(self._behind_head, names), told.own, visibility, withheld)
         return told.arrivals.change(first, current, tasks)
 

@@ -12,10 +12,13 @@ from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
 from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
 from cluster.domain.tasks import Shard, Submission, Submitted
-from cluster.scheduler import plan
+from cluster.registry import CANCELLED
+from cluster.scheduler import upkeep
+from cluster.scheduler.budget import allowance
 from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
+from tacl.errors import SameData
 
 
 class Tasks(Quotas):
@@ -27,12 +30,16 @@ class Tasks(Quotas):
             if context.user is not None:
                 self._require_share(context, context.user)
 
-    def submit(self, context: RequestContext, submission: Submission) -> Submitted:
+    def submit(
+        self, context: RequestContext, submission: Submission, again: bool = False
+    ) -> Submitted:
         """The request's id is that of the submission, whoever brings it."""
 
         def decide() -> Decision[Submitted]:
             nodes = self._state.nodes
             require_sound(submission, self._base, self._shards, self._blobs, nodes)
+            if not again:
+                self._require_new(context, submission)
             work = work_orders.training(self._base, submission)
             parts = [getattr(submission, part).digest for part in PARTS]
             self._require_share(context, submission.owner, work.run_id, parts)
@@ -45,14 +52,14 @@ class Tasks(Quotas):
             )
 
             def start() -> None:
-                ordinal = self._registry.task(submission.name).ordinal
-                shard = Shard(task=submission.name, ordinal=ordinal, blob=submission.shard)
+                (*_, shard) = self._registry.shards(submission.name)
                 self._arrived(shard, submission)
                 self._execution.request(work.run_id)
 
             return Decision(answer, partial(self._registry.accept, submission, work), start)
 
-        request_id, parts = submission.request_id, submission.model_dump(mode="json")
+        request_id = submission.request_id
+        parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs say which they are
         return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
@@ -83,34 +90,39 @@ class Tasks(Quotas):
                 for run in self._registry.runs(states=STOPPED)
                 if run.kind != "compose"  # whose user asks for it again
                 if task in work_orders.tasks_of(run.work)
-                and plan.is_current(self._state, self._state.runs[run.run_id])
+                and upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]
             with self._writing():
                 for run_id in chosen:
                     self._execution.request(run_id)
         return RetriedTask(task=task, retried=tuple(chosen))
 
-    def cancel(self, context: RequestContext, task: str) -> CancelledTask:
+    def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
         def decide() -> Decision[CancelledTask]:
             self._seen_task(context, task)
             chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, task=task))
-            return self._cancelled(context, CancelledTask(task=task, cancelled=chosen), chosen)
+            leaves = not keep and not self._state.tasks[task].head
+            answer = CancelledTask(task=task, cancelled=chosen, left=leaves)
+            if not leaves:
+                return self._cancelled(context, answer, chosen)
+            uses = self._using(task)
+            write = partial(self._registry.remove, task, CANCELLED, uses, (), ())
+            return Decision(answer, write, partial(self._withdraw, Removed(task, uses)))
 
-        return self._once(context.request_id, "cancel", {"task": task}, CancelledTask, decide)
+        parts = {"task": task} | ({"keep": "yes"} if keep else {})
+        return self._once(context.request_id, "cancel", parts, CancelledTask, decide)
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
         def decide() -> Decision[RemovedTask]:
             self._require_removable(context, task, purge)
-            left = self._registry.runs((*OWED, *STOPPED))
-            uses = tuple(run.run_id for run in left if work_orders.uses(run.work, task, purge))
+            uses = self._using(task, purge)
             anew = [run for run in self._registry.that_met(task) if purge and run not in uses]
             users = tuple(self._registry.users_of(task))
             gone = self._registry.references_of(task) if purge else ()
             how = "purged" if purge else "removed"
 
             def withdraw() -> None:
-                self._has_now(task, None)
-                self._execution.happened(Removed(task, uses, tuple(anew)))
+                self._withdraw(Removed(task, uses, tuple(anew)))
                 self._erasing.owed |= purge
                 if purge:
                     self._execution.heads.purge(task)
@@ -126,7 +138,7 @@ class Tasks(Quotas):
         def decide() -> Decision[QueuedRun]:
             self._pins.pin(Term(1.0, task), self._visibility(context))
             owed = self._registry.runs(states=OWED, task=task, kinds=("refresh",))
-            due = self._registry, self._base, plan.refresh_of(self._state, task)
+            due = self._registry, self._base, upkeep.refresh_of(self._state, task)
             work = owed[0].work if owed else work_orders.refreshing(*due)
             return self._queued(work.run_id, partial(self._registry.add_run, work, task))
 
@@ -143,12 +155,33 @@ class Tasks(Quotas):
             self._seen_task(context, task)
             return self._registry.events(task)
 
+    def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
+        """The runs that end with it."""
+        left = self._registry.runs((*OWED, *STOPPED))
+        return tuple(run.run_id for run in left if work_orders.uses(run.work, task, purge))
+
+    def _withdraw(self, removed: Removed) -> None:
+        self._has_now(removed.task, None)
+        self._execution.happened(removed)
+
     def _arrived(self, shard: Shard, submission: Submission) -> None:
         self._has_now(shard.task, shard)
         digest = shard.blob.digest
         whose = submission.owner, submission.private
-        event = SamplesArrived(shard.task, shard.ordinal, submission.options, digest, *whose)
-        self._execution.happened(event)
+        allowed = allowance(submission.train.rows, submission.options)
+        facts = shard.task, shard.ordinal, submission.options, digest, *whose, allowed
+        self._execution.happened(SamplesArrived(*facts))
+
+    def _require_new(self, context: RequestContext, submission: Submission) -> None:
+        """Raises SameData, of tasks that the asker sees. A vector from elsewhere is another one."""
+        if submission.vector_blob is None and submission.rows:
+            same = self._registry.with_rows(submission.rows)
+            seen = [name for name in same if self._visibility(context).sees(name)]
+            if seen:
+                raise SameData(
+                    f"the task {seen[0]} has exactly these rows; use it, or submit them once more "
+                    "with --again (Python and HTTP: again)"
+                )
 
     def _require_removable(self, context: RequestContext, task: str, purge: bool) -> None:
         """Raises UnknownTask. One that was removed may still be purged."""

@@ -11,7 +11,7 @@ from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import AliasReport, InterferenceReport, VectorComparison, VectorStatus
 from cluster.domain.tasks import CHAMPION, VectorRef
-from cluster.scheduler.state import Championed, Vector
+from cluster.scheduler.state import Championed, Effect, Vector
 
 
 class Vectors(Shell):
@@ -63,5 +63,6 @@ class Vectors(Shell):
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
-        row = self._registry.tau_jp(reference.task, reference.version)
+        measured = self._registry.effects(reference.task, reference.version)
+        row = {(on, shard, head): Effect(tau, logits) for on, shard, head, tau, logits in measured}
         self._execution.happened(Championed(reference.task, vector, row))

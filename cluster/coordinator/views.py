@@ -44,6 +44,7 @@ from cluster.registry import Registry, Run, Task
 from cluster.scheduler.queue import free, reason, waits_for
 from cluster.scheduler.state import Run as Planned
 from cluster.scheduler.state import State
+from cluster.scheduler.upkeep import is_due
 from tacl.compose.terms import Term
 
 LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
@@ -122,6 +123,7 @@ def _task(
         "classes": len(submission.classes),
         "rows": submission.train.rows,
         "options": submission.options,
+        "refresh_waits": record.name in state.ask and is_due(state, record.name),
     }
 
 

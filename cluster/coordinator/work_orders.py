@@ -28,7 +28,7 @@ from cluster.scheduler.state import Fit, Measure, Refresh
 
 def training(base: Base, submission: Submission) -> TrainWork:
     """The same inputs, the same run: who asked, and how often, does not matter."""
-    told = {"request_id", "owner", "private", "skipped", "notes"}
+    told = {"request_id", "owner", "private", "skipped", "notes", "rows"}
     parts = submission.model_dump(mode="json", exclude=told)
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
     return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)

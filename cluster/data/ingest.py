@@ -31,7 +31,7 @@ RARE = 5  # rows; a class with fewer is warned of
 class Ingested:
     """What a task's data became: blobs, and how the columns were understood. `left_out` are splits
     whose labels are not given; `probe` counts the training rows on which no step trains, `skipped`
-    the bad rows; `notes` are for the submitter."""
+    the bad rows; `notes` are for the submitter; `rows` is a digest of all rows and classes."""
 
     modality: Modality
     classes: tuple[str, ...]
@@ -45,6 +45,7 @@ class Ingested:
     left_out: tuple[str, ...] = ()
     skipped: int = 0
     notes: tuple[str, ...] = ()
+    rows: str = ""
 
 
 def ingest(
@@ -88,6 +89,7 @@ def ingest(
         left_out=found.left_out,
         skipped=found.skipped,
         notes=(*found.notes, *_rare(found.task)),
+        rows=found.digest(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,9 +48,22 @@ class Labelled:
     skipped: int
     notes: tuple[str, ...]
 
+    def digest(self) -> str:
+        """sha256 hex of all rows with their classes, whatever their order and their splits."""
+        rows = (
+            hashlib.sha256(_bytes(raw) + b"\0" + self.task.names[label].encode()).digest()
+            for split, raws in self.inputs.items()
+            for raw, label in zip(raws, self.task.labels[split].tolist(), strict=True)
+        )
+        return hashlib.sha256(b"".join(sorted(rows))).hexdigest()
+
     def stored(self, blobs: Blobs, split: str, rows: Sequence[int]) -> BlobRef:
         chosen = [self.inputs[split][row] for row in rows]
         return store_rows(blobs, chosen, self.task.labels[split][rows].tolist())
+
+
+def _bytes(raw: Raw) -> bytes:
+    return raw.encode(errors="surrogatepass") if isinstance(raw, str) else raw
 
 
 def labelled(

@@ -87,4 +87,5 @@ def prepared_submission(
         vector_blob=blobs.put(vector) if vector else None,
         skipped=found.skipped,
         notes=found.notes,
+        rows=found.rows,
     )

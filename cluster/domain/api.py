@@ -53,11 +53,14 @@ class CoordinatorAPI(Protocol):
         NameTaken, TooMany."""
         ...
 
-    def submit(self, context: RequestContext, submission: Submission) -> Submitted:
-        """Accept a task: everything is checked before anything is stored.
+    def submit(
+        self, context: RequestContext, submission: Submission, again: bool = False
+    ) -> Submitted:
+        """Accept a task: everything is checked before anything is stored. `again`: also where a
+        task that the asker sees has the same rows.
 
-        Raises BadName, NameTaken, ModalityMismatch, NotPlaceable, BadConfig, TooFewClasses,
-        EmptySplit, CorruptBlob (a blob it names is not in the store).
+        Raises BadName, NameTaken, SameData, ModalityMismatch, NotPlaceable, BadConfig,
+        TooFewClasses, EmptySplit, CorruptBlob (a blob it names is not in the store).
         """
         ...
 
@@ -74,9 +77,10 @@ class CoordinatorAPI(Protocol):
         that newer samples or vectors made pointless is left. Raises UnknownTask."""
         ...
 
-    def cancel(self, context: RequestContext, task: str) -> CancelledTask:
-        """Stop the training or refresh of this task at whatever stage it is; checkpoints stay for
-        `retry`. Raises UnknownTask."""
+    def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
+        """Stop the training or refresh of this task at whatever stage it is. A task that has no
+        vector yet leaves: its samples are used no more and its name is free, unless told to `keep`
+        them and the checkpoints for `retry`. Raises UnknownTask."""
         ...
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:

@@ -20,8 +20,11 @@ class RetriedTask(Answer):
 
 
 class CancelledTask(Answer):
+    """`left`: it had no vector yet; its samples are out of the store, and its name is free."""
+
     task: str
     cancelled: tuple[str, ...]  # run ids
+    left: bool = False
 
 
 class RemovedTask(Answer):

@@ -121,8 +121,9 @@ class RunStatus(RunProgress):
 class TaskStatus(RunProgress):
     """A task, its training and its current vector.
 
-    `refresh` is the state of a refresh that is owed or failed; `ordinal`, the order of arrival, is
-    None where the asker must not see that there are others.
+    `refresh` is the state of a refresh that is owed or failed; `refresh_waits`: its vector is due
+    for one, which waits until the budget of arrivals reaches it. `ordinal`, the order of arrival,
+    is None where the asker must not see that there are others.
     """
 
     name: str
@@ -143,6 +144,7 @@ class TaskStatus(RunProgress):
     accuracy_frozen: float | None = None  # of a head fitted on the same rows without any vector
     metrics: dict[str, float] = {}
     refresh: RunState | None = None
+    refresh_waits: bool = False
 
     @property
     def label(self) -> str:

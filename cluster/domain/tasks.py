@@ -106,6 +106,8 @@ class Submission(Message):
     # Left out where there is none: a request is recognised by what it asked.
     skipped: int = Field(default=0, exclude_if=operator.not_)  # bad rows that were left out
     notes: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    # digest of all rows with their classes, whatever their order and their splits
+    rows: str = Field(default="", exclude_if=operator.not_)
 
 
 class Submitted(Message):

@@ -10,6 +10,7 @@ from cluster.domain.work import Refreshed, RefreshWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Tell
+from cluster.scheduler.budget import REMEASURED
 from cluster.storage.home import Home
 from tacl.training.config import RefreshConfig
 from tacl.training.refresh import Refresh
@@ -61,7 +62,8 @@ def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, 
     tau, module = vector.to_params(), materials.linearized()
     named = {Named(task, vector.digest): tau}
     pairs: list[Pair] = []
-    for shard in (*work.others, work.own):
+    # Those for whose sake it was made came last; the plan asks for others when there is room.
+    for shard in (*work.others[-REMEASURED:], work.own):
         pairs += measured_pairs(materials, module, named, shard)
     return {
         "vector_digest": vector.digest,

@@ -9,17 +9,19 @@ tables, `database` how they are opened.
 from __future__ import annotations
 
 from cluster.registry.aliases import Aliases
+from cluster.registry.balance import Balance
 from cluster.registry.compositions import Models
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
 from cluster.registry.runs import Run
 from cluster.registry.samples import Samples
+from cluster.registry.schema import CANCELLED
 from cluster.registry.tasks import Task, Tasks
 from cluster.registry.tokens import Token, Tokens
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["Registry", "Request", "Run", "Task", "Token", "Vector"]
+__all__ = ["CANCELLED", "Registry", "Request", "Run", "Task", "Token", "Vector"]
 
 
-class Registry(Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Journal):
+class Registry(Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, Journal):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

@@ -41,7 +41,7 @@ class Models(Database):
             add_run(db, work, None)
             retry(db, work.run_id)
             if anew:
-                queue_again(db, work.run_id)
+                queue_again(db, work.run_id, "files of its result are gone")
             _forget(db, work.user)
             put(db, AWAITED, user=work.user, run_id=work.run_id)
             made = sa.select(RUN.c.result).where(*one(RUN, run_id=work.run_id, state="done"))

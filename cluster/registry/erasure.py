@@ -11,11 +11,14 @@ import sqlalchemy as sa
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
-from cluster.domain.tasks import Submission, VectorRef
+from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, Fitted
 from cluster.registry.database import Database, put_once
+from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
+    ARRIVAL,
     AWAITED,
+    CANCELLED,
     COMPOSITION,
     ERASURE,
     MADE,
@@ -43,9 +46,10 @@ class Erasure(Database):
     """Blobs as the registry sees them."""
 
     def referenced(self) -> References:
-        """Every blob that something may still need; those of purged tasks are none."""
+        """Every blob that something may still need: none of a purged or cancelled task."""
         with self._read() as db:
-            rows = db.execute(sa.select(TASK.c.name, TASK.c.removed, TASK.c.submission)).all()
+            columns = (TASK.c.name, TASK.c.removed, TASK.c.submission)
+            rows = db.execute(sa.select(*columns).where(_is_not_cancelled())).all()
             purged = {row.name for row in rows if row.removed == "purged"}
             found = dict(_samples(db, purged))
             for row in rows:
@@ -93,12 +97,27 @@ def _samples(
     db: sa.Connection, without: set[str], task: str | None = None
 ) -> Iterator[tuple[str, Reference]]:
     query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-    for row in db.execute(query if task is None else query.where(SHARD.c.task == task)):
+    query = _needed(query) if task is None else query.where(SHARD.c.task == task)
+    for row in db.execute(query):
         if row.task not in without:
             what = f"the samples of {row.task}, version {row.version}"
             yield row.digest, Reference(row.task, what)
             if row.statistics is not None:
                 yield row.statistics, Reference(row.task, f"the statistics of {row.task}")
+
+
+def _needed(shards: sa.Select) -> sa.Select:
+    """Without those of cancelled tasks, but for what a run is told again when it goes on."""
+    unfinished = sa.select(RUN.c.run_id).where(RUN.c.state.in_((*OWED, *STOPPED)))
+    same = sa.and_(ARRIVAL.c.task == SHARD.c.task, ARRIVAL.c.version == SHARD.c.version)
+    met = sa.exists().where(same, ARRIVAL.c.run_id.in_(unfinished))
+    stays = sa.and_(TASK.c.name.is_not(None), _is_not_cancelled())
+    is_needed = (SHARD.c.task == GENERIC) | stays | met
+    return shards.outerjoin(TASK, is_of_task()).where(is_needed)
+
+
+def _is_not_cancelled() -> sa.ColumnElement[bool]:
+    return TASK.c.removed.is_(None) | (TASK.c.removed != CANCELLED)
 
 
 def _vectors(

@@ -14,6 +14,7 @@ from cluster.domain.base import Message
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.work import Fitted, Progress, Result, Work
+from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.samples import shard_of, with_head
@@ -47,11 +48,14 @@ class Run:
 class Runs(Database):
     """What is owed, what runs, and what became of it."""
 
-    def add_run(self, work: Work, task: str | None, request: Request | None = None) -> None:
-        """Queue a piece of work; one of that id that is there already stays as it is, unless
-        it failed or was cancelled and a request asks for it."""
+    def add_run(
+        self, work: Work, task: str | None, request: Request | None = None, cost: int = 0
+    ) -> None:
+        """Queue a piece of work, and take its cost of the balance; one of that id that is there
+        already stays as it is, unless it failed or was cancelled and a request asks for it."""
         with self._write() as db:
-            add_run(db, work, task)
+            if add_run(db, work, task) and cost:
+                change_balance(db, -cost)
             if request is not None:
                 retry(db, work.run_id)
                 remember(db, request)
@@ -189,13 +193,19 @@ class Runs(Database):
         return [Arrival(step=row.step, shard=shard_of(row), left=row.left) for row in rows]
 
 
-def add_run(db: sa.Connection, work: Work, task: str | None) -> None:
-    """Queue it, unless it is there already."""
+def add_run(db: sa.Connection, work: Work, task: str | None) -> bool:
+    """Queue it, unless it is there already; whether it was not. One that was withdrawn with a task
+    begins anew: a task that was cancelled may come again."""
+    if exists(db, *one(RUN, run_id=work.run_id, state=RunState.WITHDRAWN)):
+        begin_anew(db, work.run_id)
+        queue_again(db, work.run_id, "what it is about is there again")
+        return True
     if exists(db, RUN.c.run_id == work.run_id):
-        return
+        return False
     row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
     put(db, RUN, **row, work=work.model_dump_json(), attempt=0, deaths=0, reached=-1)
     log(db, "queued", work.kind, task, work.run_id)
+    return True
 
 
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
@@ -216,10 +226,10 @@ def retry(db: sa.Connection, run_id: str) -> None:
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
 
-def queue_again(db: sa.Connection, run_id: str) -> None:
-    """A run that was done: its result is gone."""
-    _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, result=None, ended=None)
-    log(db, "queued", "again: files of its result are gone", None, run_id)
+def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
+    """A run that has no result, or none any more."""
+    row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, result=None, ended=None)
+    log(db, "queued", f"again: {why}", row.task, run_id)
 
 
 def begin_anew(db: sa.Connection, run_id: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
-from cluster.domain.tasks import Shard
+from cluster.domain.tasks import GENERIC, Shard
 from cluster.registry.database import Database, one, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import SHARD, TASK
@@ -34,9 +34,9 @@ class Samples(Database):
 
     def shards(self, task: str | None = None) -> list[Shard]:
         """Every version (of one task), by arrival of the task, then by version; not of tasks that
-        were removed."""
-        gone = sa.select(TASK.c.name).where(TASK.c.removed.is_not(None))
-        query = with_head(sa.select(SHARD)).where(SHARD.c.task.not_in(gone))
+        were removed, nor of what was cancelled and had the name before."""
+        there = sa.and_(TASK.c.name.is_not(None), TASK.c.removed.is_(None))
+        query = with_head(sa.select(SHARD)).where(there | (SHARD.c.task == GENERIC))
         query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
         rows = self._rows(query if task is None else query.where(SHARD.c.task == task))
         return [shard_of(row) for row in rows]
@@ -44,7 +44,8 @@ class Samples(Database):
     def shards_with(self, digests: Collection[str]) -> dict[tuple[str, str], Shard]:
         """(task, digest) -> shard, of all that have one of these digests: in one query, because a
         refresh in a large home sees a thousand."""
-        rows = self._rows(with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests)))
+        query = with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests))
+        rows = self._rows(query.order_by(SHARD.c.version))
         return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
@@ -54,9 +55,20 @@ def add_shard(db: sa.Connection, shard: Shard) -> bool:
     return put_once(db, SHARD, **facts, **shard.blob.model_dump())
 
 
+def next_version(db: sa.Connection, task: str) -> int:
+    """Of a new task's samples: 1, or more where a cancelled one had the name."""
+    return 1 + (db.scalar(sa.select(sa.func.max(SHARD.c.version)).where(SHARD.c.task == task)) or 0)
+
+
 def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
-    """The same query, with what `shard_of` needs of the task; the generic samples are of none."""
-    return shards.add_columns(TASK.c.head).outerjoin(TASK, TASK.c.name == SHARD.c.task)
+    """The same query, with what `shard_of` needs of the task; the generic samples are of none, nor
+    are those of a cancelled task whose name was given again."""
+    return shards.add_columns(TASK.c.head).outerjoin(TASK, is_of_task())
+
+
+def is_of_task() -> sa.ColumnElement[bool]:
+    """Whether a shard is of the task that has its name now."""
+    return sa.and_(TASK.c.name == SHARD.c.task, TASK.c.ordinal == SHARD.c.ordinal)
 
 
 def shard_of(row: sa.Row) -> Shard:

@@ -7,6 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 REVISION = "0001"  # the newest of `migrations`, which make these tables of earlier ones
+CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -33,7 +34,7 @@ TASK = _table(
     _column("run_id", STRING),
     _column("submission", sa.Text),
     _column("created", sa.Float),
-    _column("removed", STRING, nullable=True),  # removed | purged
+    _column("removed", STRING, nullable=True),  # removed | purged | CANCELLED
     _column("head", STRING),  # blob digest, once it has a vector
 )
 SHARD = _table(

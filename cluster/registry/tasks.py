@@ -17,8 +17,8 @@ from cluster.registry.database import Database, put
 from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
-from cluster.registry.samples import add_shard
-from cluster.registry.schema import META, TASK
+from cluster.registry.samples import add_shard, next_version
+from cluster.registry.schema import CANCELLED, META, TASK
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 
@@ -31,7 +31,7 @@ class Task:
     run_id: str
     submission: Submission
     created: float
-    removed: str | None = None  # or removed | purged
+    removed: str | None = None  # removed | purged | cancelled
 
 
 class Tasks(Database):
@@ -52,22 +52,25 @@ class Tasks(Database):
                     "use another --home."
                 )
 
-    def accept(self, submission: Submission, work: TrainWork, request: Request) -> int:
-        """Task, shard, run and answer; the task's ordinal. NameTaken when the name is."""
+    def accept(self, submission: Submission, work: TrainWork, request: Request) -> None:
+        """Task, shard, run and answer. NameTaken when the name is, but not by what was cancelled
+        before it had a vector."""
         name = submission.name
         with self._write() as db:
             found = db.execute(sa.select(TASK.c.removed).where(TASK.c.name == name)).first()
-            if found is not None:
+            if found is not None and found.removed != CANCELLED:
                 was = f" (it was {found.removed})" if found.removed else ""
                 raise NameTaken(f"there is a task {name} already{was}; submit under another name")
             ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
+            db.execute(TASK.delete().where(TASK.c.name == name))
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
             put(db, TASK, **row, submission=submission.model_dump_json())
-            add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard))
+            # What a cancelled task shared under this name keeps its versions: runs have met them.
+            version = next_version(db, name)
+            add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard, version=version))
             log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)
             add_run(db, work, name)
             remember(db, request)
-        return ordinal
 
     def remove(
         self,
@@ -78,8 +81,8 @@ class Tasks(Database):
         erased: Iterable[str],
         request: Request,
     ) -> None:
-        """Withdraw a task, and runs. `how` is removed or purged. Runs that met what is purged begin
-        anew, and blobs are owed their erasure."""
+        """Withdraw a task, and runs. `how` is removed, purged or CANCELLED, which frees the name.
+        Runs that met what is purged begin anew, and blobs are owed their erasure."""
         with self._write() as db:
             db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
             for run_id in withdrawn:
@@ -96,9 +99,9 @@ class Tasks(Database):
         for row in self._rows(sa.select(TASK).where(TASK.c.name == name)) if seen else ():
             if row.removed is None:
                 return _task(row)
+            anew = "" if row.removed == CANCELLED else " under another name"
             raise UnknownTask(
-                f"the task {name} was {row.removed}; go on without it, or submit it again under "
-                "another name"
+                f"the task {name} was {row.removed}; go on without it, or submit it again{anew}"
             )
         names = [task.name for task in self.tasks() if visibility.sees(task.name)]
         raise UnknownTask(no_such("task", name, names))
@@ -108,6 +111,11 @@ class Tasks(Database):
         query = sa.select(TASK).order_by(TASK.c.ordinal)
         rows = self._rows(query if with_removed else query.where(TASK.c.removed.is_(None)))
         return [_task(row) for row in rows]
+
+    def with_rows(self, rows: str) -> list[str]:
+        """Names of the tasks that have exactly these rows, by their digest."""
+        holds = sa.and_(TASK.c.removed.is_(None), TASK.c.submission.contains(f'"rows":"{rows}"'))
+        return list(self._values(sa.select(TASK.c.name).where(holds).order_by(TASK.c.ordinal)))
 
     def purged(self) -> set[str]:
         """Names of the tasks whose bytes are gone."""

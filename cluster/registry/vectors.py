@@ -17,11 +17,14 @@ from pydantic import JsonValue
 from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
 from cluster.domain.work import Evaluated, Fitted, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
+from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.schema import ALIAS, ARRIVAL, PAIR, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
+
+EFFECT = (PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp, PAIR.c.logits)
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class Vectors(Runs):
             elif isinstance(result, Refreshed):
                 log(db, "refused", f"the refresh was refused: {result.reason}", row.task, run_id)
 
-    def publish(self, run_id: str, result: Trained | Refreshed) -> VectorRef:
-        """The run's vector as the next version, its pairs, and the champion moved from its parent.
+    def publish(self, run_id: str, result: Trained | Refreshed, grant: int = 0) -> VectorRef:
+        """The run's vector as the next version, its pairs, the champion moved from its parent, and
+        what is granted for its arrival.
 
         The blobs already lie in the store. Published before: the same version again.
         """
@@ -66,6 +70,7 @@ class Vectors(Runs):
             row |= {"reference": reference.model_dump_json(), "norm": result.norm}
             row |= {"config": json.dumps(result.config), "curves": json.dumps(result.curves)}
             put(db, VECTOR, **row)
+            change_balance(db, grant)
             this = TASK.c.name == reference.task
             db.execute(TASK.update().where(this).values(head=reference.head_blob))
             _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
@@ -121,33 +126,36 @@ class Vectors(Runs):
         there = PAIR.c.task.in_(_present()), sa.or_(PAIR.c.on == GENERIC, PAIR.c.on.in_(_present()))
         return [Pair(**row._mapping) for row in self._rows(query.where(*there))]
 
-    def champion_tau_jp(self) -> list[tuple[str, str, str, str, float]]:
-        """(task, on, digests of shard and head, tau_jp) of the champions' pairs, of removed tasks
-        too. As it is read at every start, a million rows of a thousand tasks, it is no more than
-        that."""
-        columns = (PAIR.c.task, PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
-        query = sa.select(*columns).join(ALIAS, is_champion(PAIR))
+    def champion_effects(self) -> list[tuple[str, str, str, str, float, float | None]]:
+        """(task, on, digests of shard and head, tau_jp, change of logits) of the champions' pairs,
+        of removed tasks too. As it is read at every start, it is no more than that."""
+        query = sa.select(PAIR.c.task, *EFFECT).join(ALIAS, is_champion(PAIR))
         with self._read() as db:
             return [tuple(row) for row in db.execute(query)]
 
-    def tau_jp(self, task: str, version: int) -> dict[tuple[str, str, str], float]:
-        """What was measured of one version: (on, digests of shard and head) -> tau_jp."""
-        query = sa.select(PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp)
-        rows = self._rows(query.where(*one(PAIR, task=task, version=version)))
-        return {(on, shard, head): value for on, shard, head, value in rows}
+    def effects(self, task: str, version: int) -> list[tuple[str, str, str, float, float | None]]:
+        """What was measured of one version, as above, without its task."""
+        with self._read() as db:
+            these = sa.select(*EFFECT).where(*one(PAIR, task=task, version=version))
+            return [tuple(row) for row in db.execute(these)]
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
-        """Digests of the shards the vector was trained or refreshed against."""
-        run_id = reference.run_id
+        """Digests of the shards the vector was trained or refreshed against, before too."""
+        run_id, refreshed = reference.run_id, set[str]()
         same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
-        told = sa.select(SHARD.c.digest).join(ARRIVAL, same).where(ARRIVAL.c.run_id == run_id)
+        told = sa.select(SHARD.c.digest).join(ARRIVAL, same)
         with self._read() as db:
-            work = json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
-            if work["kind"] == "refresh":  # a long list in a large home: no objects are made of it
-                return frozenset(shard["blob"]["digest"] for shard in work["others"])
+            while (work := _work(db, run_id))["kind"] == "refresh":
+                refreshed |= {shard["blob"]["digest"] for shard in work["others"]}
+                run_id = work["vector"]["run_id"]
             if work["submission"]["options"]["penalty"] == "none":
-                return frozenset()
-            return frozenset(db.scalars(told))
+                return frozenset(refreshed)
+            return frozenset(refreshed.union(db.scalars(told.where(ARRIVAL.c.run_id == run_id))))
+
+
+def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
+    """As it was written: no objects are made of long lists."""
+    return json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
 
 
 def _present() -> sa.Select[Any]:

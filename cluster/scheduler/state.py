@@ -56,8 +56,15 @@ class Cell(NamedTuple):
     head: str = ""  # of that task, once it has one
 
 
-# What was measured of a vector: (task, digest of its shard, digest of its head) -> tau_jp.
-Row = Mapping[tuple[str, str, str], float]
+class Effect(NamedTuple):
+    """What a vector does to the inputs of a task: mean |J tau|, and the change of its answers."""
+
+    tau_jp: float
+    answers: float | None = None  # of the logits behind its head; None where there was none yet
+
+
+# What was measured of a vector: (task, digest of its shard, digest of its head) -> effect.
+Row = Mapping[tuple[str, str, str], Effect]
 
 
 @dataclass
@@ -69,6 +76,7 @@ class Task:
     shard: str  # digest of its current version
     owner: str = ""
     head: str = ""  # digest, once it has a vector
+    allowance: int = 0  # what its arrival may cost (`budget`)
 
 
 @dataclass(frozen=True)
@@ -107,16 +115,16 @@ class State:
     # of the private tasks, removed ones too
     owners: dict[str, str] = field(default_factory=dict[str, str])
     champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
-    # champion's task -> on -> tau_jp
-    rows: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    # champion's task -> on
-    missing: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    # champion's task -> on -> what is measured
+    rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
     unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
+    balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
+    refreshes: int = 0  # since this process began: they take turns
     numbers: int = 0
 
 
@@ -141,6 +149,7 @@ class SamplesArrived:
     shard: str
     owner: str = ""
     private: bool = False
+    allowance: int = 0
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ class Published(RunEvent):
 
 @dataclass(frozen=True)
 class Measured(RunEvent):
-    values: Mapping[Cell, float]
+    values: Mapping[Cell, Effect]
 
 
 class Ended(RunEvent):
@@ -248,8 +257,9 @@ class Start(Instruction):
 
 @dataclass(frozen=True)
 class Measure(Instruction):
-    """Accept a run that measures these pairs."""
+    """Accept a run that measures these pairs. `cost`: of what the arrivals may."""
 
+    cost: int
     cells: tuple[Cell, ...]
 
 
@@ -257,6 +267,7 @@ class Measure(Instruction):
 class Refresh(Instruction):
     """Accept a run that refreshes the task's champion against the other shards, named by task."""
 
+    cost: int
     task: str
     vector: str
     own: str  # digest of its own shard

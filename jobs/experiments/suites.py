@@ -13,8 +13,7 @@ from typing import Any
 from cluster.domain.names import no_such
 from jobs.experiments import prompts
 from tacl.errors import BadConfig
-from tacl.training.config import STRENGTH, Precision, RefreshConfig, TrainConfig
-from tacl.training.penalties import Norm
+from tacl.training.config import STRENGTH, Norm, Precision, RefreshConfig, TrainConfig
 
 
 @dataclass(frozen=True)

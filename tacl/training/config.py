@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from tacl.errors import BadConfig
-from tacl.training.penalties import Norm
 
 Penalty = Literal["cyclical", "mixed", "strict", "curvature", "none"]
 Precision = Literal["float32", "bfloat16"]
+Norm = Literal["l2", "l2_squared"]
 BATCH = 16
 LEAST_STEPS, MOST_STEPS = 100, 2000
 PENALTY_SHARE = 8  # penalty rows per optimizer step = batch / 8, for every modality

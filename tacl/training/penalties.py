@@ -8,12 +8,13 @@ Source: Yoshida et al., ICLR 2025 (OpenReview 1VwWi6zbxs), equations 8 (strict) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-Norm = Literal["l2", "l2_squared"]
+from tacl.training.config import Norm
+
 Task = TypeVar("Task")
 
 

@@ -210,7 +210,7 @@ class Stream:
 
     def cancel(self) -> None:
         name = self.chance.choice(sorted(self.accepted.keys() - self.removed))
-        self.say("cancel", asks(self.new_id()), name)
+        self.say("cancel", asks(self.new_id()), name, True)
 
     def retry(self) -> None:
         for name in sorted(self.accepted.keys() - self.removed):

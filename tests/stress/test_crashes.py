@@ -60,7 +60,7 @@ def story(scene: Scene) -> None:
     scene.settle()
     call.compose(asks("compose"), "alice", ["+digits", "-signs"])
     call.submit(ADMIN, submission(scene.home, "faces", refresh="never"))
-    call.cancel(asks("cancel"), "faces")
+    call.cancel(asks("cancel"), "faces", keep=True)
     with suppress(UnknownTask):  # a retry has no id; by now the task may be gone
         call.retry(ADMIN, "faces")
     scene.settle()

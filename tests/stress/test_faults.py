@@ -181,9 +181,9 @@ def test_a_cancel_of_unknown_outcome_stops_what_it_cancelled(
     process = scene.process("train")
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm))
     with lost_answer(scene, "cancel", landed), pytest.raises(StorageUnavailable):
-        scene.coordinator.cancel(asks("stop"), "digits")
+        scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     if repeated == "before":  # anybody looked after what runs
-        scene.coordinator.cancel(asks("stop"), "digits")
+        scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     scene.coordinator.tick()
     assert scene.coordinator.status(ADMIN).trouble is None
     if landed or repeated == "before":
@@ -246,7 +246,7 @@ def test_what_waits_forgets_what_a_purge_of_unknown_outcome_took(scene: Scene) -
     scene.known(run_id, 0)
     old = scene.home.path / "checkpoints" / run_id / "1"
     old.mkdir(parents=True)
-    scene.coordinator.cancel(asks("stop"), "signs")
+    scene.coordinator.cancel(asks("stop"), "signs", keep=True)
     with lost_answer(scene, "remove"), pytest.raises(StorageUnavailable):
         scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()

@@ -81,6 +81,7 @@ class Life(RuleBasedStateMachine):
         self.names: list[str] = []  # accepted, by arrival
         self.gone: set[str] = set()  # and removed since
         self.purged: set[str] = set()
+        self.left: set[str] = set()  # of those that are gone, whose name is free
         self.counter = itertools.count()
 
     def pick(self, data: st.DataObject) -> FakeProcess:
@@ -161,13 +162,34 @@ class Life(RuleBasedStateMachine):
         assert call.aliases(ADMIN, name).aliases == {**there, alias: version}
 
     @precondition(lambda self: self.names)
-    @rule(data=st.data(), heard=st.booleans())
-    def cancel(self, data: st.DataObject, heard: bool) -> None:
+    @rule(data=st.data(), keep=st.booleans(), heard=st.booleans())
+    def cancel(self, data: st.DataObject, keep: bool, heard: bool) -> None:
         name, number = self.present(data), next(self.counter)
         if name is not None:
-            with suppress(StorageUnavailable), self.heard("cancel", heard):
-                self.scene.coordinator.cancel(asks(f"cancel {number}"), name)
-            self.scene.coordinator.cancel(asks(f"cancel {number}"), name)
+            leaves = not keep and name not in self.scene.ready()
+            write = "remove" if leaves else "cancel"
+            with suppress(StorageUnavailable), self.heard(write, heard):
+                self.scene.coordinator.cancel(asks(f"cancel {number}"), name, keep)
+            answer = self.scene.coordinator.cancel(asks(f"cancel {number}"), name, keep)
+            assert answer.left == leaves
+            if leaves:
+                self.gone.add(name)
+                self.left.add(name)
+
+    @precondition(lambda self: self.left)
+    @rule(data=st.data(), same=st.booleans())
+    def come_again(self, data: st.DataObject, same: bool) -> None:
+        """What left, under its name: the same, or other data."""
+        name, number = data.draw(st.sampled_from(sorted(self.left))), next(self.counter)
+        old = self.scene.coordinator._registry.any_task(name).submission
+        rows = {} if same else {"shard": shard_blob(self.scene.home, f"other {number}")}
+        new = old.model_copy(update={"request_id": f"again {number}", **rows})
+        for _ in range(2):
+            self.scene.coordinator.submit(ADMIN, new)
+        self.names.remove(name)
+        self.names.append(name)
+        self.gone.remove(name)
+        self.left.remove(name)
 
     @precondition(lambda self: self.names)
     @rule(data=st.data(), purge=st.booleans(), heard=st.booleans())
@@ -233,7 +255,7 @@ class Life(RuleBasedStateMachine):
         again = restored(self.scene.coordinator._registry, live.base)
         validate(live)
         assert self.scene.coordinator.status(ADMIN).trouble is None
-        for name in ("tasks", "owners", "champions", "rows", "missing"):
+        for name in ("tasks", "owners", "champions", "rows", "balance"):
             assert getattr(again, name) == getattr(live, name), name
         asked = [
             {c for c in s.unmeasurable if {c.task, c.on} <= s.tasks.keys()} for s in (again, live)

@@ -182,6 +182,11 @@ class Scene:
     def running(self) -> list[Work]:
         return [process.work for process in self.launcher.running()]
 
+    def arrive(self, name: str, **changes: Any) -> None:
+        """It has a vector; what that asks for is not done yet."""
+        self.submit(name, **changes)
+        self.finish("train", name)
+
     def process(self, kind: str, task: str | None = None) -> FakeProcess:
         """The one that runs now for this kind of work (and task)."""
         found = [

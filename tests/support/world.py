@@ -7,7 +7,9 @@ from cluster.scheduler.plan import handle, validate
 from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of, waits_for
 from cluster.scheduler.state import (
     ONE_CPU,
+    Cell,
     Died,
+    Effect,
     Ended,
     Event,
     Fail,
@@ -23,19 +25,28 @@ from cluster.scheduler.state import (
     Refresh,
     Requested,
     Requeue,
+    Run,
     SamplesArrived,
     Start,
     State,
     Vector,
 )
 
+PLENTY = 1_000_000  # more than any arrival of a test costs
 NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never", "on_arrival"))
+
+
+def values_of(run: Run, tau: float) -> dict[Cell, Effect]:
+    """Of what it measures: its own inputs a vector moves by 1, all others by `tau`."""
+    sizes = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
+    return {cell: Effect(size, size if cell.head else None) for cell, size in sizes.items()}
 
 
 class World:
     """A state, and what was started and is not ended. Checks every instruction as it comes."""
 
-    def __init__(self, *nodes: Node) -> None:
+    def __init__(self, *nodes: Node, allowance: int = PLENTY) -> None:
+        self.allowance = allowance
         self.state = State("base")
         self.accepted: set[str] = set()
         self.running: set[str] = set()
@@ -74,7 +85,7 @@ class World:
     def submit(self, task: str, options: Options = NEVER) -> None:
         """A task's samples and its training."""
         ordinal = len(self.state.tasks)
-        self.happens(SamplesArrived(task, ordinal, options, f"{task} 1"))
+        self.happens(SamplesArrived(task, ordinal, options, f"{task} 1", allowance=self.allowance))
         self.request(f"train {task}", "train", task, needs_of("train", options))
 
     def request(
@@ -91,7 +102,8 @@ class World:
         heads[task] = f"head of {task}"
         known = {(name, known.shard, heads[name]) for name, known in self.state.tasks.items()}
         seen = frozenset(shard for name, shard, _ in known if name != task)
-        row = {key: 1.0 if key[0] == task else tau for key in known} if measured else {}
+        sizes = {key: 1.0 if key[0] == task else tau for key in known if measured}
+        row = {key: Effect(size, size if key[2] else None) for key, size in sizes.items()}
         vector = Vector(version, f"{task} v{version}", seen)
         self.happens(Published(run_id, task, vector, row, heads[task]))
 
@@ -99,8 +111,7 @@ class World:
         """A measure that runs is done."""
         runs = (self.state.runs[run_id] for run_id in sorted(self.running))
         run = next(run for run in runs if run.kind == "measure")
-        values = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
-        self.happens(Measured(run.run_id, values))
+        self.happens(Measured(run.run_id, values_of(run, tau)))
 
     def trained(self, *tasks: str, options: Options = NEVER) -> World:
         for task in tasks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,6 +67,10 @@ def submit(
             help="Hide the task and its samples from other users; its name is OWNER.NAME.",
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Submit also what another task has; else it is asked about."),
+    ] = False,
     as_json: Json = False,
     **options: Any,
 ) -> Told:
@@ -97,6 +102,7 @@ def submit(
             templates=template or (),
             progress=count,
             read=understood.append,
+            again=again or _asked_again,
             **options,
         )
     if not watch:
@@ -104,6 +110,11 @@ def submit(
     if not as_json:
         print(_summary(understood[0]))
     return _followed(asked, name)
+
+
+def _asked_again(same: str) -> bool:
+    """Only a person is asked."""
+    return sys.stdin.isatty() and typer.confirm(f"{same}\nSubmit them again?", err=True)
 
 
 def _summary(found: Ingested) -> str:
@@ -165,14 +176,27 @@ def retry(asked: Client, name: TaskName) -> Told:
 
 
 @verb("tasks")
-def cancel(asked: Client, name: TaskName) -> Told:
+def cancel(
+    asked: Client,
+    name: TaskName,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            help="Keep the samples, the name and the checkpoints of a task that has no vector yet: "
+            "`tacl retry` goes on.",
+        ),
+    ] = False,
+) -> Told:
     """Stop a task's training or refresh and free its resources.
 
-    Checkpoints are kept: `tacl retry` continues from the last one.
+    A task that has no vector yet leaves: its samples are out of the store and its name is free,
+    unless you --keep it.
     """
-    found = asked.cancel(name)
+    found = asked.cancel(name, keep)
     said = f"{_runs(found.cancelled)} cancelled" if found.cancelled else "nothing runs or waits"
-    return found, lambda _: f"{name}: {said}"
+    left = "; its samples are out of the store and its name is free" if found.left else ""
+    return found, lambda _: f"{name}: {said}{left}"
 
 
 def _runs(run_ids: Sequence[str]) -> str:

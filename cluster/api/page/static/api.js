@@ -3,7 +3,7 @@
 const KEY = "tacl-token";
 
 export class Refused extends Error {
-  constructor(status, message) { super(message); this.status = status; }
+  constructor(status, message, kind) { super(message); this.status = status; this.kind = kind; }
 }
 
 export const token = {
@@ -22,7 +22,7 @@ async function ask(path, options = {}) {
     throw new Refused(0, "The cluster does not answer.");
   }
   const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, body.message ?? body.detail ?? response.statusText);
+  if (!response.ok) throw new Refused(response.status, body.message ?? body.detail ?? response.statusText, body.error);
   return body;
 }
 
@@ -55,10 +55,11 @@ export const issue = (user, role, hash, days) =>
   post(`users/${encodeURIComponent(user)}/tokens`, { role, token_hash: hash, days });
 export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, { method: "DELETE" });
 
-export function submit(name, file, options) {
+export function submit(name, file, options, again = false) {
   const form = new FormData();
   form.set("name", name);
   form.set("file", file);
+  form.set("again", again);
   form.set("options", JSON.stringify(options));
   return ask("tasks", { method: "POST", body: form });
 }

@@ -62,7 +62,11 @@ const versions = (name) => opened("Versions", async () => [
 ]);
 
 onSubmit($("#submit"), async (data) => {
-  const done = await submit(data.get("name"), data.get("file"), { skip_bad: data.has("skip_bad") });
+  const asked = [data.get("name"), data.get("file"), { skip_bad: data.has("skip_bad") }];
+  const done = await submit(...asked).catch((error) => {
+    if (error.kind !== "SameData" || !confirm(`${error.message}\n\nSubmit them again?`)) throw error;
+    return submit(...asked, true);
+  });
   $("#submit").reset();
   return [`${done.task} is ${done.state}.`, ...(done.notes ?? [])].join("\n");
 });

@@ -140,7 +140,7 @@ def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
 def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: Scene) -> None:
     scene.submit("digits")
     scene.submit("shapes")
-    scene.coordinator.cancel(asks("cancel"), "shapes")
+    scene.coordinator.cancel(asks("cancel"), "shapes", keep=True)
     lease = partial(leave, scene, scene.process("train").work.run_id)
     lease(0, 2, -1)
     scene.coordinator.remove(asks("remove"), "shapes", False)

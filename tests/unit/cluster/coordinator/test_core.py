@@ -241,7 +241,7 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
     blobs = scene.home.blobs()
     if kind != "train":
         scene.finish("train")
-        scene.submit("shapes")
+        scene.arrive("shapes")
     if kind == "refresh":
         scene.settle()
         scene.coordinator.refresh(asks("again"), "digits")
@@ -266,7 +266,7 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
 
 def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
     scene.trained("digits", "shapes")
-    scene.submit("signs")
+    scene.arrive("signs")
     work = scene.process("measure").work
     assert isinstance(work, MeasureWork)
     assert [(vector.task, shard.task) for vector, shard in work.pairs] == [
@@ -320,9 +320,7 @@ def test_samples_that_are_there_already_change_nothing(scene: Scene) -> None:
 
 def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene) -> None:
     scene.trained("digits")
-    scene.submit("shapes")
-    scene.finish("measure")
-    scene.finish("train")
+    scene.arrive("shapes")
     scene.fail("measure")
     assert not scene.running()
     (left,) = scene.coordinator.status(ADMIN).work

@@ -129,7 +129,7 @@ def test_learners_that_were_taken_over_have_their_room(tmp_path: Path) -> None:
 def test_a_learner_that_was_taken_over_is_cancelled(scene: Scene) -> None:
     learner = submitted(scene)
     scene.restart(outlived=True)
-    scene.coordinator.cancel(asks("stop"), "digits")
+    scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     assert learner.cancelled
     assert scene.task("digits").state == "cancelled"
 

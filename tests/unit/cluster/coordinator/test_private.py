@@ -95,11 +95,11 @@ def test_work_that_waits_does_not_say_for_whom(tmp_path: Path) -> None:
     assert "training a private task" in told
     assert "training ann.secret" in as_text(scene.coordinator.status(RequestContext(user="ann")))
     scene.settle()
-    scene.submit("late", owner="bob")
+    scene.arrive("late", owner="bob")
     scene.fail("measure", cause=f"CorruptBlob: version 1 of {SECRET}")
     told = scene.coordinator.status(RequestContext(user="bob"))
     assert SECRET not in as_text(told)
-    assert [work.state for work in told.work] == ["failed"]
+    assert "failed" in [work.state for work in told.work]
 
 
 def test_its_samples_enter_only_its_owners_cycles(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_an_arrival_refreshes_what_disturbs_it(tmp_path: Path) -> None:
     scene.submit("shapes")
     scene.settle()
     assert [scene.task(name).version for name in ("digits", "shapes")] == [1, 1]  # both met
-    scene.submit("signs")
+    scene.arrive("signs")
     scene.finish("measure")
     works = [work for work in scene.running() if isinstance(work, RefreshWork)]
     assert {work.vector.task for work in works} == {"digits", "shapes"}
@@ -59,7 +59,7 @@ def test_what_is_to_stay_as_it_was_trained_is_not_refreshed(tmp_path: Path) -> N
 
 def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
     scene = Scene(tmp_path, tau=loud).trained("digits", refresh="on_arrival")
-    scene.submit("shapes")
+    scene.arrive("shapes")
     scene.finish("measure")
     work = scene.process("refresh").work
     assert isinstance(work, RefreshWork)
@@ -73,7 +73,7 @@ def test_a_refused_refresh_is_told_and_not_repeated(tmp_path: Path) -> None:
     assert not scene.running()
     assert scene.coordinator.refresh(asks("force"), "digits").run_id == work.run_id
     assert not scene.running()
-    scene.submit("signs")  # another store: worth another attempt
+    scene.arrive("signs")  # another store: worth another attempt
     scene.finish("measure")
     assert scene.process("refresh", "digits").work.run_id != work.run_id
 
@@ -106,7 +106,7 @@ def test_a_refresh_can_be_forced(scene: Scene) -> None:
 
 def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Node(4), tau=loud).trained("digits", refresh="on_arrival")
-    scene.submit("shapes")
+    scene.arrive("shapes")
     scene.finish("measure")
     scene.fail("refresh")
     (left,) = scene.coordinator.status(ADMIN).work
@@ -114,9 +114,9 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     assert scene.task("digits").refresh == "failed"
     assert scene.coordinator.retry(ADMIN, "digits").retried == (left.run_id,)
     scene.fail("refresh")
-    scene.submit("signs")
+    scene.arrive("signs")
     scene.finish("measure")  # another store, another refresh
-    assert scene.process("refresh").work.run_id != left.run_id
+    assert scene.process("refresh", "digits").work.run_id != left.run_id
     assert scene.coordinator.retry(ADMIN, "digits").retried == ()
     scene.settle()
     assert scene.task("digits").version == 2

@@ -46,7 +46,7 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
     process = scene.process("train", "digits")
     scene.known(process.work.run_id, 0)
     kept = checkpoint(scene, process.work.run_id)
-    done = scene.coordinator.cancel(asks("stop"), "digits")
+    done = scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     assert done == CancelledTask(task="digits", cancelled=(process.work.run_id,))
     assert process.cancelled
     assert scene.process("train", "signs")  # its room is free
@@ -57,7 +57,7 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
         scene.known(process.work.run_id, 1)
     scene.restart()
     assert scene.task("digits").state == "cancelled"
-    assert scene.coordinator.cancel(asks("stop"), "digits") == done
+    assert scene.coordinator.cancel(asks("stop"), "digits", keep=True) == done
     scene.settle()
     assert scene.ready() == ["shapes", "signs"]
     assert kept.exists()
@@ -72,7 +72,7 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
     told = scene.known(process.work.run_id, 0)
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
     scene.coordinator._execution._poll()  # seen, and not recorded yet
-    scene.coordinator.cancel(asks("stop"), "digits")
+    scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     scene.coordinator.retry(ADMIN, "digits")
     scene.coordinator.tick()
     assert scene.task("digits").state == "training"
@@ -83,7 +83,7 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
 def test_a_refresh_is_cancelled(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     run = scene.coordinator.refresh(asks("now"), "digits").run_id
-    assert scene.coordinator.cancel(asks("stop"), "digits").cancelled == (run,)
+    assert scene.coordinator.cancel(asks("stop"), "digits", keep=True).cancelled == (run,)
     assert not scene.running()
     assert scene.task("digits").refresh == "cancelled"
     with pytest.raises(UnknownTask):
@@ -100,7 +100,7 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
     scene.submit("signs")
     training = scene.process("train", "signs").work.run_id
     assert [s.task for s in scene.known(training, 0)] == [GENERIC, "digits", "shapes"]
-    scene.finish("measure")
+    scene.coordinator.refresh(asks("refresh"), "shapes")
     doing = {work.kind for work in scene.running()}
     assert doing == {"train", "refresh"}
     answer = scene.coordinator.remove(asks("remove"), "digits", False)
@@ -154,7 +154,7 @@ def test_what_could_not_be_started_yet_is_dropped(
         scene.submit("signs")
         scene.submit("faces")
         scene.coordinator.remove(asks("remove"), "digits", False)
-        scene.coordinator.cancel(asks("cancel"), "signs")
+        scene.coordinator.cancel(asks("cancel"), "signs", keep=True)
         scene.coordinator.tick()
         assert "no answer" in str(scene.coordinator.status(ADMIN).trouble)
     scene.coordinator.tick()

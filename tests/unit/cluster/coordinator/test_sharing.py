@@ -10,8 +10,8 @@ from cluster.coordinator.arrivals import known
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
 from cluster.domain.work import TrainWork
-from cluster.scheduler.plan import refresh_of
 from cluster.scheduler.state import Node, SamplesArrived
+from cluster.scheduler.upkeep import refresh_of
 from tacl.errors import CorruptBlob, RunFailed
 from tests.support.fakes import ADMIN, Scene
 from tests.support.world import ON_ARRIVAL, World
@@ -40,6 +40,7 @@ def test_nobody_else_is_measured_on_or_refreshed_against_withheld_samples(share:
     assert [name for name, _ in refresh_of(state, "a").others] == [GENERIC, "b"]
     assert [name for name, _ in refresh_of(state, "w").others] == [GENERIC, "a", "b"]
     world.submit("late", ON_ARRIVAL)
+    world.publish("train late")
     world.measure(0.9)  # all of them disturb it
     due = {run.task: run.others for run in state.runs.values() if run.kind == "refresh"}
     assert due["a"] == {GENERIC, "b", "late"}

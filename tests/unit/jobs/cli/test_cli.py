@@ -35,7 +35,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert "left out" not in told
     assert "faces is queued" in told
     alone = ("--penalty", "none", "--refresh", "never")
-    ok(tacl("submit", "digits", "--data", "data.csv", "--watch", *alone))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--again", "--watch", *alone))
     ok(tacl("wait"))
     table = ok(tacl("status"))
     assert "2 of 2 CPUs free on 1 node" in table
@@ -68,7 +68,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
 
 def test_answers_and_models_are_explained(tacl: Tacl) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     ok(tacl("compose", "alice", "+faces", "0.5*digits"))
     told = ok(tacl("explain", "alice", "what is it?", "--task", "faces"))
@@ -127,7 +127,7 @@ def test_json(tacl: Tacl) -> None:
 def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:
     chosen = ("--penalty", "mixed", "--strength", "2", "--grow-strength")
     ok(tacl("submit", "faces", "--data", "data.csv", *chosen))
-    ok(tacl("submit", "digits", "--data", "data.csv"))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--again"))
     options = {t["name"]: t["options"] for t in as_json(tacl("status", "--json"))["tasks"]}
     names = ("penalty", "strength", "grow_strength")
     assert [options["faces"][name] for name in names] == ["mixed", 2.0, True]
@@ -136,7 +136,7 @@ def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:
 
 def test_terms_that_look_like_options(tacl: Tacl) -> None:
     for name in ("faces", "home", "json"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     terms = ["-faces", "-0.5*home", "-json@v1"]
     model = as_json(tacl("compose", "alice", *terms, "--json"))
@@ -149,7 +149,7 @@ def test_terms_that_look_like_options(tacl: Tacl) -> None:
 
 def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     table = ok(tacl("interference", "--picture", "out/matrix.png"))
     rows = [line.split() for line in table.splitlines() if line.startswith("faces@v1")]
@@ -244,7 +244,7 @@ def test_doctor(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
-    ok(tacl("submit", "digits", "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     ok(tacl("compose", "alice", "+faces"))
     ok(tacl("refresh", "faces"))
@@ -277,7 +277,7 @@ def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
 
 def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     first = ok(tacl("refresh", "faces"))
     assert first == "faces: new version v2 is the champion: less interference\n"
@@ -295,10 +295,13 @@ def test_a_refresh_says_which_version_is_the_champion(tacl: Tacl) -> None:
 def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     launcher.broken |= {"faces"}
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
-    assert ok(tacl("cancel", "faces")) == "faces: 1 run cancelled\n"
-    assert ok(tacl("cancel", "faces")) == "faces: nothing runs or waits\n"
+    assert ok(tacl("cancel", "faces", "--keep")) == "faces: 1 run cancelled\n"
+    assert ok(tacl("cancel", "faces", "--keep")) == "faces: nothing runs or waits\n"
     assert "cancelled" in ok(tacl("status"))
     assert tacl("wait", "faces").exit_code == exit_code(RunFailed(""))
+    assert "its name is free" in ok(tacl("cancel", "faces"))
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    ok(tacl("cancel", "faces", "--keep"))
     launcher.broken.clear()
     assert "1 run queued again" in ok(tacl("retry", "faces"))
     ok(tacl("wait", "faces"))

@@ -16,7 +16,7 @@ from tests.support.command_line import Tacl, as_json, ok
 
 def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     for name in ("faces", "digits"):
-        ok(tacl("submit", name, "--data", "data.csv", "--refresh", "never"))
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
     merged = ok(tacl("compose", "alice", "+faces", "-0.5*digits", "--method", "ties"))
     assert "alice's model" in merged

@@ -1,0 +1,294 @@
+"""What becomes of vectors when tasks arrive: which pairs are measured, which vectors refreshed,
+whose heads fitted again.
+
+What an arrival may cost is bounded (`budget`). First the newcomer's probe is measured under older
+vectors, the loudest first; then those that change most answers are refreshed, once for all that
+arrived since; with what is left other pairs are measured. What waits is asked again at the next
+arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from cluster.domain.base import identity
+from cluster.domain.status import RunState
+from cluster.domain.tasks import GENERIC
+from cluster.domain.visibility import Visibility
+from cluster.scheduler import budget
+from cluster.scheduler import state as facts
+from cluster.scheduler.queue import needs_of, placeable
+from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
+
+REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
+MEASURE_BATCH = 64  # pairs in one piece of work
+COLUMN = 16  # vectors that are measured on a newcomer's probe before any is refreshed
+RECENT = 32  # the newest tasks: on their probes vectors are measured, and against them refreshed
+SHARED = 4  # arrivals that a refresh waits for while others are being trained
+TURN = 4  # of so many refreshes one is of the vector that waits longest
+
+
+def upkeep(state: State) -> Iterator[facts.Instruction]:
+    """What is due now, of what the budget has room for."""
+    yield from _measures(state, _unmeasured(state, met=False))
+    yield from _refreshes(state)
+    yield from _measures(state, _unmeasured(state, met=True))
+    yield from _fits(state)
+
+
+def add(state: State, run: Run) -> None:
+    state.numbers += 1
+    run.number = state.numbers
+    state.runs[run.run_id] = run
+    state.done.discard(run.run_id)
+
+
+# -- the matrix of what vectors do to inputs
+
+
+def measured_on(state: State, task: str) -> set[str]:
+    """The tasks whose probes a vector of `task` may be measured on."""
+    return {on for on in state.tasks if is_measured(state, task, on)}
+
+
+def is_measured(state: State, task: str, on: str) -> bool:
+    """Whoever withholds samples withholds the probe: only the own vector is measured there."""
+    return task == on or shares(state, on)
+
+
+def shares(state: State, task: str) -> bool:
+    """Whether other tasks' runs see its samples."""
+    return state.tasks[task].options.share == "samples"
+
+
+def cell_of(state: State, task: str, on: str) -> Cell:
+    probe = state.tasks[on]
+    return Cell(task, state.champions[task].digest, on, probe.shard, probe.head)
+
+
+def _active(state: State, kind: str, task: str | None = None) -> bool:
+    runs = (run for run in state.runs.values() if run.kind == kind and run.state != RunState.FAILED)
+    return any(task is None or run.task == task for run in runs)
+
+
+def _measures(state: State, wanted: Iterator[Cell]) -> Iterator[Measure]:
+    """One measure at a time: what goes missing meanwhile makes the next batch."""
+    most = min(MEASURE_BATCH, budget.cells(state.balance))
+    if most == 0 or _active(state, "measure"):
+        return
+    if cells := tuple(islice(wanted, most)):
+        run_id = identity("measure", {"base": state.base, "cells": cells})
+        add(state, Run(run_id, "measure", 0, cells=cells))
+        state.balance -= (cost := len(cells) * budget.CELL)
+        yield Measure(run_id, cost, cells)
+
+
+def could_measure(state: State) -> bool:
+    """Whether a pair could be measured now and no run does it."""
+    wanted = (cell for met in (False, True) for cell in _unmeasured(state, met))
+    may = budget.cells(state.balance) > 0 and not _active(state, "measure")
+    return may and next(wanted, None) is not None
+
+
+def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
+    """Pairs that are not measured: on own inputs, without which nothing is known of a vector, then
+    on the newest task first. Those that were not `met` are few at a time: what is known of them
+    decides about refreshes."""
+    rows, shared = state.rows, sum(shares(state, name) for name in state.tasks)
+    lacking = [t for t, row in rows.items() if len(row) < shared + (not shares(state, t))]
+    pairs = [(task, task) for task in lacking if task not in rows[task] and not met]
+    yield from _able(state, iter(pairs))
+    for on in _recent(state) if lacking else ():
+        there = [t for t in lacking if on not in rows[t] and is_measured(state, t, on)]
+        found = [t for t in there if t != on and _is_new(state, t, on) != met]
+        known = 0 if met else sum(on in row and _is_new(state, t, on) for t, row in rows.items())
+        if found and known < COLUMN:
+            cells = _able(state, ((task, on) for task in _by_turns(state, found)))
+            yield from cells if met else islice(cells, COLUMN - known)
+
+
+def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
+    """Without those whose run failed."""
+    cells = (cell_of(state, task, on) for task, on in pairs)
+    return (cell for cell in cells if cell not in state.unmeasurable)
+
+
+def _by_turns(state: State, tasks: list[str]) -> Iterable[str]:
+    """The loudest vector, the one that was measured on no newcomer for longest, and so on."""
+    loudest = sorted(tasks, key=lambda task: (-_loudness(state, task), task))
+    ordinals = {name: task.ordinal for name, task in state.tasks.items()}
+
+    def newest(task: str) -> tuple[int, str]:
+        return max((ordinals[on] for on in state.rows[task] if on != task), default=0), task
+
+    return dict.fromkeys(chain.from_iterable(zip(loudest, sorted(tasks, key=newest), strict=True)))
+
+
+def _recent(state: State) -> list[str]:
+    """The newest tasks whose answers are known, and the generic samples; the newest first."""
+    known = (name for name, task in state.tasks.items() if task.head or name == GENERIC)
+    return heapq.nlargest(RECENT, known, key=lambda name: state.tasks[name].ordinal)
+
+
+def _loudness(state: State, task: str) -> float:
+    """The most that its vector does to the inputs of another, of what it does to its own."""
+    row = state.rows[task]
+    others = (effect.tau_jp for on, effect in row.items() if on not in (task, GENERIC))
+    return max(others, default=0.0) / own.tau_jp if (own := row.get(task)) and own.tau_jp else 0.0
+
+
+# -- label-free refresh
+
+
+def _refreshes(state: State) -> Iterator[Refresh]:
+    """Once what decides is measured, and arrivals are gathered: of the vectors that are due those
+    that do the most, and now and then the one that waits longest."""
+    if state.balance < budget.REFRESH or _active(state, "measure"):
+        return
+    state.ask = {task for task in state.ask if is_due(state, task)}
+    due = set(state.ask)
+    if _gathers(state, due):
+        return
+    while due and state.balance >= budget.REFRESH:
+        due.remove(task := _next(state, due))
+        refresh = refresh_of(state, task)
+        if refresh.run_id in state.runs or refresh.run_id in state.done:
+            continue
+        others = frozenset(name for name, _ in refresh.others)
+        needs = needs_of("refresh", state.tasks[task].options)
+        add(state, Run(refresh.run_id, "refresh", 0, task, needs, others=others))
+        state.balance -= refresh.cost
+        state.refreshes += 1
+        yield refresh
+
+
+def _gathers(state: State, due: set[str]) -> bool:
+    """Whether a refresh would have to be made again soon: a task is being trained. But it waits for
+    no more than SHARED of them."""
+    training = (run for run in state.runs.values() if run.kind == "train")
+    coming = any(r.state != RunState.FAILED and placeable(state.nodes, r.needs) for r in training)
+    return coming and all(len(disturbed(state, task)) < SHARED for task in due)
+
+
+def _next(state: State, due: set[str]) -> str:
+    """Whoever waits longest has met the fewest."""
+    if state.refreshes % TURN == TURN - 1:
+        return min(due, key=lambda task: (len(state.champions[task].seen), task))
+    return min(due, key=lambda task: (-harm(state, task), task))
+
+
+def is_due(state: State, task: str) -> bool:
+    """Whether the probes say that the task's champion is to be refreshed: it disturbs a task, its
+    own was submitted with refresh "on_arrival", and no refresh of it is owed."""
+    if task not in state.champions or state.tasks[task].options.refresh == "never":
+        return False
+    return bool(disturbed(state, task)) and not _active(state, "refresh", task)
+
+
+def disturbed(state: State, task: str) -> list[str]:
+    """The tasks that its champion has not met, and whose inputs it moves by more than REFRESH_FROM
+    of what it does to its own; those of whose answers it changes most first."""
+    row = state.rows[task]
+    own = row[task].tau_jp if task in row else 0.0
+    moved = (on for on, effect in row.items() if own and effect.tau_jp > REFRESH_FROM * own)
+    found = [on for on in moved if _is_new(state, task, on)]
+    return sorted(found, key=lambda on: (-_changed(state, task, on), on))
+
+
+def harm(state: State, task: str) -> float:
+    """How much its champion changes the answers of those it disturbs, over all of them."""
+    return sum(_changed(state, task, on) for on in disturbed(state, task))
+
+
+def _changed(state: State, task: str, on: str) -> float:
+    """The change of the answers of `on`, of what its own vector does to them; of the features where
+    no answers were measured."""
+    effect, own = state.rows[task][on], state.rows.get(on, {}).get(on)
+    if effect.answers is not None and own and own.answers:
+        return effect.answers / own.answers
+    return effect.tau_jp / state.rows[task][task].tau_jp
+
+
+def _is_new(state: State, task: str, on: str) -> bool:
+    """Whether the champion has not met a task that has answers."""
+    probe = state.tasks[on]
+    if on in (task, GENERIC) or not probe.head or probe.shard in state.champions[task].seen:
+        return False
+    return on not in state.owners or _visibility(state, task).sees(on)
+
+
+def _visibility(state: State, task: str) -> Visibility:
+    """Whose samples the vector of a task may be refreshed against."""
+    return Visibility(state.tasks[task].owner, state.owners)
+
+
+def refresh_of(state: State, task: str) -> Refresh:
+    """The refresh of a task's champion against the shards of those it disturbs and of the newest;
+    the same inputs, the same id."""
+    vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
+    worst = dict.fromkeys(disturbed(state, task)[:RECENT])
+    newest = heapq.nlargest(2 * RECENT, known, key=lambda name: known[name].ordinal)
+    seen = (n for n in (*worst, *newest) if n != task and visibility.sees(n) and shares(state, n))
+    names = {*islice(dict.fromkeys(seen), RECENT), GENERIC} & known.keys()
+    own = known[task].shard
+    others = tuple((n, known[n].shard) for n in sorted(names, key=lambda n: known[n].ordinal))
+    options = known[task].options.model_dump()
+    parts = {"base": state.base, "task": task, "vector": vector.digest, "parent": vector.version}
+    run_id = identity("refresh", {**parts, "own": own, "others": others, "options": options})
+    return Refresh(run_id, budget.REFRESH, task, vector.digest, own, others)
+
+
+def is_current(state: State, run: Run) -> bool:
+    """Whether a failed run is worth another try: a fit is not when champions have changed, a
+    refresh not when there is another one, or when the vector or the samples are no longer those of
+    then."""
+    if run.kind == "fit":
+        return run.run_id in {fit.run_id for fit in fits(state)}
+    if run.kind != "refresh" or run.task is None:
+        return True
+    same = refresh_of(state, run.task).run_id == run.run_id
+    return same and not _active(state, "refresh", run.task)
+
+
+# -- heads
+
+
+def _fits(state: State) -> Iterator[Fit]:
+    """One at a time, and when vectors rest: what is measured or refreshed may move them."""
+    owed = (fit for fit in fits(state) if is_owed(state, fit))
+    if rests(state) and (fit := next(owed, None)):
+        add(state, Run(fit.run_id, "fit", 0, others=frozenset(dict(fit.champions))))
+        yield fit
+
+
+def rests(state: State) -> bool:
+    """A refresh that no node can hold, as when one with a GPU was lost, keeps no head waiting."""
+    owed = (run for run in state.runs.values() if run.state != RunState.FAILED)
+    return not any(
+        run.kind in ("measure", "fit")
+        or (run.kind == "refresh" and placeable(state.nodes, run.needs))
+        for run in owed
+    )
+
+
+def is_owed(state: State, fit: Fit) -> bool:
+    return fit.run_id not in state.runs and fit.run_id not in state.done
+
+
+def fits(state: State) -> Iterator[Fit]:
+    """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
+    owner of private tasks, these with them. Who withholds samples is left out."""
+    able = {task: v.digest for task, v in state.champions.items() if _is_fitted(state, task)}
+    owners = {owner for task, owner in state.owners.items() if task in able}
+    for owner in ("", *sorted(owners)):
+        visibility = Visibility(owner, state.owners)
+        champions = tuple(sorted((t, v) for t, v in able.items() if visibility.sees(t)))
+        if champions:
+            parts = {"base": state.base, "owner": owner, "champions": champions}
+            yield Fit(identity("fit", parts), owner, champions)
+
+
+def _is_fitted(state: State, task: str) -> bool:
+    return shares(state, task) and state.tasks[task].options.heads == "fitted"
