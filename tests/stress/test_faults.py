@@ -26,10 +26,10 @@ from tests.support.fakes import (
     Scene,
     asks,
     calm,
-    lost_answer,
     result_of,
     submission,
 )
+from tests.support.lost import lost_answer
 
 
 @pytest.fixture

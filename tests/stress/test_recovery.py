@@ -36,10 +36,10 @@ from tests.support.fakes import (
     Scene,
     asks,
     calm,
-    lost_answer,
     refreshed,
     shard_blob,
 )
+from tests.support.lost import lost_answer
 
 
 def loud(task: str, on: str) -> float:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
@@ -49,7 +48,6 @@ from cluster.scheduler.state import Needs, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
-from tacl.errors import StorageUnavailable
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 
@@ -246,33 +244,6 @@ class Scene:
             self.submit(name, **options)
             self.settle()
         return self
-
-
-@contextmanager
-def lost_answer(
-    scene: Scene, write: str, landed: bool = True, asked_at_once: bool = False
-) -> Iterator[None]:
-    """The connection is lost with the answer to the commit of a method of the registry, which
-    `landed` or not; until the end nobody can ask whether it did, unless that is `asked_at_once`."""
-    registry = scene.coordinator._registry
-    real = getattr(registry, write)
-
-    def lost(*arguments: object) -> NoReturn:
-        if landed:
-            real(*arguments)
-        if not asked_at_once:
-            registry.answer = away  # type: ignore[method-assign]
-        raise StorageUnavailable("the connection was lost")
-
-    def away(*_: object) -> NoReturn:
-        raise StorageUnavailable("nobody there")
-
-    setattr(registry, write, lost)
-    try:
-        yield
-    finally:
-        for name in {write, "answer"} & vars(registry).keys():
-            delattr(registry, name)
 
 
 def task_of(work: Work) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Composition
 from cluster.domain.outcomes import Lost
-from cluster.domain.tasks import Options, Shard, Submission, VectorRef
+from cluster.domain.tasks import Options, Shard, VectorRef
 from cluster.domain.work import (
     Evaluated,
     EvaluateWork,
@@ -21,7 +21,6 @@ from cluster.domain.work import (
     Refreshed,
     RefreshWork,
     TaskData,
-    Trained,
 )
 from cluster.learner import progress as reports
 from cluster.learner import refresh, training
@@ -30,7 +29,6 @@ from cluster.learner.evaluation import Kept
 from cluster.learner.group import cause
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
-from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.curvature import Statistics
 from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
@@ -39,38 +37,7 @@ from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
-
-STEPS = 30
-
-
-@dataclass
-class Scene:
-    """A home with two trained tasks."""
-
-    home: Home
-    tasks: list[Submission]
-    trained: list[Trained]
-
-    @property
-    def refs(self) -> list[VectorRef]:
-        return [tiny.published(*pair) for pair in zip(self.tasks, self.trained, strict=True)]
-
-    @property
-    def materials(self) -> Materials:
-        settings = self.home.settings()
-        assert settings is not None
-        return Materials(self.home, settings.base)
-
-
-def train(home: Home, task: Submission, teller: tiny.Teller, attempt: int = 1) -> Trained:
-    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
-    assert isinstance(trained, Trained)
-    return trained
-
-
-def new_task(home: Home, number: int, **options: object) -> Submission:
-    chosen = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
-    return tiny.submission(home, number, noise=90, **{**chosen, **options})
+from tests.support.learned import STEPS, Scene, new_task, train
 
 
 @pytest.fixture
