@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def uploadable(data: Data, how: dict[str, Any]) -> Iterator[Path]:
+def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
     """The file to upload; rows that a program holds are written to one of Parquet. BadConfig for
     what a server decides by itself."""
     if given := [name for name, value in how.items() if value]:
@@ -31,7 +31,7 @@ def uploadable(data: Data, how: dict[str, Any]) -> Iterator[Path]:
 
     with TemporaryDirectory(prefix="tacl-data-") as folder:
         path = Path(folder) / "data.parquet"
-        one_split(data).to_parquet(path)
+        one_split(data).to_parquet(path)  # pyright: ignore[reportUnknownMemberType]
         yield path
 
 

@@ -49,7 +49,8 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         from cluster.learner.importing import converted
 
         with converted(name, str(checkpoint), self.home) as (vector, notes):
-            submitted = self.submit(name, data, vector=vector, **{"refresh": "never", **how})
+            how.setdefault("refresh", "never")
+            submitted = self.submit(name, data, vector=vector, **how)
         notes = (*notes, *submitted.notes)
         return Imported.model_validate(submitted.model_dump() | {"notes": notes})
 

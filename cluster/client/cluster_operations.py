@@ -111,7 +111,7 @@ class ClusterOperations(Session):
 
         self._require_here("restoring")
         place = None if storage is None else str(storage)
-        count = progress or (lambda done, total: None)
+        count: Callable[[int, int], None] = progress or (lambda done, total: None)
         return restore(source, self.home, place, registry, count)
 
     def serve(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from safetensors.torch import load_file
+from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
 from cluster.client.model_card import Card, Row, text_of
 from cluster.client.places import Place
@@ -176,7 +176,7 @@ def _inputs(backbone: Backbone) -> dict[str, Any]:
 
 
 def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[Row, ...]:
-    rows = []
+    rows: list[Row] = []
     for term in model.terms:
         ref = term.vector
         submission = client.task(ref.task).submission

@@ -104,7 +104,7 @@ def _metadata(card: Card) -> str:
         tags=["task-vectors", "model-merging"],
         eval_results=results,
     )
-    return data.to_yaml()
+    return data.to_yaml()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _tasks(card: Card) -> str:

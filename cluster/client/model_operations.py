@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,7 +165,7 @@ class ModelOperations(Session):
         return self.evaluation(self.evaluating(user, materialized, without, terms), progress)
 
     @contextmanager
-    def _naming(self, user: str) -> Iterator[None]:
+    def _naming(self, user: str) -> Generator[None]:
         """A user without a model may be a misspelt one, of those whose models the asker sees."""
         try:
             yield

@@ -55,7 +55,7 @@ def _metadata(card: VectorCard) -> str:
         base_model=base_on_hub(card.base),
         tags=["task-vectors"],
     )
-    return data.to_yaml()
+    return data.to_yaml()  # pyright: ignore[reportUnknownMemberType]
 
 
 def _accuracies(card: VectorCard) -> str:
