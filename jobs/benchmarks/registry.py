@@ -24,6 +24,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import ANY, Shard
 from cluster.domain.work import Lease, Work
+from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard, training_inputs
 from jobs.benchmarks.markdown import processor
@@ -57,6 +58,12 @@ class Idle:
 
     def start(self, work: Work, needs: Needs) -> str:
         return work.run_id
+
+    def learners(self) -> tuple[Attempt, ...]:
+        return ()
+
+    def end(self, attempt: Attempt) -> None:
+        pass
 
     def poll(self, handle: str) -> Outcome | None:
         return None

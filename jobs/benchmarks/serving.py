@@ -123,15 +123,17 @@ class Facts:
 def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> Facts:
     cuts = statistics.quantiles(tally.latencies, n=100, method="inclusive")
     return Facts(
-        users,
-        asking.requests,
-        asking.requests * asking.pictures,
-        asking.requests / seconds,
-        *(cuts[percent - 1] for percent in (50, 95, 99)),
-        max(tally.latencies),
-        tally.wrong,
-        dict(tally.again),
-        dict(tally.killed),
+        users=users,
+        requests=asking.requests,
+        answers=asking.requests * asking.pictures,
+        per_second=asking.requests / seconds,
+        p50=cuts[49],
+        p95=cuts[94],
+        p99=cuts[98],
+        longest=max(tally.latencies),
+        wrong=tally.wrong,
+        again=dict(tally.again),
+        killed=dict(tally.killed),
     )
 
 
