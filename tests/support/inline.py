@@ -78,11 +78,11 @@ class Here(Client):
 
     running: ClassVar[dict[Path, Working]] = {}
 
-    def up(self, base: str | None = None, *given: Any, **named: Any) -> Any:
+    def up(self, base: str | None = None, generic: Any = None, *given: Any, **named: Any) -> Any:
         self.home.path.mkdir(parents=True, exist_ok=True)
         described = Learner(str(self.home.path), tiny.Teller()).describe_base(base or "")
         blobs = Blobs(self.home.path / "blobs")
-        samples = generic_shard(blobs, described.modality, None)
+        samples = generic_shard(blobs, described.modality, generic and str(generic))
         settings = Settings(base=described, generic=samples, blobs=str(self.home.path / "blobs"))
         write(self.home.settings_file, settings)
         self.running[self.home.path] = Working(self.home)

@@ -1,4 +1,7 @@
-"""Each file of examples/ is short, runs by itself, and prints what its docstring says."""
+"""Each file of examples/ is short, runs by itself, and prints what it says that it prints.
+
+Where a cluster is asked for, it is one in this process: real work, no Ray.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.inline import Here
 from tests.support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NUMBER = re.compile(r"\d+\.\d+")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cluster.Client", Here)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
