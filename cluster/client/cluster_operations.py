@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 
 class ClusterOperations(Session):
+    def init(self, base: str, generic: str | None = None, cpus: int | None = None) -> str:
+        """Write what `up` uses where it is not told otherwise; the path of the file. Raises
+        BadConfig where the home is there already, or where `generic` is needed."""
+        from cluster.runtime import config
+        from cluster.storage.home import Founding, require_founder
+
+        self._require_here("init")
+        if generic is not None and Path(generic).expanduser().exists():  # else of a hub
+            generic = str(Path(generic).expanduser().resolve())
+        require_founder(self.home, Founding(base, generic))
+        return config.write(self.home, config.Config(base=base, generic=generic, cpus=cpus))
+
     def up(
         self,
         base: str | None = None,
@@ -36,7 +48,7 @@ class ClusterOperations(Session):
         """Start the cluster of this home and wait until it answers; harmless when it runs already.
 
         Args:
-            base, generic: needed the first time only.
+            base, generic: needed the first time only; without them, or cpus, those of `init`.
             storage: the first time, where blobs and checkpoints are kept: a directory or
                 s3://BUCKET/PREFIX; default the home.
             registry: the first time, its URL; default SQLite in the home.
@@ -46,12 +58,16 @@ class ClusterOperations(Session):
         Raises HomeInUse when the home has or serves another base, BaseNotFound, BadBase,
         DataNotFound ... when they cannot be used.
         """
+        from cluster.runtime import config
         from cluster.runtime.launch import start
         from cluster.storage.home import Founding
 
+        told = config.read(self.home)
         data, place = (None if value is None else str(value) for value in (generic, storage))
-        chosen = Founding(base, data, place, registry)
-        return start(self.home, chosen, cpus, address, insecure, progress or (lambda line: None))
+        chosen = Founding(base or told.base, data or told.generic, place, registry)
+        return start(
+            self.home, chosen, cpus or told.cpus, address, insecure, progress or (lambda line: None)
+        )
 
     def down(self) -> bool:
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""

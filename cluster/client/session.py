@@ -79,7 +79,7 @@ class Session:
             return self._server.coordinator
         if self._coordinator is not None:
             return self._coordinator
-        from cluster.runtime.connection import coordinator_of
+        from cluster.runtime.near import coordinator_of
 
         return coordinator_of(self.home)
 

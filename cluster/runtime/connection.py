@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 # A home's cluster is on the loopback interface; Ray reads this when it is imported.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -20,11 +20,11 @@ import ray
 from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from cluster.domain.api import CoordinatorAPI
 from cluster.domain.outcomes import Lost
 from cluster.domain.tasks import Arrival
 from cluster.domain.work import Lease, Progress
 from cluster.runtime.access import authenticate
+from cluster.runtime.near import running
 from cluster.storage.home import Home, Running, on_loopback
 from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
 
@@ -148,41 +148,32 @@ def _lost(why: str) -> Lost:
 
 def connect(home: Home) -> None:
     """Become a client of the home's cluster, once per process. Raises ClusterNotRunning."""
-    running = home.running()
-    if running is None:
-        raise ClusterNotRunning(
-            f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
-        )
-    if running.lost is not None:
-        raise ClusterNotRunning(
-            f"the cluster of {home.path} is being started again ({running.lost}); what was "
-            f"accepted goes on then. See {home.logs}."
-        )
+    served = running(home)
     if not ray.is_initialized():
-        _join(home, running)
-    elif (connected := ray.get_runtime_context().gcs_address) != running.address:
+        _join(home, served)
+    elif (connected := ray.get_runtime_context().gcs_address) != served.address:
         raise BadConfig(
             f"this process is connected to the cluster at {connected}, and {home.path} is served "
-            f"at {running.address}: one process talks to one cluster; call ray.shutdown() first"
+            f"at {served.address}: one process talks to one cluster; call ray.shutdown() first"
         )
 
 
 def leave(home: Home) -> None:
     """Disconnect from the home's cluster before it ends: Ray ends processes that lost theirs."""
-    running = home.running()
-    if running is None or not ray.is_initialized():
+    served = home.running()
+    if served is None or not ray.is_initialized():
         return
-    if ray.get_runtime_context().gcs_address == running.address:
+    if ray.get_runtime_context().gcs_address == served.address:
         ray.shutdown()
 
 
-def _join(home: Home, running: Running) -> None:
-    ray_constants.ENABLE_RAY_CLUSTER = not on_loopback(running.address)  # which host we are
-    authenticate("disabled" if running.insecure else "token", running.token)
+def _join(home: Home, served: Running) -> None:
+    ray_constants.ENABLE_RAY_CLUSTER = not on_loopback(served.address)  # which host we are
+    authenticate("disabled" if served.insecure else "token", served.token)
     try:
-        dial(running.address)
+        dial(served.address)
     except (RayError, OSError, RuntimeError) as error:
-        raise _silent(home, f"{error} (process {running.pid}, {running.address})") from error
+        raise _silent(home, f"{error} (process {served.pid}, {served.address})") from error
 
 
 def _silent(home: Home, why: str) -> ClusterNotRunning:
@@ -199,16 +190,3 @@ def dial(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
     atexit.register(ray.shutdown)  # before Ray's own, which waits half a second for log lines
     ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
-
-
-class _Coordinator:
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return lambda *arguments: ask(self._home, method, *arguments)
-
-
-def coordinator_of(home: Home) -> CoordinatorAPI:
-    """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
-    return cast(CoordinatorAPI, _Coordinator(home))

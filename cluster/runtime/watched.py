@@ -3,31 +3,43 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster import tracing
 from cluster.domain.api import CoordinatorAPI, RunAPI
 from cluster.domain.base import RequestContext
+from cluster.runtime import near
+from cluster.storage.home import Home
+from tacl.errors import NotAllowed
 
 OF_MANY = ("holders", "compositions")  # several questions in one call, of the HTTP API
 OF_HEADS = ("serves",)
 
 
 class WatchedCoordinator:
-    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`."""
+    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`, one at a time: those through
+    Ray, and those of its own machine."""
 
     def __init__(self, home: str, learner: str) -> None:
         from cluster.runtime.actors import TickingCoordinator
 
-        self._coordinator = TickingCoordinator(home, learner)
+        self._coordinator, self._turn = TickingCoordinator(home, learner), threading.Lock()
+        near.listen(Home.at(home).path, self._call)
+
+    def _call(self, method: str, arguments: Sequence[object]) -> Any:
+        if method not in methods():
+            raise NotAllowed(f"a coordinator has no method {method}")
+        return getattr(self, method)(*arguments)
 
 
 def _passing_on(method: str) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, traceparent: str | None = None, **named: Any) -> Any:
         run_id = _of_run(method, arguments)
         parent = traceparent or (run_id and tracing.of_run(run_id))
-        with tracing.span(method, parent, run_id=run_id, request_id=_request_id(arguments)):
+        ids = {"run_id": run_id, "request_id": _request_id(arguments)}
+        with self._turn, tracing.span(method, parent, **ids):
             answer = getattr(self._coordinator, method)(*arguments, **named)
             tracing.note(run_id=getattr(answer, "run_id", None))
             return answer

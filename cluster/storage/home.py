@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
-from cluster.storage.blobs import Blobs
-from cluster.storage.filesystem import Storage
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+
+if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
+    from cluster.storage.blobs import Blobs
+    from cluster.storage.filesystem import Storage
 
 M = TypeVar("M", bound=Message)
 
@@ -134,6 +136,8 @@ class Home:
     def shared(self) -> Storage:
         """Where every node of the cluster finds what is kept."""
         settings = self.settings()
+        from cluster.storage.filesystem import Storage
+
         return Storage((settings and settings.storage) or self.path)
 
     @property
@@ -167,6 +171,8 @@ class Home:
     def blobs(self) -> Blobs:
         """The store that the settings name; ClusterNotRunning before the first `tacl up`."""
         settings = self.founded()
+        from cluster.storage.blobs import Blobs
+
         return Blobs(settings.blobs, cache=self.path / "cache" / "blobs")
 
     def running(self) -> Running | None:
@@ -247,11 +253,15 @@ def publish(settings: Settings) -> None:
     """Put them where every node finds them, when they name a storage."""
     if settings.storage is not None:
         text = settings.model_dump_json(indent=2) + "\n"
+        from cluster.storage.filesystem import Storage
+
         Storage(settings.storage).write(SETTINGS, text.encode())
 
 
 def published(storage: str) -> Settings | None:
     """The settings that lie at a storage for every node to find; None when it is new."""
+    from cluster.storage.filesystem import Storage
+
     text = Storage(storage).read(SETTINGS)
     return None if text is None else _parsed(text.decode(), Settings, f"{SETTINGS} of {storage}")
 

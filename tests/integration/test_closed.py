@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from cluster.domain.base import RequestContext
-from cluster.runtime.connection import connect, coordinator_of
+from cluster.runtime.connection import connect
+from cluster.runtime.near import coordinator_of
 from cluster.serving.app import LOGGING, _listen_as_the_node
 from cluster.storage.home import Home
 from tests.integration.test_head import home, processes, until

@@ -117,7 +117,7 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 @pytest.mark.ray
 def test_kills_lose_nothing(home: Home) -> None:
-    from cluster.runtime.connection import coordinator_of
+    from cluster.runtime.near import coordinator_of
 
     api, context = coordinator_of(home), RequestContext()
 

@@ -1,7 +1,8 @@
-"""up, down, gc, doctor: the cluster of a home."""
+"""init, up, down, gc, doctor: the cluster of a home."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +12,38 @@ from jobs.cli.app import Client, Json, Told, verb
 if TYPE_CHECKING:
     from cluster.domain.operations import StartedCluster
     from cluster.domain.receipts import CollectedGarbage
+
+
+@verb("cluster")
+def init(
+    asked: Client,
+    base: Annotated[
+        str,
+        typer.Option(
+            prompt="Base model (embedded, hf:..., open_clip:..., timm:...)",
+            metavar="SPEC",
+            help="As for `up`.",
+        ),
+    ] = "embedded",
+    generic: Annotated[
+        str,
+        typer.Option(
+            prompt="Unlabelled data of the same kind as the tasks (empty: generated pictures)",
+            metavar="DATA",
+            help="As for `up`; none for the embedded model.",
+        ),
+    ] = "",
+    cpus: Annotated[
+        int,
+        typer.Option(prompt="CPUs to use", min=1, help="As for `up`.", show_default="all"),
+    ] = len(os.sched_getaffinity(0)),
+) -> Told:
+    """Ask three questions and write what `up` then reads: tacl.toml in the home.
+
+    A question whose flag is given is not asked. Nothing is started.
+    """
+    path = asked.init(base, generic or None, cpus)
+    return {"file": path}, lambda _: f"wrote {path}; start the cluster: tacl up"
 
 
 @verb("cluster")
@@ -71,7 +104,7 @@ def up(
     """Start the cluster of a home.
 
     Returns when the cluster answers; it runs until `tacl down`. A new home needs --base, and
-    --generic for any base model but the embedded one.
+    --generic for any base model but the embedded one, or the answers of `tacl init`.
     """
     from jobs.console.progress import saying
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
     from cluster.domain.work import Refreshed
+    from jobs.console.tables import Overview
 
 
 LabelledData = Annotated[
@@ -155,8 +156,21 @@ def status(asked: Client) -> Told:
     """Show tasks, runs, and why runs wait or failed."""
     from jobs.console import tables
 
-    found = tables.Overview(**dict(asked.status()), users=tuple(asked.users()))
-    return found, tables.status
+    return _overview(asked), tables.status
+
+
+@verb("tasks")
+def watch(asked: Client) -> None:
+    """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
+    from jobs.console.live import watch
+
+    watch(lambda: _overview(asked))
+
+
+def _overview(asked: Client) -> Overview:
+    from jobs.console.tables import Overview
+
+    return Overview(**dict(asked.status()), users=tuple(asked.users()))
 
 
 @verb("tasks")

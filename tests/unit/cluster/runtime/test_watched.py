@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from typing import Any
 
 from ray import cloudpickle
@@ -26,7 +27,7 @@ def test_every_question_is_passed_on() -> None:
     inside = {"close", "tick"}  # nobody else's business
     assert public(WatchedCoordinator) == public(TickingCoordinator) - inside
     actor: Any = WatchedCoordinator.__new__(WatchedCoordinator)
-    actor._coordinator = Behind()
+    actor._coordinator, actor._turn = Behind(), threading.Lock()
     assert actor.task("alice", name="faces") == ("alice", "faces")
 
 

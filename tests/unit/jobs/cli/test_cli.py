@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from cluster.errors import exit_code
 from cluster.runtime import doctor
-from jobs.cli import app
+from jobs.cli import app, main
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -92,6 +93,33 @@ def test_answers_and_models_are_explained(tacl: Tacl) -> None:
     merged = tacl("explain", "alice")
     assert merged.exit_code == exit_code(BadRecipe(""))
     assert "merged by ties" in merged.stderr
+
+
+def test_init_asks_what_up_needs(tmp_path: Path) -> None:
+    """Three questions, but those whose flags are given."""
+    home = ("--home", str(tmp_path / "new"))
+    told = ok(CliRunner().invoke(main.app, ["init", *home], input="embedded\n\n2\n"))
+    assert "wrote" in told
+    written = (tmp_path / "new" / "tacl.toml").read_text()
+    assert written.splitlines()[1:] == ['base = "embedded"', "cpus = 2"]
+    given = ("--base", "hf:some/encoder", "--generic", "", "--cpus", "1")
+    refused = CliRunner().invoke(main.app, ["init", *home, *given])
+    assert refused.exit_code == exit_code(BadConfig(""))
+    assert "needs a generic data set" in refused.stderr
+
+
+def test_watch_shows_what_changes(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    looks = iter(range(3))
+
+    def sleep(seconds: float) -> None:
+        if next(looks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("jobs.console.live.time.sleep", sleep)
+    ended = tacl("watch")
+    assert ended.exit_code == 130
+    assert "measuring 1 pair of vector and task: done" in ended.stderr
 
 
 def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""What `tacl init` asked, and `up` reads where it is not told otherwise: HOME/tacl.toml."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+from pydantic import Field, ValidationError
+
+from cluster.domain.base import Message
+from cluster.storage.home import Home
+from tacl.errors import BadConfig
+
+FILE = "tacl.toml"
+HEAD = (
+    "# Read by `tacl up`; its flags come first. The base model stays as the first `up` found it.\n"
+)
+
+
+class Config(Message):
+    base: str | None = None  # as `up --base`
+    generic: str | None = None
+    cpus: int | None = Field(default=None, ge=1)
+
+
+def read(home: Home) -> Config:
+    """Nothing where there is no file. Raises BadConfig."""
+    path = home.path / FILE
+    try:
+        return Config.model_validate(tomllib.loads(path.read_text()))
+    except FileNotFoundError:
+        return Config()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(f"{path} cannot be read: {error}; `tacl init` writes it anew") from error
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise BadConfig(f"{path}: {wrong}") from error
+
+
+def write(home: Home, config: Config) -> str:
+    """The path of the file. Raises BadConfig where the home is founded already."""
+    if home.settings() is not None:
+        raise BadConfig(
+            f"{home.path} is a home already, with the base model {home.founded().base.spec}; "
+            "`tacl up` starts it"
+        )
+    home.close_to_others()
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in config if value is not None]
+    path = home.path / FILE
+    path.write_text(HEAD + "".join(lines))
+    return str(path)

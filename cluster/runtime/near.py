@@ -1,0 +1,117 @@
+"""Asking a coordinator on its own machine, through a socket in the home.
+
+To import Ray and to join its cluster takes longer than what most commands ask for. What is not
+answered here is asked through Ray: every call is idempotent by its arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+
+from cluster.domain.api import CoordinatorAPI
+from cluster.storage.home import Home, Running
+from tacl.errors import ClusterNotRunning, TaclError
+
+SOCKET = "coordinator.sock"  # whoever may read the home may connect
+LONGEST = 100  # bytes of its path; operating systems take little more
+
+LOG = logging.getLogger(__name__)
+Call = Callable[[str, Sequence[object]], Any]  # a method by its name, and its arguments
+
+
+class NotNear(Exception):
+    """No coordinator answered on this machine."""
+
+
+# -- the coordinator's side
+
+
+def listen(home: Path, call: Call) -> None:
+    """Answer whoever asks there, for as long as this process lives."""
+    place = home / SOCKET
+    if len(bytes(place)) > LONGEST or not home.is_dir():
+        return
+    place.unlink(missing_ok=True)  # of a coordinator that was killed
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(place))
+    place.chmod(0o600)
+    listener.listen(16)
+    Thread(target=_accept, args=(listener, call), name="near", daemon=True).start()
+
+
+def _accept(listener: socket.socket, call: Call) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            connection = Connection(listener.accept()[0].detach())
+            Thread(target=_answer, args=(connection, call), daemon=True).start()
+
+
+def _answer(connection: Connection, call: Call) -> None:
+    with connection, contextlib.suppress(EOFError, OSError):
+        method, arguments = connection.recv()
+        try:
+            connection.send((call(method, arguments), None))
+        except TaclError as error:
+            connection.send((None, error))
+        except Exception:
+            LOG.exception("%s was not answered", method)  # Ray's answer says why
+
+
+# -- the side of whoever asks
+
+
+def ask(home: Path, method: str, arguments: Sequence[object]) -> Any:
+    """Raises what the method raises, or NotNear."""
+    try:
+        with Client(str(home / SOCKET), "AF_UNIX") as connection:
+            connection.send((method, arguments))
+            found, error = connection.recv()
+    except (OSError, EOFError) as cause:
+        raise NotNear from cause
+    if error is not None:
+        raise error
+    return found
+
+
+def running(home: Home) -> Running:
+    """The cluster that serves a home. Raises ClusterNotRunning."""
+    found = home.running()
+    if found is None:
+        raise ClusterNotRunning(
+            f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
+        )
+    if found.lost is not None:
+        raise ClusterNotRunning(
+            f"the cluster of {home.path} is being started again ({found.lost}); what was "
+            f"accepted goes on then. See {home.logs}."
+        )
+    return found
+
+
+class _Coordinator:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *arguments: self._ask(method, arguments)
+
+    def _ask(self, method: str, arguments: Sequence[object]) -> Any:
+        running(self._home)
+        try:
+            return ask(self._home.path, method, arguments)
+        except NotNear:
+            from cluster.runtime import connection
+
+            return connection.ask(self._home, method, *arguments)
+
+
+def coordinator_of(home: Home) -> CoordinatorAPI:
+    """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
+    return cast(CoordinatorAPI, _Coordinator(home))

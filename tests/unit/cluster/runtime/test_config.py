@@ -1,0 +1,51 @@
+"""The file that `tacl init` writes and `up` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.client.client import Client
+from cluster.runtime import config
+from cluster.storage.home import Home
+from tacl.errors import BadConfig
+from tests.support.fakes import new_home
+
+
+def test_what_was_told_is_read_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    assert config.read(home) == config.Config()
+    told = config.Config(base='hf:a "quoted" \\ name', generic="/data/ä", cpus=3)
+    config.write(home, told)
+    assert config.read(home) == told
+
+
+@pytest.mark.parametrize("text", ["cpus = 0", "cpus = many", "bases = 'embedded'", "cpus = 'x'"])
+def test_what_a_person_wrote_wrong_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / config.FILE).write_text(text)
+    with pytest.raises(BadConfig, match=config.FILE):
+        config.read(Home(tmp_path))
+
+
+def test_a_home_that_is_there_is_not_told_anew(tmp_path: Path) -> None:
+    home = new_home(tmp_path / "home")
+    with pytest.raises(BadConfig, match="is a home already"):
+        config.write(home, config.Config(base="fake:encoder"))
+
+
+def test_up_takes_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("cluster.runtime.launch.start", lambda *given: asked.append(given))
+    client = Client(tmp_path / "home")
+    (tmp_path / "rows.csv").write_text("text\na\n")
+    monkeypatch.chdir(tmp_path)
+    client.init("hf:some/encoder", "rows.csv", 2)
+    client.up()
+    client.up(cpus=1)
+    (_, first, *then), (_, _, *others) = asked
+    assert (first.base, first.generic) == ("hf:some/encoder", str(tmp_path / "rows.csv"))
+    assert (then[0], others[0]) == (2, 1)  # a flag comes first
+    with pytest.raises(BadConfig, match="generic"):
+        Client(tmp_path / "other").init("hf:some/encoder")

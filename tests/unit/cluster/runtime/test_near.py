@@ -1,0 +1,91 @@
+"""A coordinator that is asked on its own machine: answers, errors, and what Ray is left to do."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.domain.base import RequestContext
+from cluster.runtime import near
+from tacl.errors import UnknownTask
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """With a short name, as a socket needs."""
+    with tempfile.TemporaryDirectory(prefix="near") as folder:
+        yield Path(folder)
+
+
+def answer(method: str, arguments: Sequence[object]) -> Any:
+    if method == "task":
+        raise UnknownTask("no task is named x")
+    if method == "broken":
+        raise ZeroDivisionError
+    return method, *arguments
+
+
+def test_answers_and_errors_arrive_as_they_are(home: Path) -> None:
+    near.listen(home, answer)
+    context = RequestContext(user="ann")
+    assert near.ask(home, "status", [context]) == ("status", context)
+    with pytest.raises(UnknownTask, match="no task is named x"):
+        near.ask(home, "task", [context, "x"])
+    with pytest.raises(near.NotNear):  # a defect: Ray's answer says where
+        near.ask(home, "broken", [])
+    assert near.ask(home, "cluster", []) == ("cluster",)
+    assert (home / near.SOCKET).stat().st_mode & 0o077 == 0
+
+
+def test_many_ask_at_once(home: Path) -> None:
+    near.listen(home, answer)
+    found: list[Any] = []
+    asking = [
+        threading.Thread(target=lambda n=n: found.append(near.ask(home, "run", [n])))
+        for n in range(20)
+    ]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join()
+    assert sorted(found) == [("run", n) for n in range(20)]
+
+
+def test_a_coordinator_that_is_gone_is_not_near(home: Path) -> None:
+    with pytest.raises(near.NotNear):
+        near.ask(home, "status", [])
+    with socket.socket(socket.AF_UNIX) as dead:  # of one that was killed
+        dead.bind(str(home / near.SOCKET))
+    with pytest.raises(near.NotNear):
+        near.ask(home, "status", [])
+    near.listen(home, answer)  # the next one takes its place
+    assert near.ask(home, "status", []) == ("status",)
+
+
+def test_a_home_with_a_long_path_is_asked_through_ray(home: Path) -> None:
+    deep = home / ("x" * 120)
+    deep.mkdir()
+    near.listen(deep, answer)
+    assert list(deep.iterdir()) == []
+    with pytest.raises(near.NotNear):
+        near.ask(deep, "status", [])
+
+
+def test_who_asks_imports_nothing_heavy(home: Path) -> None:
+    near.listen(home, answer)
+    code = (
+        f"import sys; from pathlib import Path; from cluster.client.client import Client\n"
+        f"from cluster.runtime import near; near.running = lambda home: None\n"
+        f"print(Client({str(home)!r}).coordinator.status('me'))\n"
+        f"print({{'ray', 'pyarrow', 'numpy', 'torch'}} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["('status', 'me')", "set()"]
