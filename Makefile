@@ -32,9 +32,10 @@ test: $(READY) ## run all tests, at most 12 minutes on 2 cores
 test-fast: $(READY) ## run those that need no cluster, server or training: 3 minutes
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "$(FAST)"
 
-soak: $(READY) ## hours: 200 random kills, 20 more on Ray, a death at every moment of a story
+soak: $(READY) ## hours: 200 random kills, 20 more on Ray, a death at every moment, a hostile half hour
 	@TACL_TEST_BUDGET=nightly $(BIN)/python -m pytest -q --timeout 7200 -m "stress and not ray"
 	@$(BIN)/python -m tests.stress.soak --ray --kills 20
+	@$(BIN)/python -m tests.stress.hostile --minutes 30 --kills 50 --results results
 
 check: $(READY) ## format, lint, types, and which room imports which
 	@$(BIN)/ruff format --check .

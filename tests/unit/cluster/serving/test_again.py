@@ -1,0 +1,49 @@
+"""What was served when a cluster was lost is served again, however often that fails at first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.serving import again
+from cluster.storage.home import Home, Serving, write
+from tacl.errors import ClusterNotRunning
+
+SERVING = Serving(host="127.0.0.1", port=8300, most=2, cpus=0.5, open_to_all=False, gpus=0.0)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setattr(again, "PAUSE", 0.0)
+    monkeypatch.setattr(again, "log_to", lambda *where: None)
+    monkeypatch.setattr("sys.argv", ["again", str(tmp_path)])
+    return Home(tmp_path)
+
+
+def test_it_is_tried_until_it_is_served(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def start(of: Home, **how: Any) -> None:
+        asked.append(how)
+        if len(asked) < 3:
+            raise (ClusterNotRunning("not yet"), RuntimeError("the port is taken"))[len(asked) - 1]
+
+    monkeypatch.setattr(again, "start", start)
+    write(home.serving_file, SERVING)
+    again.main()
+    assert asked == [SERVING.model_dump()] * 3
+
+
+def test_what_was_stopped_meanwhile_stays_stopped(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(of: Home, **how: Any) -> None:
+        of.serving_file.unlink()
+        raise ClusterNotRunning("not yet")
+
+    monkeypatch.setattr(again, "start", start)
+    write(home.serving_file, SERVING)
+    again.main()
+    assert home.serving() is None
