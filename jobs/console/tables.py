@@ -118,6 +118,9 @@ def status(found: ClusterStatus) -> RenderableType:
         lines += [Text(), _work(found.work)]
     lines += [Text(note, style="yellow") for note in _reasons((*found.tasks, *found.work))]
     lines += [Text(f"\n{_cut(one)}", style="yellow") for one in found.tasks if one.rows_cut]
+    if waiting := [one.name for one in found.tasks if one.refresh_waits]:
+        why = "a refresh waits for the budget of the next arrivals"
+        lines.append(Text(f"\n{joined(waiting)}: {why}"))
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
     if found.trouble:
         lines.append(Text(f"\n{found.trouble}", style="red"))

@@ -56,7 +56,7 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     submitted = client.submit("one", data, read=understood.append, **how)
     assert (submitted.task, submitted.state) == ("one", "queued")
     assert understood[0].classes == ("a", "b")
-    client.submit("two", data, penalty="none")
+    client.submit("two", data, again=True, penalty="none")
     status = client.wait(progress=seen.append, poll=0)
     assert [task.state for task in status.tasks] == ["ready", "ready"]
     assert status.tasks[0].owner == "ann"
@@ -106,7 +106,7 @@ def test_a_failed_run_says_why_and_is_retried(
 ) -> None:
     launcher.broken = {"one"}
     client.submit("one", data)
-    client.submit("two", data)
+    client.submit("two", data, again=True)
     with pytest.raises(RunFailed, match="one: .*not a number at step 3.*tacl retry"):
         client.wait(poll=0)
     client.wait("two", poll=0)

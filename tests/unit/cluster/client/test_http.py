@@ -58,8 +58,10 @@ def data(tmp_path: Path) -> Path:
 def test_the_whole_way(ann: Client, data: Path) -> None:
     submitted = ann.submit("news", data, penalty="none", refresh="never")
     assert (submitted.task, submitted.state) == ("news", "queued")
-    ann.submit("ann.trec", data, private=True, request_id="once")
-    assert ann.submit("ann.trec", data, private=True, request_id="once").task == "ann.trec"
+    ann.submit("ann.trec", data, again=True, private=True, request_id="once")
+    assert (
+        ann.submit("ann.trec", data, again=True, private=True, request_id="once").task == "ann.trec"
+    )
     status = ann.wait(poll=0)
     assert [(t.name, t.owner, t.state) for t in status.tasks] == [
         ("news", "ann", "ready"),

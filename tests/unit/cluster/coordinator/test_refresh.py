@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from cluster.domain.base import identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork
 from cluster.registry import Request
+from cluster.scheduler.budget import REFRESH
 from cluster.scheduler.state import Node
+from jobs.console import tables
 from tacl.errors import UnknownVector
 from tests.support.fakes import ADMIN, Scene, asks, refreshed
 
@@ -121,6 +125,23 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     scene.settle()
     assert scene.task("digits").version == 2
     assert scene.coordinator.status(ADMIN).work == ()
+
+
+def test_what_waits_for_the_budget_of_the_next_arrivals_is_told(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(5)]
+    scene = Scene(tmp_path, Node(4), tau=loud).trained(*names, refresh="on_arrival")
+    assert not scene.running()
+    waiting = [name for name in names if scene.task(name).refresh_waits]
+    assert 0 < len(waiting) < len(names)
+    balance = scene.coordinator._state.balance
+    assert 0 <= balance < REFRESH
+    scene.restart()
+    assert not scene.running()
+    assert [name for name in names if scene.task(name).refresh_waits] == waiting
+    assert scene.coordinator._state.balance == balance
+    told = StringIO()
+    Console(file=told, width=200).print(tables.status(scene.coordinator.status(ADMIN)))
+    assert f"{', '.join(waiting)}: a refresh waits" in told.getvalue()
 
 
 def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scene: Scene) -> None:
