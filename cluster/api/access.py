@@ -9,7 +9,7 @@ import hashlib
 import ipaddress
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
@@ -23,12 +23,10 @@ from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext, new_id
 from cluster.domain.names import namespace
-from cluster.domain.reports import UserModel
 from cluster.domain.status import RunStatus
-from cluster.domain.users import ROLES, Role, TokenStatus, Usage
+from cluster.domain.users import ROLES, Role
 from tacl.errors import BadName, NotAllowed, NotAuthenticated, UnknownUser
 
-U = TypeVar("U", UserModel, TokenStatus, Usage)
 BEARER = HTTPBearer(auto_error=False, description="A token of `tacl users issue NAME`.")
 
 
@@ -42,7 +40,7 @@ class Caller:
 
     def context(self, key: str | None = None) -> RequestContext:
         """Of a request under this idempotency key; keys of different people never meet."""
-        viewer = None if self.role == "admin" else self.name
+        viewer = self.only
         request_id = f"{self.name}:{key}" if key else new_id()
         return RequestContext(user=viewer, limited=viewer is not None, request_id=request_id)
 
@@ -56,9 +54,14 @@ class Caller:
             return asked or self.name
         raise UnknownUser(f"there is no user {asked} here")
 
-    def own(self, found: Sequence[U]) -> list[U]:
-        """What is the caller's; an admin sees everybody's."""
-        return [one for one in found if self.role == "admin" or one.user == self.name]
+    def among(self, asked: str | None) -> str | None:
+        """Whose things are listed; None: everybody's."""
+        return self.only if asked is None else self.user(asked)
+
+    @property
+    def only(self) -> str | None:
+        """Whose things alone the caller sees; None for an admin, who sees everybody's."""
+        return None if self.role == "admin" else self.name
 
     def may_know(self, run: RunStatus) -> bool:
         """That a model is evaluated or composed tells that its user has one."""

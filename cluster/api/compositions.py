@@ -25,7 +25,10 @@ from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 
 ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
 UserName = Annotated[Name, Path(examples=["alice"])]
-Whose = Annotated[Name | None, Query(description="Default: whoever asks.")]
+After = Annotated[
+    Name | Literal[""], Query(description="Those after this user: the last of the page before.")
+]
+Whose = Annotated[Name | None, Query(description="Default: whoever asks; of an admin, everybody.")]
 User = Annotated[Name | None, Form(description="Default: whoever asks.")]
 FormTerms = Annotated[
     list[Annotated[str, Form(min_length=1, max_length=200)]],
@@ -54,9 +57,9 @@ async def compose(body: Compose, asked: Act) -> Model:
 
 
 @ROUTER.get("/compositions")
-async def compositions(asked: Look) -> Sequence[UserModel]:
-    """The caller's model; an admin sees everybody's."""
-    return asked.caller.own(await asked.tell(CoordinatorAPI.users))
+async def compositions(asked: Look, whose: Whose = None, after: After = "") -> Sequence[UserModel]:
+    """The caller's model; an admin sees everybody's, a page at a time."""
+    return await asked.tell(CoordinatorAPI.users, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/compositions/{user}")
@@ -173,20 +176,15 @@ async def evaluate(
 @ROUTER.get("/accuracy")
 async def accuracy(asked: Look, user: Whose = None) -> AccuracyHistory:
     """What was measured of the models over time: {tasks, rows: [{label, at, accuracies}]}."""
-    if user is None and asked.caller.role == "admin":
-        users = [one.user for one in await asked.tell(CoordinatorAPI.users)]
-    else:
-        users = [asked.caller.user(user)]
-    tasks: dict[str, None] = {}
-    rows: list[MeasuredModel] = []
-    for name in users:
-        found = await asked.tell(CoordinatorAPI.accuracy_history, name)
-        tasks |= dict.fromkeys(found.tasks)
-        label = "" if len(users) == 1 else f"{name}: "
-        rows += [row.model_copy(update={"label": label + _written(row)}) for row in found.rows]
-    return AccuracyHistory(tasks=tuple(tasks), rows=tuple(sorted(rows, key=lambda row: row.at)))
+    everybody = user is None and asked.caller.role == "admin"
+    whose = None if everybody else asked.caller.user(user)
+    found = await asked.tell(CoordinatorAPI.accuracy_history, whose)
+    several = everybody and len({row.user for row in found.rows}) > 1
+    rows = (row.model_copy(update={"label": _written(row, several)}) for row in found.rows)
+    return found.model_copy(update={"rows": tuple(rows)})
 
 
-def _written(row: MeasuredModel) -> str:
+def _written(row: MeasuredModel, with_user: bool) -> str:
     terms = " ".join(row.terms)
-    return terms if row.method == "sum" else f"{row.method} of {terms}"
+    made = terms if row.method == "sum" else f"{row.method} of {terms}"
+    return f"{row.user}: {made}" if with_user else made

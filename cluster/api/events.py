@@ -1,11 +1,17 @@
-"""What changes, as it changes: server-sent events."""
+"""What changes, as it changes: server-sent events.
+
+A server asks the cluster once a period whether anything is new, however many listen; and what, once
+for each person who listens, however many pages they have open.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Generic, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
@@ -15,6 +21,7 @@ from cluster.api.access import Guarded
 from cluster.api.dependencies import Asked, Look
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.status import ClusterStatus
 from tacl.errors import TaclError
 
 ROUTER = APIRouter(route_class=Guarded, tags=["events"])
@@ -22,7 +29,40 @@ PERIOD = 1.0  # seconds between two looks
 ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it for a lost line
 
 KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
-Seen = dict[str, dict[str, object]]  # by task
+RUNS = {"run_id", "kind", "state"}
+A = TypeVar("A")
+
+
+class Shared(Generic[A]):
+    """Answers that all who ask within a period share, by what they ask."""
+
+    def __init__(self) -> None:
+        self._answers: dict[object, tuple[float, asyncio.Future[A]]] = {}
+
+    async def ask(self, what: object, ask: Callable[[], Awaitable[A]]) -> A:
+        now = time.monotonic()
+        for old, (asked, answer) in list(self._answers.items()):
+            if answer.done() and now - asked >= PERIOD:
+                del self._answers[old]
+        if what not in self._answers:
+            self._answers[what] = now, asyncio.ensure_future(ask())
+        return await asyncio.shield(self._answers[what][1])
+
+
+class News:
+    """What is new in the cluster, for all who listen to a server."""
+
+    def __init__(self) -> None:
+        self._versions = Shared[str]()
+        self._told = Shared[ClusterStatus]()
+
+    async def since(self, asked: Asked, version: str) -> ClusterStatus | None:
+        """None: nothing is. Raises TaclError while the cluster is away."""
+        now = await self._versions.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
+        if now == version:
+            return None
+        whose = asked.caller.name, asked.caller.role, version, now
+        return await self._told.ask(whose, lambda: asked.tell(CoordinatorAPI.status, version))
 
 
 class EventStream(StreamingResponse):
@@ -38,34 +78,47 @@ class EventStream(StreamingResponse):
 
 @ROUTER.get("/events", response_class=EventStream)
 async def events(request: Request, asked: Look) -> EventStream:
-    """An event `task` for every task now, and then whenever one changes; never ends."""
-    lines = _changes(asked, await _tasks(asked))
-    stream = EventStream(lines, headers={"cache-control": "no-store"})
+    """An event `task` for every task now, `run` for other work, and then whenever one changes;
+    `gone` for one that is there no more; never ends."""
+    news: News = request.app.state.news
+    first = await news.since(asked, "")
+    stream = EventStream(_lines(asked, news, first), headers={"cache-control": "no-store"})
     stream.place = shares_of(request).listeners.held(asked.caller.name)
     return stream
 
 
-async def _changes(asked: Asked, tasks: Seen) -> AsyncIterator[str]:
-    known: Seen = {}
-    silent = 0.0
+async def _lines(asked: Asked, news: News, told: ClusterStatus | None) -> AsyncIterator[str]:
+    known: dict[str, str] = {}
+    version, silent = "", 0.0
     while True:
-        for name, facts in tasks.items():
-            if known.get(name) != facts:
-                yield f"event: task\ndata: {json.dumps(facts)}\n\n"
-                silent = 0.0
-        for name in known.keys() - tasks.keys():
-            yield f"event: gone\ndata: {json.dumps({'name': name})}\n\n"
-        known = tasks
-        await asyncio.sleep(PERIOD)
-        if (silent := silent + PERIOD) >= ALIVE:
+        for line in _changes(told, known) if told else ():
+            yield line
+            silent = 0.0
+        version = told.version if told else version
+        if not (told and told.more):
+            await asyncio.sleep(PERIOD)
+            silent += PERIOD
+        if silent >= ALIVE:
             yield ": still here\n\n"
             silent = 0.0
         try:
-            tasks = await _tasks(asked)
+            told = await news.since(asked, version)
         except TaclError as error:  # the cluster is away for now; who listens may wait
-            yield f"event: trouble\ndata: {json.dumps({'error': type(error).__name__})}\n\n"
+            told = None
+            yield _line("trouble", json.dumps({"error": type(error).__name__}))
 
 
-async def _tasks(asked: Asked) -> Seen:
-    found = await asked.tell(CoordinatorAPI.status)
-    return {one.name: one.model_dump(mode="json", include=KEPT) for one in found.tasks}
+def _changes(told: ClusterStatus, known: dict[str, str]) -> list[str]:
+    """Events of what is told and was not `known`, which it is from now on."""
+    if told.whole:  # of a coordinator that was started again
+        known.clear()
+    now = {one.name: _line("task", one.model_dump_json(include=KEPT)) for one in told.tasks}
+    now |= {one.run_id: _line("run", one.model_dump_json(include=RUNS)) for one in told.work}
+    lines = [line for name, line in now.items() if known.get(name) != line]
+    known |= now
+    gone = [name for name in told.gone if known.pop(name, None)]
+    return lines + [_line("gone", json.dumps({"name": name})) for name in gone]
+
+
+def _line(kind: str, data: str) -> str:
+    return f"event: {kind}\ndata: {data}\n\n"

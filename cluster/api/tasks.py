@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from fastapi import APIRouter, Body, File, Form, UploadFile
+from fastapi import APIRouter, Body, File, Form, Query, UploadFile
 from fastapi import Path as InPath
 from pydantic import Json
 
@@ -16,6 +16,7 @@ from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Upload
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
 from cluster.domain.reports import AliasReport, InterferenceReport, VectorStatus
 from cluster.domain.status import (
@@ -31,19 +32,20 @@ from tacl.errors import RunFailed, UnknownRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
+Since = Annotated[str, Query(max_length=32, description="The `version` of the answer before.")]
 RunId = Annotated[str, InPath(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
 Numbered = TypeVar("Numbered", TaskStatus, ShardStatus, TaskDetail)
 
 
 @ROUTER.get("/status")
-async def status(asked: Look) -> ClusterStatus:
-    """The base model, every task, the work that is owed, and the resources of the cluster."""
-    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status)
+async def status(asked: Look, since: Since = "") -> ClusterStatus:
+    """The base model, the resources of the cluster, and of tasks and owed work what is new since a
+    `version` that was told, some at a time: while there is `more`, ask again."""
+    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since)
     hidden = found.trouble and caller.role != "admin"
     return found.model_copy(
         update={
             "tasks": tuple(_shown(task, caller) for task in found.tasks),
-            "work": tuple(run for run in found.work if caller.may_know(run)),
             "trouble": "something is wrong; an admin sees what" if hidden else found.trouble,
         }
     )
@@ -69,7 +71,10 @@ async def run(run_id: RunId, asked: Look) -> RunStatus:
 @ROUTER.get("/tasks")
 async def list_tasks(asked: Look) -> Sequence[TaskStatus]:
     """By arrival."""
-    return (await status(asked)).tasks
+    following = Following()
+    while (told := following.hear(await status(asked, following.version))).more:
+        pass
+    return told.tasks
 
 
 @ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
@@ -136,9 +141,13 @@ async def task_events(name: TaskName, asked: Look) -> Sequence[Event]:
 
 
 @ROUTER.get("/vectors")
-async def vectors(asked: Look, task: Name | None = None) -> Sequence[VectorStatus]:
-    """Every version of every vector, or of one task's."""
-    return await asked.tell(CoordinatorAPI.vectors, task)
+async def vectors(
+    asked: Look,
+    task: Name | None = None,
+    after: Annotated[str, Query(pattern="^$|^[A-Za-z0-9_.-]{1,64}@v[0-9]{1,9}$")] = "",
+) -> Sequence[VectorStatus]:
+    """Versions of every vector, or of one task's, four at a time: the next come after TASK@vN."""
+    return await asked.tell(CoordinatorAPI.vectors, task, after)
 
 
 @ROUTER.get("/tasks/{name}/aliases")
@@ -161,9 +170,12 @@ async def move_alias(
 
 
 @ROUTER.get("/interference")
-async def interference(asked: Look) -> InterferenceReport:
-    """What the champions do to each other's tasks (tau_jp, logits), and what that warns of."""
-    return await asked.tell(CoordinatorAPI.interference)
+async def interference(
+    asked: Look, tasks: Annotated[list[Name] | None, Query(max_length=24)] = None
+) -> InterferenceReport:
+    """What the champions of these tasks, by default of the newest, do to each other's tasks
+    (tau_jp, logits), and what that warns of."""
+    return await asked.tell(CoordinatorAPI.interference, tasks or ())
 
 
 async def _require_owner(name: str, asked: Asked) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from cluster.api.access import ADMINS, Asking, Guarded
-from cluster.api.compositions import UserName
+from cluster.api.compositions import After, UserName, Whose
 from cluster.api.dependencies import Act, Look
 from cluster.api.schemas import NewToken, Successor
 from cluster.domain.api import CoordinatorAPI
@@ -30,17 +30,17 @@ async def me(caller: Asking) -> Holder:
 
 
 @ROUTER.get("/tokens")
-async def tokens(asked: Look) -> Sequence[TokenStatus]:
+async def tokens(asked: Look, whose: Whose = None, after: After = "") -> Sequence[TokenStatus]:
     """The caller's tokens: role, when each was made, ends, and was last used. An admin sees
-    everybody's."""
-    return asked.caller.own(await asked.service.ask(CoordinatorAPI.tokens))
+    everybody's, a page at a time."""
+    return await asked.service.ask(CoordinatorAPI.tokens, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/usage")
-async def usage(asked: Look) -> Sequence[Usage]:
+async def usage(asked: Look, whose: Whose = None, after: After = "") -> Sequence[Usage]:
     """What the caller has of the cluster, and the most that one may have who is no admin. An admin
-    sees everybody's."""
-    return asked.caller.own(await asked.service.ask(CoordinatorAPI.usage))
+    sees everybody's, a page at a time."""
+    return await asked.service.ask(CoordinatorAPI.usage, asked.caller.among(whose), after)
 
 
 @ROUTER.post("/users/{user}/tokens", openapi_extra=ADMINS)
@@ -60,9 +60,11 @@ async def revoke(user: UserName, asked: Act) -> RevokedTokens:
 async def rotate(token: Digits, body: Successor, asked: Act) -> IssuedToken:
     """Let a token take the place of one that the caller sees, which ends within an hour. Its role
     is the same, and not above the caller's."""
-    seen: list[Role] = [one.role for one in await tokens(asked) if one.token == token]
-    if not seen:
-        raise BadConfig(f"none of your tokens begins with {token}; see /v1/tokens")
-    for role in seen:
-        asked.caller.require(role)
+    if (user := asked.caller.only) is not None:  # an admin may rotate any
+        own = await asked.service.ask(CoordinatorAPI.tokens, user)
+        seen: list[Role] = [one.role for one in own if one.token == token]
+        if not seen:
+            raise BadConfig(f"none of your tokens begins with {token}; see /v1/tokens")
+        for role in seen:
+            asked.caller.require(role)
     return await asked.tell(CoordinatorAPI.rotate_token, token, body.token_hash)

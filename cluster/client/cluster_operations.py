@@ -167,13 +167,15 @@ class ClusterOperations(Session):
         issued = self.coordinator.rotate_token(self.context(), token, hashed)
         return issued.model_copy(update={"token": new})
 
-    def tokens(self) -> Sequence[TokenStatus]:
-        """Who holds tokens, and of which role; the tokens themselves are kept nowhere."""
-        return self.coordinator.tokens()
+    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
+        """Who holds tokens, and of which role; the tokens themselves are kept nowhere. Of PAGE
+        users at a time: the next ones come `after` the last."""
+        return self.coordinator.tokens(whose, after)
 
-    def usage(self) -> Sequence[Usage]:
-        """What each user has of the cluster, and the most that one may have over HTTP."""
-        return self.coordinator.usage()
+    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
+        """What each user has of the cluster, and the most that one may have over HTTP; PAGE users
+        at a time, as `tokens`."""
+        return self.coordinator.usage(whose, after)
 
     def revoke_tokens(self, user: str) -> RevokedTokens:
         """All of a user's. Raises UnknownUser."""

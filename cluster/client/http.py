@@ -78,8 +78,6 @@ OPERATIONS = {
     "users": Operation("GET", "compositions"),
     "accuracy_history": Operation("GET", "accuracy"),
     "run": Operation("GET", "runs/{run_id}"),
-    "tokens": Operation("GET", "tokens"),
-    "usage": Operation("GET", "usage"),
     "issue_token": Operation("POST", "users/{user}/tokens"),
     "rotate_token": Operation("POST", "tokens/{token}/rotate"),
     "revoke_tokens": Operation("DELETE", "users/{user}/tokens"),
@@ -190,9 +188,10 @@ class _Coordinator:
 
     def _ask(self, method: str, context: RequestContext, *arguments: object) -> Any:
         verb, path, read = OPERATIONS[method]
-        declared = getattr(CoordinatorAPI, method)
-        names = list(inspect.signature(declared).parameters)[2:]  # without self and context
-        given = dict(zip(names, arguments, strict=False))
+        signature = inspect.signature(getattr(CoordinatorAPI, method))
+        bound = signature.bind(self, context, *arguments)
+        bound.apply_defaults()
+        given = dict(list(bound.arguments.items())[2:])  # without self and context
         place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
         rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
@@ -200,13 +199,17 @@ class _Coordinator:
         return read(found) if read else _returned(method).validate_python(found)
 
     def cluster(self) -> Resources:
-        return self._ask("status", RequestContext()).room
+        return self._ask("status", RequestContext(), "").room
 
-    def tokens(self) -> Sequence[TokenStatus]:
-        return self._ask("tokens", RequestContext())
+    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
+        return self._listed("tokens", whose, after)
 
-    def usage(self) -> Sequence[Usage]:
-        return self._ask("usage", RequestContext())
+    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
+        return self._listed("usage", whose, after)
+
+    def _listed(self, path: str, whose: str | None, after: str) -> Any:
+        params = {"after": after} | ({"whose": whose} if whose else {})
+        return _returned(path).validate_python(self._server.call("GET", path, params=params))
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None

@@ -29,7 +29,12 @@ R = TypeVar("R")
 class ModelOperations(Session):
     def vectors(self, name: str | None = None) -> Sequence[VectorStatus]:
         """Every version of every vector, or of one task's. Raises UnknownTask."""
-        return self.coordinator.vectors(self.context(), name)
+        found: list[VectorStatus] = []
+        after = ""
+        while page := self.coordinator.vectors(self.context(), name, after):
+            found += page
+            after = page[-1].name
+        return found
 
     compare = asking(CoordinatorAPI.compare)
     aliases = asking(CoordinatorAPI.aliases)

@@ -15,6 +15,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanation
+from cluster.domain.following import Following
 from cluster.domain.operations import Predicted
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
@@ -71,6 +72,7 @@ class Session:
         self.home = Home((Path(home).expanduser() if home else default_home()).resolve())
         self.user = user or getpass.getuser()
         self._server, self._coordinator, self._predictor = server, coordinator, predictor
+        self._following = Following()
 
     @cached_property
     def coordinator(self) -> CoordinatorAPI:
@@ -116,6 +118,7 @@ def asking(
     def ask(session: Session, *arguments: P.args, **named: P.kwargs) -> R:
         coordinator = session.coordinator
         bound = signature.bind(coordinator, session.context(), *arguments, **named)
+        bound.apply_defaults()
         return getattr(coordinator, method.__name__)(*bound.args[1:])
 
     shown = [one for one in signature.parameters.values() if one.name != "context"]

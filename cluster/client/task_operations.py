@@ -129,8 +129,12 @@ class TaskOperations(Session):
         )
         return self.coordinator.add_samples(self.context(request_id), name, blob)
 
+    def status(self) -> ClusterStatus:
+        """The base model, every task, the work that is owed, and the resources of the cluster. Only
+        what is new since this client asked last is told by the cluster."""
+        return self._following.all(lambda since: self.coordinator.status(self.context(), since))
+
     task = asking(CoordinatorAPI.task)
-    status = asking(CoordinatorAPI.status)
     logs = asking(CoordinatorAPI.logs)
     retry = asking(CoordinatorAPI.retry)
     cancel = asking(CoordinatorAPI.cancel)

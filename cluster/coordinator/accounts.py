@@ -63,9 +63,9 @@ class Accounts(Shell):
         return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
 
     def _token(self, digits: str) -> Token:
-        found = [one for one in self._registry.tokens() if one.hash.startswith(digits)]
+        found = self._registry.tokens_like(digits) if len(digits) >= SHOWN else []
         live = [one for one in found if not ended(one, time.time())]
-        if len(digits) < SHOWN or len(live) != 1:
+        if len(live) != 1:
             raise BadConfig(f"{len(live)} tokens begin with {digits!r}; see `tacl users list`")
         return live[0]
 
@@ -83,7 +83,9 @@ class Accounts(Shell):
                 self._execution.say(error)
         return [held_by(found.get(one), now) for one in hashes]
 
-    def tokens(self) -> list[TokenStatus]:
+    def tokens(self, whose: str | None = None, after: str = "") -> list[TokenStatus]:
+        one_user = whose is not None
+        found = self._registry.tokens_of(whose) if one_user else self._registry.tokens_after(after)
         return [
             TokenStatus(
                 user=t.user,
@@ -93,14 +95,13 @@ class Accounts(Shell):
                 expires=t.expires,
                 used=t.used,
             )
-            for t in self._registry.tokens()
+            for t in found
         ]
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
         def decide() -> Decision[RevokedTokens]:
-            holders = [one.user for one in self._registry.tokens()]
-            if not (count := holders.count(user)):
-                close = meant(user, holders)
+            if not (count := len(self._registry.tokens_of(user))):
+                close = meant(user, self._registry.holders_like(user))
                 raise UnknownUser(f"{user} has no token{close}; see `tacl users list`")
             answer = RevokedTokens(user=user, revoked=count)
             return Decision(answer, partial(self._registry.revoke, user))

@@ -92,7 +92,7 @@ class Compositions(Runs):
 
     def _composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         visibility = self._visibility(context)
-        for run in self._registry.runs(kinds=("compose",), run_id=run_id):
+        for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
                 return views.composition_run(self._registry, run, self._state, visibility)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
@@ -101,7 +101,7 @@ class Compositions(Runs):
         checked_name(user, "user")
 
         def decide() -> Decision[CancelledCompositions]:
-            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",))
+            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",), user=user)
             own = [run for run in left if _is_of(run, user, self._visibility(context))]
             chosen = tuple(run.run_id for run in own if run.state in OWED)
             answer = CancelledCompositions(user=user, cancelled=chosen)
@@ -126,9 +126,11 @@ class Compositions(Runs):
             one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
         ]
 
-    def users(self, context: RequestContext) -> list[UserModel]:
+    def users(
+        self, context: RequestContext, whose: str | None = None, after: str = ""
+    ) -> list[UserModel]:
         with self._lock:
-            return reports.users(self._registry, self._visibility(context))
+            return reports.users(self._registry, self._visibility(context), whose, after)
 
     def evaluate(
         self,
@@ -165,7 +167,7 @@ class Compositions(Runs):
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         return self._result(context, run_id, "evaluate", Evaluated)
 
-    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory:
+    def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
         with self._lock:
             return reports.accuracy_history(self._registry, user, self._visibility(context))
 

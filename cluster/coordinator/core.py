@@ -8,6 +8,7 @@ RayTaskError.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster.coordinator import garbage, views
@@ -24,17 +25,18 @@ from cluster.domain.status import ClusterStatus, Resources
 class Coordinator(Tasks, Vectors, Compositions, Accounts):
     """`cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
 
-    def status(self, context: RequestContext) -> ClusterStatus:
+    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
         with self._lock:
-            return views.status(
-                self._base,
-                self._registry,
-                self._state,
-                self._damaged,
-                self._trouble,
-                self._execution.heads,
-                self._visibility(context),
-            )
+            self._board.look(self._state)
+            visibility = self._visibility(context)
+            page = self._board.page(since, partial(views.is_seen, context, visibility))
+            known = self._state, self._damaged, self._execution.heads, visibility
+            return views.status(page, self._base, self._trouble, *known)
+
+    def version(self) -> str:
+        with self._lock:
+            self._board.look(self._state)
+            return self._board.version
 
     def cluster(self) -> Resources:
         with self._lock:

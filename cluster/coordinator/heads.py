@@ -6,7 +6,7 @@ ever once its heads are there, whatever arrives later.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cluster.domain.compositions import Composition
@@ -62,6 +62,11 @@ class FittedHeads:
             if fit.taught <= may and all(one.digest in fit.heads for one in added):
                 return fit
         return None
+
+    def blobs(self, tasks: Collection[str]) -> set[str]:
+        """Of the heads of these tasks."""
+        heads = (one for fit in self._fits for one in fit.heads.values() if one.task in tasks)
+        return {blob for one in heads for blob in (one.head, one.frozen)}
 
     def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
         """Of a vector, by its digest, from fits of tasks that the viewer sees."""

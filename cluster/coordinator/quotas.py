@@ -5,24 +5,16 @@ Whoever asks beside the cluster, and an admin, is not limited.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from cluster.coordinator.shell import Shell
-from cluster.coordinator.views import user_of
 from cluster.domain.base import RequestContext
 from cluster.domain.status import OWED, RunState
 from cluster.domain.users import Usage
-from cluster.domain.work import TrainWork, Work
 from tacl.errors import TooMany
 
 QUEUED = 32  # runs that wait or run: trainings, compositions and evaluations
 STORED = 64 << 30  # bytes: the samples and vectors of the user's tasks
-
-
-def asked_by(work: Work) -> str | None:
-    """Who asked for it; None for what the plan asked for itself."""
-    return work.submission.owner if isinstance(work, TrainWork) else user_of(work)
 
 
 def require_share(usage: Usage) -> None:
@@ -40,31 +32,23 @@ def require_share(usage: Usage) -> None:
 class Quotas(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
-    def usage(self) -> list[Usage]:
+    def usage(self, whose: str | None = None, after: str = "") -> list[Usage]:
         with self._lock:
-            owners = {task.submission.owner for task in self._registry.tasks(with_removed=True)}
-            asking = {asked_by(run.work) for run in self._registry.runs(states=OWED)}
-            known = owners | asking | {token.user for token in self._registry.tokens()}
-            return self._usage(sorted(filter(None, known)))
+            users = self._registry.users_after(after) if whose is None else [whose]
+            owed = self._registry.owed_of(users)
+            return [self._usage(user, owed[user]) for user in users]
 
-    def _usage(self, users: Iterable[str], runs: int = 0, more: Iterable[str] = ()) -> list[Usage]:
-        """With so many runs and these blobs more."""
-        owed = Counter(asked_by(run.work) for run in self._registry.runs(states=OWED))
-        tasks = self._registry.tasks(with_removed=True)
-        owners = {task.name: task.submission.owner for task in tasks}
-        blobs: dict[str | None, set[str]] = defaultdict(set)
-        for digest, one in self._registry.referenced().items():
-            blobs[owners.get(one.task)].add(digest)
-        return [
-            Usage(
-                user=user,
-                queued=owed[user] + runs,
-                queued_most=QUEUED,
-                stored=self._blobs.size(blobs[user].union(more)),
-                stored_most=STORED,
-            )
-            for user in users
-        ]
+    def _usage(self, user: str, runs: int, more: Iterable[str] = ()) -> Usage:
+        """With so many runs, and these blobs more."""
+        stored = self._registry.stored_of(user)
+        fitted = self._execution.heads.blobs({one.task for one in stored.values()})
+        return Usage(
+            user=user,
+            queued=runs,
+            queued_most=QUEUED,
+            stored=self._blobs.size({*stored, *fitted, *more}),
+            stored_most=STORED,
+        )
 
     def _require_share(
         self, context: RequestContext, user: str, run_id: str = "", more: Iterable[str] = ()
@@ -72,7 +56,7 @@ class Quotas(Shell):
         """One run more, unless there is this one, and these blobs."""
         if not context.limited:
             return
-        if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_id=run_id):
+        if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_ids=[run_id]):
             return
-        (usage,) = self._usage([user], 1, more)
-        require_share(usage)
+        owed = self._registry.owed_of([user])[user]
+        require_share(self._usage(user, owed + 1, more))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Set
+from functools import cached_property
 
 from cluster.domain.status import OWED, STOPPED, RunState
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
 from cluster.registry import Run as Record
@@ -40,10 +41,30 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
     return state
 
 
+class SeenLater(Set[str]):
+    """Digests of the shards that a vector has met, read when somebody first asks: a start that
+    reads them all reads a list for each pair of tasks."""
+
+    def __init__(self, registry: Registry, reference: VectorRef) -> None:
+        self._registry, self._reference = registry, reference
+
+    @cached_property
+    def _found(self) -> frozenset[str]:
+        return self._registry.seen(self._reference)
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 def _restore_vectors(state: State, registry: Registry) -> None:
-    for entry in registry.champions():
-        ref = entry.reference
-        state.champions[ref.task] = Vector(ref.version, ref.digest, registry.seen(ref))
+    for ref in registry.champion_references().values():
+        state.champions[ref.task] = Vector(ref.version, ref.digest, SeenLater(registry, ref))
         state.rows[ref.task] = {}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
     for task, on, shard, head, tau_jp, logits in registry.champion_effects():

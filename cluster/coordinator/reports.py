@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from cluster.coordinator.recipes import again
 from cluster.coordinator.views import terms_of
 from cluster.coordinator.work_orders import tasks_of
+from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
 from cluster.domain.reports import (
     AccuracyHistory,
@@ -22,33 +23,47 @@ from cluster.domain.reports import (
     VectorComparison,
     VectorStatus,
 )
-from cluster.domain.status import RunState
-from cluster.domain.tasks import CHAMPION, Arrival, Pair, Shard, VectorRef
+from cluster.domain.tasks import Arrival, Pair, Shard, VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Evaluated, EvaluateWork, RefreshWork
-from cluster.registry import Registry
+from cluster.domain.work import EvaluateWork, RefreshWork
+from cluster.registry import Registry, Vector
 from tacl.evaluation.interference import HIGH_CHANGE, Matrix, MeanSize
 from tacl.evaluation.interference import report as findings
 
+VERSIONS = 4  # of vectors, in one answer
+MET = 16  # samples that a listed version tells of, of those that it met
 
-def vectors(registry: Registry, task: str | None, visibility: Visibility) -> list[VectorStatus]:
-    """Every version with what made it."""
-    names = {one.name for one in registry.tasks() if visibility.sees(one.name)}
-    found = [entry for entry in registry.vectors(task) if entry.reference.task in names]
-    champions = {name: registry.aliases(name).get(CHAMPION) for name in names}
+
+def vectors(
+    registry: Registry, task: str | None, after: str, visibility: Visibility
+) -> list[VectorStatus]:
+    """The next versions with what made them: of a task, or by task's name."""
+    found: list[Vector] = []
+    while len(found) < VERSIONS and (page := registry.vectors_after(task, after, VERSIONS)):
+        found += (entry for entry in page if visibility.sees(entry.reference.task))
+        after = page[-1].name
+    champions = registry.champion_versions({entry.reference.task for entry in found})
     return [
-        VectorStatus(
-            **entry.reference.model_dump(exclude={"accepted_metrics"}),
-            champion=champions[entry.reference.task] == entry.reference.version,
-            norm=entry.norm,
-            metrics=entry.reference.accepted_metrics,
-            config=entry.config,
-            curves=entry.curves,
-            created=entry.created,
-            arrivals=_arrivals(registry, entry.reference, visibility),
-        )
-        for entry in found
+        _vector(registry, entry, champions.get(entry.reference.task), visibility)
+        for entry in found[:VERSIONS]
     ]
+
+
+def _vector(
+    registry: Registry, entry: Vector, champion: int | None, visibility: Visibility
+) -> VectorStatus:
+    met = _arrivals(registry, entry.reference, visibility)
+    return VectorStatus(
+        **entry.reference.model_dump(exclude={"accepted_metrics"}),
+        champion=champion == entry.reference.version,
+        norm=entry.norm,
+        metrics=entry.reference.accepted_metrics,
+        config=entry.config,
+        curves=entry.curves,
+        created=entry.created,
+        arrivals=met[:MET],
+        met=len(met),
+    )
 
 
 def _arrivals(registry: Registry, ref: VectorRef, visibility: Visibility) -> tuple[MetShard, ...]:
@@ -97,23 +112,24 @@ def _side(
     }
 
 
-def interference(registry: Registry, shards: Mapping[str, Shard]) -> InterferenceReport:
-    """The matrix of the champions on the current shards, in order of arrival."""
+def interference(
+    registry: Registry, shards: Mapping[str, Shard], shared: Collection[str]
+) -> InterferenceReport:
+    """The matrix of the champions on these shards, in order of arrival. `shared`: of which tasks
+    the samples are; on others only the own vector is measured."""
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
-    champions = {entry.reference.task: entry for entry in registry.champions()}
+    champions = {entry.reference.task: entry for entry in registry.champions(on)}
     names = [name for name in on if name in champions]
     current = {name: (shard.blob.digest, shard.head) for name, shard in shards.items()}
     pairs = {
         (pair.task, pair.on): pair
-        for pair in registry.champion_pairs()
+        for pair in registry.champion_pairs(on)
         if current.get(pair.on) == (pair.shard_digest, pair.head)
     }
     known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
     matrix, logits = _matrices(known)
-    tasks = registry.tasks()
-    withheld = {one.name for one in tasks if one.submission.options.share != "samples"}
-    wanted = [(s, t) for s in names for t in on if s == t or t not in withheld]
+    wanted = [(s, t) for s in names for t in on if s == t or t in shared]
     norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
     return InterferenceReport(
         vectors=tuple(
@@ -131,7 +147,7 @@ def interference(registry: Registry, shards: Mapping[str, Shard]) -> Interferenc
         relative=_relative(matrix, names, on),
         logits=_relative(logits, names, on),
         high=HIGH_CHANGE,
-        missing=sum((s, t) not in pairs for s, t in wanted),
+        missing=sum(pair not in pairs for pair in wanted),
         findings=tuple(InterferenceFinding(**asdict(one)) for one in findings(logits, norms)),
     )
 
@@ -152,14 +168,16 @@ def _relative(matrix: Matrix, names: list[str], on: list[str]) -> Table:
     return tuple(tuple(ratio.value if ratio else None for ratio in row) for row in rows)
 
 
-def users(registry: Registry, visibility: Visibility) -> list[UserModel]:
-    """Every user's model, and which of its tasks have a newer champion, or were removed."""
-    models = registry.compositions()
-    seen = [m for m in models if visibility.sees_all(term.vector.task for term in m.terms)]
-    newest = {entry.reference.task: entry.reference.version for entry in registry.champions()}
+def users(
+    registry: Registry, visibility: Visibility, whose: str | None, after: str
+) -> list[UserModel]:
+    """Models, and which of their tasks have a newer champion, or were removed: that of a user, or
+    PAGE of those after a user's name."""
+    seen = _models(registry, visibility, whose, after)
+    tasks = {term.vector.task for model in seen for term in model.terms}
+    newest, gone = registry.champion_versions(tasks), registry.removed_of(tasks)
     outdated = {model.user: _outdated(model, newest) for model in seen}
     asked = registry.asked([model for model in seen if outdated[model.user]])
-    gone = {one.name for one in registry.tasks(with_removed=True) if one.removed}
     return [
         UserModel(
             user=model.user,
@@ -174,32 +192,50 @@ def users(registry: Registry, visibility: Visibility) -> list[UserModel]:
     ]
 
 
+def _models(
+    registry: Registry, visibility: Visibility, whose: str | None, after: str
+) -> list[Composition]:
+    """Of what is seen, as many as there are or PAGE."""
+    if whose is not None:
+        found = registry.compositions(whose)
+        return [model for model in found if visibility.sees_all(tasks_in(model))]
+    seen: list[Composition] = []
+    while len(seen) < PAGE and (page := registry.compositions_after(after)):
+        seen += (model for model in page if visibility.sees_all(tasks_in(model)))
+        after = page[-1].user
+    return seen[:PAGE]
+
+
+def tasks_in(model: Composition) -> set[str]:
+    return {term.vector.task for term in model.terms}
+
+
 def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
     """Tasks whose champion is newer than the version in the model."""
     pinned = [term.vector for term in model.terms]
     return tuple(sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}))
 
 
-def accuracy_history(registry: Registry, user: str, visibility: Visibility) -> AccuracyHistory:
-    """Of this user's models, in order of time: each model once, as it was measured last."""
-    known = {model.digest for model in registry.compositions(user)}
+def accuracy_history(
+    registry: Registry, user: str | None, visibility: Visibility
+) -> AccuracyHistory:
+    """Of this user's models, or of everybody's, in order of time: each model once, as it was
+    measured last; of the latest PAGE evaluations."""
+    known = [model.digest for model in registry.compositions(user)] if user else []
     rows: dict[str, MeasuredModel] = {}
-    for record in registry.runs(states=(RunState.DONE,), kinds=("evaluate",)):
+    for record, found in registry.evaluations(user, known):
         assert isinstance(record.work, EvaluateWork)
         model = record.work.composition
-        own = model.user == user or model.digest in known
-        if not own or not visibility.sees_all(tasks_of(record.work)):
+        if not visibility.sees_all(tasks_of(record.work)):
             continue
-        found = registry.result(record.run_id, Evaluated)
-        assert found is not None
         assert record.ended is not None  # it is done
         rows[model.digest] = MeasuredModel(
             digest=model.digest,
+            user=model.user,
             terms=terms_of(model),
             method=model.method,
             at=record.ended,
             accuracies={task: row["composed"] for task, row in found.per_task.items()},
         )
     measured = {task for row in rows.values() for task in row.accuracies}
-    tasks = [one.name for one in registry.tasks(with_removed=True) if one.name in measured]
-    return AccuracyHistory(tasks=tuple(tasks), rows=tuple(rows.values()))
+    return AccuracyHistory(tasks=registry.by_arrival(measured), rows=tuple(rows.values()))

@@ -37,6 +37,8 @@ class Runs(Quotas):
                 self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
             told.arrivals.record(change, asked.last)
             told.looked = told.looked if replayed else len(self._changed)
+            if asked.progress is not None:
+                self._board.progressed(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
             return told.arrivals.after(asked.since)
 
@@ -58,6 +60,8 @@ class Runs(Quotas):
         with self._lock:
             if not self._registry.progressed(run_id, attempt, progress):
                 raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
+            run = self._state.runs.get(run_id)
+            self._board.progressed(run_id, run and run.task, progress)
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:

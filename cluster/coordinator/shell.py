@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from cluster.coordinator import views
 from cluster.coordinator.acceptance import missing_files
+from cluster.coordinator.board import Board
 from cluster.coordinator.erasing import Erasing
 from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
@@ -66,7 +67,7 @@ class Shell:
         self._registry.hold()
         self._registry.founded(settings.base, settings.generic)
         self._shards = {shard.task: shard for shard in self._registry.shards()}
-        champions = [entry.reference for entry in self._registry.champions()]
+        champions = self._registry.champion_references().values()
         self._damaged = missing_files(champions, self._blobs)
         self._unsure = False  # whether a commit's outcome is not known
         self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
@@ -74,6 +75,8 @@ class Shell:
         self._steps = 0  # of trainings, since this process began
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
+        self._board = Board(self._registry)
+        self._board.look(self._state)
 
     # -- looking after what runs
 

@@ -100,7 +100,7 @@ class Tasks(Quotas):
     def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
         def decide() -> Decision[CancelledTask]:
             self._seen_task(context, task)
-            chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, task=task))
+            chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, tasks=[task]))
             leaves = not keep and not self._state.tasks[task].head
             answer = CancelledTask(task=task, cancelled=chosen, left=leaves)
             if not leaves:
@@ -137,7 +137,7 @@ class Tasks(Quotas):
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
             self._pins.pin(Term(1.0, task), self._visibility(context))
-            owed = self._registry.runs(states=OWED, task=task, kinds=("refresh",))
+            owed = self._registry.runs(states=OWED, tasks=[task], kinds=("refresh",))
             due = self._registry, self._base, upkeep.refresh_of(self._state, task)
             work = owed[0].work if owed else work_orders.refreshing(*due)
             return self._queued(work.run_id, partial(self._registry.add_run, work, task))
@@ -185,7 +185,6 @@ class Tasks(Quotas):
 
     def _require_removable(self, context: RequestContext, task: str, purge: bool) -> None:
         """Raises UnknownTask. One that was removed may still be purged."""
-        removed = {one.name for one in self._registry.tasks(with_removed=True) if one.removed}
-        purgeable = removed - self._registry.purged()
-        if not (purge and task in purgeable and self._visibility(context).sees(task)):
+        purgeable = purge and self._registry.removed(task) == "removed"
+        if not (purgeable and self._visibility(context).sees(task)):
             self._seen_task(context, task)

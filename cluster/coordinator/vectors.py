@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from cluster.coordinator import reports
@@ -10,18 +11,23 @@ from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import AliasReport, InterferenceReport, VectorComparison, VectorStatus
-from cluster.domain.tasks import CHAMPION, VectorRef
+from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
 from cluster.scheduler.state import Championed, Effect, Vector
+from cluster.scheduler.upkeep import shares
+
+REPORTED = 24  # tasks in one report of interference
 
 
 class Vectors(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
-    def vectors(self, context: RequestContext, task: str | None = None) -> list[VectorStatus]:
+    def vectors(
+        self, context: RequestContext, task: str | None = None, after: str = ""
+    ) -> list[VectorStatus]:
         with self._lock:
             if task is not None:
                 self._seen_task(context, task)
-            return reports.vectors(self._registry, task, self._visibility(context))
+            return reports.vectors(self._registry, task, after, self._visibility(context))
 
     def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
         with self._lock:
@@ -55,11 +61,17 @@ class Vectors(Shell):
         parts = {"task": task, "name": name, "version": version, "expected": expected}
         return self._once(context.request_id, "move_alias", parts, MovedAlias, decide)
 
-    def interference(self, context: RequestContext) -> InterferenceReport:
+    def interference(
+        self, context: RequestContext, tasks: Sequence[str] = ()
+    ) -> InterferenceReport:
         with self._lock:
-            sees = self._visibility(context).sees
-            seen = {name: self._behind_head(name) for name in self._shards if sees(name)}
-            return reports.interference(self._registry, seen)
+            state, sees = self._state, self._visibility(context).sees
+            for name in tasks:
+                self._seen_task(context, name)
+            names = tasks or [name for name in self._shards if name != GENERIC and sees(name)]
+            seen = {name: self._behind_head(name) for name in (GENERIC, *names[-REPORTED:])}
+            shared = {name for name in seen if shares(state, name)}
+            return reports.interference(self._registry, seen, shared)
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))

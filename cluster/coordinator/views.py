@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from cluster.coordinator.board import Entry, Key, Page, TaskEntry
 from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.work_orders import tasks_of
-from cluster.domain.base import Base
+from cluster.domain.base import Base, RequestContext
 from cluster.domain.compositions import Composition
 from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
@@ -28,12 +29,11 @@ from cluster.domain.status import (
     TaskDetail,
     TaskStatus,
 )
-from cluster.domain.tasks import CHAMPION, VectorRef
+from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import (
     Composed,
     ComposeWork,
-    EvaluateWork,
     FitWork,
     MeasureWork,
     RefreshWork,
@@ -48,61 +48,55 @@ from cluster.scheduler.upkeep import is_due
 from tacl.compose.terms import Term
 
 LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
+NEWEST = 20  # runs, and versions with their curves, that a task tells of
 UNSEEN = "it concerns a private task"
 
 Damages = Mapping[str, str]  # task -> what is wrong with its files
 
 
 def status(
+    page: Page,
     base: Base,
-    registry: Registry,
+    trouble: str | None,
     state: State,
     damaged: Damages,
-    trouble: str | None,
     heads: FittedHeads,
     visibility: Visibility,
 ) -> ClusterStatus:
-    trainings = {record.run_id: record for record in registry.runs(kinds=("train",))}
-    champions = {entry.reference.task: entry.reference for entry in registry.champions()}
-    firsts = {entry.reference.task: entry.reference for entry in registry.vectors(version=1)}
-    refreshes = {
-        record.task: record.state for record in registry.runs(states=LEFT, kinds=("refresh",))
-    }
-    samples = {shard.task: shard.blob.rows for shard in registry.shards()}
-    tasks = tuple(
-        TaskStatus(
-            **_task(record, trainings[record.run_id], state, damaged, visibility),
-            **_vector(champions.get(record.name), firsts.get(record.name)),
-            **_fitted(champions.get(record.name), heads, visibility),
-            samples=samples[record.name],
-            refresh=refreshes.get(record.name),
-        )
-        for record in registry.tasks()
-        if visibility.sees(record.name)
+    tasks = [entry for _, entry in page.entries if isinstance(entry, TaskEntry)]
+    work = [entry for _, entry in page.entries if isinstance(entry, Run)]
+    return ClusterStatus(
+        base=base,
+        tasks=tuple(
+            TaskStatus(
+                **_task(one.task, one.training, state, damaged, visibility),
+                **_vector(one.champion, one.first),
+                **_fitted(one.champion, heads, visibility),
+                samples=one.samples,
+                refresh=one.refresh,
+            )
+            for one in sorted(tasks, key=lambda one: one.task.ordinal)
+        ),
+        work=tuple(run(one, state, visibility) for one in sorted(work, key=lambda one: one.number)),
+        gone=tuple(key.name for key, entry in page.entries if entry is None),
+        room=room(state),
+        trouble=trouble,
+        version=page.version,
+        whole=page.whole,
+        more=page.more,
     )
-    awaited = registry.awaited()
-    others = registry.runs(LEFT, kinds=("refresh", "measure", "fit", "evaluate", "compose"))
-    work = tuple(
-        run(record, state, visibility)
-        for record in others
-        if not _is_past(record, champions, awaited)
-        and (record.task is None or visibility.sees(record.task))
-        if not isinstance(record.work, ComposeWork | FitWork)
-        or visibility.sees_all(tasks_of(record.work))
-    )
-    return ClusterStatus(base=base, tasks=tasks, work=work, room=room(state), trouble=trouble)
 
 
-def _is_past(record: Run, champions: Mapping[str, VectorRef], awaited: Collection[str]) -> bool:
-    """A refresh or a fit that failed, of a vector that is no champion any more; a composition that
-    failed or was cancelled, and that its user awaits no more."""
-    if record.state in STOPPED and isinstance(record.work, FitWork):
-        return any(champions.get(one.vector.task) != one.vector for one in record.work.tasks)
-    if record.state not in STOPPED or not isinstance(record.work, RefreshWork | ComposeWork):
+def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: Entry) -> bool:
+    """Of an entry of the board. That a model is evaluated or composed tells that its user has one:
+    over HTTP nobody else hears of it."""
+    if not isinstance(entry, Run):
+        return not key.is_task or visibility.sees(key.name)
+    if context.limited and entry.kind in ("evaluate", "compose") and entry.user != context.user:
         return False
-    if isinstance(record.work, ComposeWork):
-        return record.run_id not in awaited
-    return champions[record.work.vector.task].version != record.work.vector.version
+    if entry.task is not None:
+        return visibility.sees(entry.task)
+    return entry.kind not in ("compose", "fit") or visibility.sees_all(tasks_of(entry.work))
 
 
 def _task(
@@ -164,21 +158,21 @@ def task_detail(
     heads: FittedHeads,
     visibility: Visibility,
 ) -> TaskDetail:
-    versions = {entry.reference.version: entry for entry in registry.vectors(task.name)}
-    references = {version: entry.reference for version, entry in versions.items()}
-    champion = references.get(registry.aliases(task.name).get(CHAMPION, 0))
-    shards, runs = registry.shards(task.name), registry.runs(task=task.name)
+    versions = registry.vectors(task.name, newest=NEWEST)
+    champion = registry.champion_references([task.name]).get(task.name)
+    first = registry.first_references([task.name]).get(task.name)
+    shards, runs = registry.shards(task.name), registry.runs(tasks=[task.name], newest=NEWEST)
     refreshes = [one.state for one in runs if one.kind == "refresh" and one.state in LEFT]
     return TaskDetail(
         **_task(task, registry.run(task.run_id), state, damaged, visibility),
-        **_vector(champion, references.get(1)),
+        **_vector(champion, first),
         **_fitted(champion, heads, visibility),
         samples=shards[-1].blob.rows,
         refresh=refreshes[-1] if refreshes else None,
         submission=task.submission,
         shards=tuple(ShardStatus(**dict(shard)) for shard in shards),
         runs=tuple(run(record, state, visibility) for record in runs),
-        curves={str(version): entry.curves for version, entry in versions.items()},
+        curves={str(entry.reference.version): entry.curves for entry in versions},
     )
 
 
@@ -187,9 +181,9 @@ def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
         **_progress(record, state, visibility),
         kind=record.kind,
         task=record.task,
-        version=record.work.vector.version if isinstance(record.work, RefreshWork) else None,
-        user=user_of(record.work),
-        about=about(record.work),
+        version=record.version,
+        user=None if record.kind == "train" else record.user,
+        about=_about(record),
         state=record.state,
     )
 
@@ -217,7 +211,8 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
 
 def _reason(record: Run, state: State, visibility: Visibility) -> str | None:
     """Why it waits, or why it failed."""
-    if record.cause and not visibility.sees_all(tasks_of(record.work)):
+    own = record.task is not None  # then it is about that one alone, and who asks sees it
+    if record.cause and not own and not visibility.sees_all(tasks_of(record.work)):
         return UNSEEN
     if record.state not in (*OWED, RunState.DONE):
         return record.cause
@@ -234,11 +229,9 @@ def _waiting(record: Run, state: State) -> Planned | None:
     return planned if waits else None
 
 
-def user_of(work: Work) -> str | None:
-    """Whose model the work is about."""
-    if isinstance(work, ComposeWork):
-        return work.user
-    return work.composition.user if isinstance(work, EvaluateWork) else None
+def _about(record: Run) -> str:
+    is_refresh = record.kind == "refresh"  # whose work is long: it is not read for this
+    return f"refreshing {record.task}@v{record.version}" if is_refresh else about(record.work)
 
 
 def about(work: Work) -> str:

@@ -102,14 +102,22 @@ class CoordinatorAPI(Protocol):
         """What happened to a task, oldest first. Raises UnknownTask."""
         ...
 
-    def status(self, context: RequestContext) -> ClusterStatus:
-        """The base model, every task, the work that is owed, and the resources of the cluster."""
+    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
+        """The base model, the resources of the cluster, and of the tasks and the work that is owed
+        what is new since a version that was told, some at a time (`domain.following`)."""
+        ...
+
+    def version(self) -> str:
+        """Of the status: while it stays the same, nothing is new."""
         ...
 
     # -- vectors
 
-    def vectors(self, context: RequestContext, task: str | None) -> Sequence[VectorStatus]:
-        """Every version of every vector, or of one task's. Raises UnknownTask."""
+    def vectors(
+        self, context: RequestContext, task: str | None, after: str = ""
+    ) -> Sequence[VectorStatus]:
+        """Versions of every vector, or of one task's: the next four after TASK@vN. Raises
+        UnknownTask."""
         ...
 
     def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
@@ -131,8 +139,11 @@ class CoordinatorAPI(Protocol):
         """
         ...
 
-    def interference(self, context: RequestContext) -> InterferenceReport:
-        """What the champions do to each other's tasks, and what that warns of."""
+    def interference(
+        self, context: RequestContext, tasks: Sequence[str] = ()
+    ) -> InterferenceReport:
+        """What the champions of these tasks, or of the newest, do to each other's tasks, and what
+        that warns of. Of more than 24 the last. Raises UnknownTask."""
         ...
 
     # -- compositions
@@ -173,8 +184,11 @@ class CoordinatorAPI(Protocol):
         """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
         ...
 
-    def users(self, context: RequestContext) -> Sequence[UserModel]:
-        """Every user's model, but those that hold what the asker does not see."""
+    def users(
+        self, context: RequestContext, whose: str | None = None, after: str = ""
+    ) -> Sequence[UserModel]:
+        """Models by user, but those that hold what the asker does not see: the user's that is
+        named, or the first PAGE of those after a name."""
         ...
 
     def evaluate(
@@ -200,8 +214,8 @@ class CoordinatorAPI(Protocol):
         """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
         ...
 
-    def accuracy_history(self, context: RequestContext, user: str) -> AccuracyHistory:
-        """What was measured of the user's models over time."""
+    def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
+        """What was measured of the user's models, or of everybody's, over time: the latest PAGE."""
         ...
 
     # -- the cluster
@@ -245,10 +259,12 @@ class CoordinatorAPI(Protocol):
         """Whose token this is. Raises NotAuthenticated."""
         ...
 
-    def tokens(self) -> Sequence[TokenStatus]: ...
+    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
+        """A user's, or those of PAGE users after a name, by user."""
+        ...
 
-    def usage(self) -> Sequence[Usage]:
-        """What each user has of the cluster, by name."""
+    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
+        """What a user has of the cluster, or PAGE of them after a name, by name."""
         ...
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:

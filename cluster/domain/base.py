@@ -16,6 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+PAGE = 100  # rows that one answer lists; the next are asked for after the last of these
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
 

@@ -19,7 +19,8 @@ class MetShard(Answer):
 
 
 class VectorStatus(Answer):
-    """One version of a task's vector, and what made it."""
+    """One version of a task's vector, and what made it. `arrivals`: the first 16 of the `met`
+    samples that it was made against."""
 
     task: str
     version: int
@@ -36,6 +37,7 @@ class VectorStatus(Answer):
     curves: dict[str, list[float]]
     created: float
     arrivals: tuple[MetShard, ...]
+    met: int = 0
 
     @property
     def name(self) -> str:
@@ -126,9 +128,11 @@ class UserModel(Answer):
 
 
 class MeasuredModel(Answer):
-    """Accuracies of a model on the test rows of its tasks. `label`: as it is written in a plot."""
+    """Accuracies of a model on the test rows of its tasks. `user`: whose it was then; `label`: as
+    it is written in a plot."""
 
     digest: str
+    user: str = ""
     terms: tuple[str, ...]
     method: Method
     at: float

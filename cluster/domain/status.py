@@ -192,9 +192,12 @@ class Resources(Answer):
 
 
 class ClusterStatus(Answer):
-    """Tasks by arrival; work that is no training, and is owed, failed or cancelled.
+    """Tasks by arrival; work that is no training, and is owed, failed or cancelled. Of both, what
+    is new since the version that was asked for.
 
-    `trouble`: what the cluster cannot do now, and tries again.
+    `whole`: nothing that was told before holds; `gone`: names of tasks and ids of runs; `more`: ask
+    again, for what is new since `version`. `trouble`: what the cluster cannot do now, and tries
+    again.
     """
 
     base: Base
@@ -202,6 +205,10 @@ class ClusterStatus(Answer):
     work: tuple[RunStatus, ...]
     room: Resources
     trouble: str | None = None
+    version: str = ""
+    whole: bool = True
+    more: bool = False
+    gone: tuple[str, ...] = ()
 
 
 class CompositionRun(RunProgress):

@@ -123,6 +123,18 @@ class EvaluateWork(Message):
 Work = TrainWork | RefreshWork | MeasureWork | FitWork | EvaluateWork | ComposeWork
 
 
+def user_of(work: Work) -> str | None:
+    """Whose model the work is about."""
+    if isinstance(work, ComposeWork):
+        return work.user
+    return work.composition.user if isinstance(work, EvaluateWork) else None
+
+
+def asked_by(work: Work) -> str | None:
+    """Who asked for it; None for what the plan asked for itself."""
+    return work.submission.owner if isinstance(work, TrainWork) else user_of(work)
+
+
 class Progress(Message):
     """Where a run is after its latest optimizer step."""
 

@@ -7,11 +7,12 @@ meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 
+from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition, Merged, RecipeTerm, Target
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
@@ -19,9 +20,15 @@ from cluster.domain.work import Composed, ComposeWork
 from cluster.registry.database import Database, exists, one, put, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
-from cluster.registry.schema import AWAITED, COMPOSITION, MADE, RUN, USER
+from cluster.registry.schema import AWAITED, COMPOSITION, HOLDS, MADE, RUN, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
+_MODELS = (
+    sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target)
+    .join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
+    .join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
+    .order_by(USER.c.name)
+)
 
 
 class Models(Database):
@@ -61,20 +68,24 @@ class Models(Database):
             merged = model.merged and model.merged.model_dump_json()
             target = model.target and model.target.model_dump_json()
             put_once(db, MADE, digest=model.digest, run_id=run_id, merged=merged, target=target)
+            log(db, "made", f"the {model.method} of {work.user}", None, run_id)
             if exists(db, *one(AWAITED, user=work.user, run_id=run_id)):
                 _take(db, model)
 
-    def awaited(self) -> set[str]:
-        """Runs whose model becomes their user's, when it is made."""
-        return set(self._values(sa.select(AWAITED.c.run_id)))
+    def awaited(self, run_ids: Collection[str]) -> set[str]:
+        """Of these runs those whose model becomes their user's, when it is made."""
+        if not run_ids:
+            return set()
+        query = sa.select(AWAITED.c.run_id).where(AWAITED.c.run_id.in_(run_ids))
+        return set(self._values(query))
 
     def compositions(self, *users: str) -> list[Composition]:
-        """The current model of every user (of these), by name."""
-        query = sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target)
-        query = query.join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
-        query = query.join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
-        query = query.order_by(USER.c.name)
-        rows = self._rows(query.where(USER.c.name.in_(users)) if users else query)
+        """The current model of each of these users, by name."""
+        return [_composition(row) for row in self._rows(_MODELS.where(USER.c.name.in_(users)))]
+
+    def compositions_after(self, user: str) -> list[Composition]:
+        """The next PAGE, by user's name."""
+        rows = self._rows(_MODELS.where(USER.c.name > user).limit(PAGE))
         return [_composition(row) for row in rows]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
@@ -84,27 +95,27 @@ class Models(Database):
         if not wanted:
             return {}
         done = sa.select(RUN).where(*one(RUN, kind="compose", state=RunState.DONE))
+        done = done.where(RUN.c.user.in_(wanted))
         found: dict[str, ComposeWork] = {}
         for row in self._rows(done.order_by(RUN.c.number)):
             work = ComposeWork.model_validate_json(row.work)
-            if work.user in wanted and row.result:
+            if row.result:
                 made = model_of(work, Composed.model_validate_json(row.result))
                 if made.digest == wanted[work.user]:
                     found[work.user] = work
         return found
 
     def users_of(self, task: str) -> list[str]:
-        """Whose current model holds a vector of this task."""
-        return [
-            model.user
-            for model in self.compositions()
-            if any(term.vector.task == task for term in model.terms)
-        ]
+        """Whose current model holds a vector of this task, by name."""
+        query = sa.select(USER.c.name).join(HOLDS, HOLDS.c.composition == USER.c.composition)
+        return list(self._values(query.where(HOLDS.c.task == task).order_by(USER.c.name)))
 
 
 def _keep(db: sa.Connection, model: Composition) -> None:
     terms = _TERMS.dump_json(model.terms).decode()
-    put_once(db, COMPOSITION, digest=model.digest, method=model.method, terms=terms)
+    if put_once(db, COMPOSITION, digest=model.digest, method=model.method, terms=terms):
+        for task in {term.vector.task for term in model.terms}:
+            put(db, HOLDS, task=task, composition=model.digest)
 
 
 def _take(db: sa.Connection, model: Composition) -> None:

@@ -121,7 +121,7 @@ class Database:
         with self._read() as db:
             return db.execute(query).all()
 
-    def _values(self, query: sa.Select) -> Sequence[Any]:
+    def _values(self, query: sa.Select | sa.CompoundSelect) -> Sequence[Any]:
         """Of a query of one column."""
         with self._read() as db:
             return db.scalars(query).all()

@@ -21,6 +21,7 @@ from cluster.registry.schema import (
     CANCELLED,
     COMPOSITION,
     ERASURE,
+    HOLDS,
     MADE,
     RUN,
     SHARD,
@@ -69,6 +70,18 @@ class Erasure(Database):
             found |= dict(_models(db, set(), task))
             found |= dict(_fitted(db, set(), task))
             return found | dict(_vectors(db, set(), task))
+
+    def stored_of(self, owner: str) -> References:
+        """Rows, samples, statistics, vectors and heads of the tasks of an owner that were not
+        purged."""
+        own = sa.select(TASK.c.name, TASK.c.submission).where(TASK.c.owner == owner)
+        found: References = {}
+        with self._read() as db:
+            for row in db.execute(own.where(TASK.c.removed.is_distinct_from("purged"))).all():
+                found |= parts_of(Submission.model_validate_json(row.submission))
+                found |= dict(_samples(db, set(), row.name))
+                found |= dict(_vectors(db, set(), row.name))
+        return found
 
     def erasures(self) -> list[str]:
         """Digests of files that are to be deleted."""
@@ -170,9 +183,12 @@ def _models(
     )
     if task is None:
         query = query.join(USER, USER.c.composition == MADE.c.digest)
+    else:
+        holds = sa.select(HOLDS.c.composition).where(HOLDS.c.task == task)
+        query = query.where(MADE.c.digest.in_(holds))
     for row in db.execute(query):
         of = {term["vector"]["task"] for term in json.loads(row.terms)}
-        if of & without or task not in (None, *of):
+        if of & without:
             continue
         if row.merged is not None:
             blob = Merged.model_validate_json(row.merged).blob

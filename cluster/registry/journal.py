@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -21,6 +22,15 @@ class Request:
     answer: str
 
 
+class Happened(NamedTuple):
+    """An event, by what it is about."""
+
+    number: int
+    kind: str
+    task: str | None
+    run_id: str | None
+
+
 class Journal(Database):
     """Requests and events."""
 
@@ -36,6 +46,17 @@ class Journal(Database):
         columns = (EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
         query = sa.select(*columns).where(EVENT.c.task == task).order_by(EVENT.c.number)
         return [Event(**row._mapping) for row in self._rows(query)]
+
+    def happened(self, after: int) -> tuple[int, list[Happened]]:
+        """The number of the last event, and what happened after the one of a number: nothing is
+        listed where that is below 0."""
+        columns = EVENT.c.number, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id
+        last = sa.select(sa.func.max(EVENT.c.number))
+        query = sa.select(*columns).where(EVENT.c.number > after).order_by(EVENT.c.number)
+        with self._read() as db:
+            number = db.scalar(last) or 0
+            rows = db.execute(query.where(EVENT.c.number <= number)).all() if after >= 0 else ()
+        return number, [Happened(*row) for row in rows]
 
     def founding(self) -> float | None:
         """When its home was made: no two homes are of the same moment. None before that."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
-from cluster.domain.base import Message
+from cluster.domain.base import PAGE, Message
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.work import Fitted, Progress, Result, Work
+from cluster.domain.work import (
+    Evaluated,
+    EvaluateWork,
+    Fitted,
+    Progress,
+    RefreshWork,
+    Result,
+    Work,
+    asked_by,
+)
 from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
@@ -33,7 +44,6 @@ class Run:
     run_id: str
     kind: str
     task: str | None
-    work: Work
     state: RunState
     attempt: int
     deaths: int
@@ -43,6 +53,16 @@ class Run:
     created: float
     started: float | None
     ended: float | None
+    user: str | None
+    model: str | None
+    version: int | None
+    written: str
+
+    @cached_property
+    def work(self) -> Work:
+        """Read when it is first needed: that of a refresh in a large home names a thousand
+        shards."""
+        return _WORK.validate_json(self.written).model_copy(update={"attempt": self.attempt})
 
 
 class Runs(Database):
@@ -147,17 +167,35 @@ class Runs(Database):
     def runs(
         self,
         states: Sequence[RunState] | None = None,
-        task: str | None = None,
+        tasks: Collection[str] | None = None,
         kinds: Sequence[str] | None = None,
-        run_id: str | None = None,
+        run_ids: Collection[str] | None = None,
+        user: str | None = None,
+        newest: int | None = None,
     ) -> list[Run]:
-        """In order of acceptance."""
-        wanted = {RUN.c.state: states, RUN.c.kind: kinds}
-        wanted |= {RUN.c.task: task and [task], RUN.c.run_id: run_id and [run_id]}
+        """In order of acceptance: all, or so many of the newest."""
+        wanted: dict[sa.Column[Any], Collection[Any] | None] = {RUN.c.state: states}
+        wanted |= {RUN.c.kind: kinds, RUN.c.user: None if user is None else [user]}
+        wanted |= {RUN.c.task: tasks, RUN.c.run_id: run_ids}
         these = (column.in_(values) for column, values in wanted.items() if values is not None)
-        return [
-            run_of(row) for row in self._rows(sa.select(RUN).where(*these).order_by(RUN.c.number))
-        ]
+        query = sa.select(RUN).where(*these).order_by(RUN.c.number.desc()).limit(newest)
+        return [run_of(row) for row in reversed(self._rows(query))]
+
+    def owed_of(self, users: Collection[str]) -> Counter[str]:
+        """How many runs that wait or run each of them asked for."""
+        query = sa.select(RUN.c.user, sa.func.count()).group_by(RUN.c.user)
+        rows = self._rows(query.where(RUN.c.user.in_(users), RUN.c.state.in_(OWED)))
+        return Counter({row[0]: row[1] for row in rows})
+
+    def evaluations(
+        self, user: str | None, models: Collection[str] = ()
+    ) -> list[tuple[Run, Evaluated]]:
+        """Those of a user, or of anybody, and of these models: the latest PAGE, oldest first."""
+        done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
+        if user is not None:
+            done = done.where(sa.or_(RUN.c.user == user, RUN.c.model.in_(models)))
+        rows = self._rows(done.order_by(RUN.c.number.desc()).limit(PAGE))
+        return [(run_of(row), Evaluated.model_validate_json(row.result)) for row in rows[::-1]]
 
     def run_ids(self, state: RunState, kind: str) -> list[str]:
         """In order of acceptance."""
@@ -202,8 +240,12 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> bool:
         return True
     if exists(db, RUN.c.run_id == work.run_id):
         return False
+    model = work.composition.digest if isinstance(work, EvaluateWork) else None
     row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
-    put(db, RUN, **row, work=work.model_dump_json(), attempt=0, deaths=0, reached=-1)
+    version = work.vector.version if isinstance(work, RefreshWork) else None
+    row |= {"user": asked_by(work), "model": model, "version": version}
+    row |= {"work": work.model_dump_json()}
+    put(db, RUN, **row, attempt=0, deaths=0, reached=-1)
     log(db, "queued", work.kind, task, work.run_id)
     return True
 
@@ -234,7 +276,8 @@ def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
 
 def begin_anew(db: sa.Connection, run_id: str) -> None:
     """As if it had never asked for its shards; one that runs is queued again."""
-    _update(db, run_id, reached=-1, progress=None)
+    row = _update(db, run_id, reached=-1, progress=None)
+    log(db, "anew", "samples that it met were erased", row.task, run_id)
     running = one(RUN, run_id=run_id, state=RunState.RUNNING)
     db.execute(RUN.update().where(*running).values(state=RunState.QUEUED))
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
@@ -253,11 +296,11 @@ def end(db: sa.Connection, run_id: str, result: Result) -> sa.Row:
 def run_of(row: sa.Row) -> Run:
     values = dict(row._mapping)
     values.pop("result")
-    work = _WORK.validate_json(values.pop("work"))
-    progress, state = values.pop("progress"), RunState(values.pop("state"))
+    written, progress = values.pop("work"), values.pop("progress")
+    state = RunState(values.pop("state"))
     return Run(
         **values,
         state=state,
-        work=work.model_copy(update={"attempt": row.attempt}),
+        written=written,
         progress=None if progress is None else Progress.model_validate_json(progress),
     )

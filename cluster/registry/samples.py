@@ -32,13 +32,13 @@ class Samples(Database):
             db.execute(SHARD.update().where(*same).values(statistics=shard.statistics))
             log(db, "samples", "statistics are seen instead of samples", shard.task)
 
-    def shards(self, task: str | None = None) -> list[Shard]:
-        """Every version (of one task), by arrival of the task, then by version; not of tasks that
-        were removed, nor of what was cancelled and had the name before."""
+    def shards(self, *tasks: str) -> list[Shard]:
+        """Every version (of these tasks), by arrival of the task, then by version; not of tasks
+        that were removed, nor of what was cancelled and had the name before."""
         there = sa.and_(TASK.c.name.is_not(None), TASK.c.removed.is_(None))
         query = with_head(sa.select(SHARD)).where(there | (SHARD.c.task == GENERIC))
         query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
-        rows = self._rows(query if task is None else query.where(SHARD.c.task == task))
+        rows = self._rows(query.where(SHARD.c.task.in_(tasks)) if tasks else query)
         return [shard_of(row) for row in rows]
 
     def shards_with(self, digests: Collection[str]) -> dict[tuple[str, str], Shard]:

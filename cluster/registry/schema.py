@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0001"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0002"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -36,7 +36,9 @@ TASK = _table(
     _column("created", sa.Float),
     _column("removed", STRING, nullable=True),  # removed | purged | CANCELLED
     _column("head", STRING),  # blob digest, once it has a vector
+    _column("owner", STRING, nullable=True, index=True),  # none: of a home of before
 )
+sa.Index("ix_task_removed", TASK.c.removed, TASK.c.name)
 SHARD = _table(
     "shard",
     _key("task"),
@@ -65,7 +67,11 @@ RUN = _table(
     _column("created", sa.Float),
     _column("started", sa.Float, nullable=True),
     _column("ended", sa.Float, nullable=True),
+    _column("user", STRING, nullable=True, index=True),  # who asked for it
+    _column("model", STRING, nullable=True, index=True),  # that is evaluated
+    _column("version", sa.Integer, nullable=True),  # of the task's vector that is refreshed
 )
+sa.Index("ix_run_kind", RUN.c.kind, RUN.c.state, RUN.c.number, RUN.c.run_id)
 ARRIVAL = _table(
     "arrival",
     _key("run_id"),
@@ -114,6 +120,8 @@ ERASURE = _table("erasure", _key("digest"))  # blobs of purged tasks that may st
 COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )
+# whose vectors are in it
+HOLDS = _table("holds", _key("task"), _key("composition"))
 MADE = _table(  # what a composition has beside its terms
     "made",
     _key("digest"),
@@ -122,7 +130,7 @@ MADE = _table(  # what a composition has beside its terms
     _column("target", sa.Text, nullable=True),
 )
 AWAITED = _table("awaited", _key("user"), _column("run_id", STRING, index=True))
-USER = _table("user", _key("name"), _column("composition", STRING, nullable=True))
+USER = _table("user", _key("name"), _column("composition", STRING, nullable=True, index=True))
 TOKEN = _table(
     "token",
     _key("hash"),  # sha256 of the token, which nobody keeps

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cluster.domain.base import Base, BlobRef
+from cluster.domain.base import PAGE, Base, BlobRef
 from cluster.domain.names import no_such
-from cluster.domain.status import RunState
+from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
@@ -18,7 +18,7 @@ from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
-from cluster.registry.schema import CANCELLED, META, TASK
+from cluster.registry.schema import CANCELLED, META, RUN, TASK, TOKEN
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 
@@ -64,7 +64,8 @@ class Tasks(Database):
             ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
             db.execute(TASK.delete().where(TASK.c.name == name))
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
-            put(db, TASK, **row, submission=submission.model_dump_json())
+            row |= {"owner": submission.owner, "submission": submission.model_dump_json()}
+            put(db, TASK, **row)
             # What a cancelled task shared under this name keeps its versions: runs have met them.
             version = next_version(db, name)
             add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard, version=version))
@@ -103,14 +104,45 @@ class Tasks(Database):
             raise UnknownTask(
                 f"the task {name} was {row.removed}; go on without it, or submit it again{anew}"
             )
-        names = [task.name for task in self.tasks() if visibility.sees(task.name)]
-        raise UnknownTask(no_such("task", name, names))
+        raise UnknownTask(no_such("task", name, filter(visibility.sees, self.task_names())))
 
-    def tasks(self, with_removed: bool = False) -> list[Task]:
+    def task_names(self) -> list[str]:
         """By arrival."""
+        query = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+        return list(self._values(query.order_by(TASK.c.ordinal)))
+
+    def by_arrival(self, names: Collection[str]) -> tuple[str, ...]:
+        """The same, of removed tasks too."""
+        query = sa.select(TASK.c.name).where(TASK.c.name.in_(names)).order_by(TASK.c.ordinal)
+        return tuple(self._values(query))
+
+    def removed_of(self, names: Collection[str]) -> set[str]:
+        """Which of them were removed."""
+        gone = TASK.c.name.in_(names), TASK.c.removed.is_not(None)
+        return set(self._values(sa.select(TASK.c.name).where(*gone)))
+
+    def removed(self, name: str) -> str | None:
+        """How a task was withdrawn: removed | purged."""
+        with self._read() as db:
+            return db.scalar(sa.select(TASK.c.removed).where(TASK.c.name == name))
+
+    def users_after(self, user: str) -> list[str]:
+        """The next PAGE by name of all who own a task, ask for a run, or hold a token."""
+        asking = sa.select(RUN.c.user).where(RUN.c.state.in_(OWED))
+        each = (sa.select(TASK.c.owner), asking, sa.select(TOKEN.c.user))
+        pages = (
+            one.where(one.selected_columns[0] > user).distinct().order_by(sa.text("1")).limit(PAGE)
+            for one in each
+        )
+        every = sa.union(*(sa.select(page.subquery()) for page in pages))
+        return list(self._values(every.order_by(sa.text("1")).limit(PAGE)))
+
+    def tasks(self, with_removed: bool = False, names: Collection[str] | None = None) -> list[Task]:
+        """By arrival, all or those of these names."""
         query = sa.select(TASK).order_by(TASK.c.ordinal)
-        rows = self._rows(query if with_removed else query.where(TASK.c.removed.is_(None)))
-        return [_task(row) for row in rows]
+        query = query if with_removed else query.where(TASK.c.removed.is_(None))
+        query = query if names is None else query.where(TASK.c.name.in_(names))
+        return [_task(row) for row in self._rows(query)]
 
     def with_rows(self, rows: str) -> list[str]:
         """Names of the tasks that have exactly these rows, by their digest."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cluster.domain.base import PAGE
 from cluster.domain.users import Role
 from cluster.registry.database import Database, put_once
 from cluster.registry.journal import Request, log, remember
@@ -52,10 +53,30 @@ class Tokens(Database):
             db.execute(TOKEN.update().where(TOKEN.c.hash.in_(hashes)).values(used=at))
 
     def tokens(self, *hashes: str) -> list[Token]:
-        """All (those with these hashes), by user, then by time."""
-        query = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
-        rows = self._rows(query.where(TOKEN.c.hash.in_(hashes)) if hashes else query)
-        return [Token(**row._mapping) for row in rows]
+        """Those with these hashes."""
+        return self._tokens(TOKEN.c.hash.in_(hashes))
+
+    def tokens_like(self, digits: str) -> list[Token]:
+        """Those whose hash begins so."""
+        return self._tokens(TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g")  # after f
+
+    def tokens_of(self, user: str) -> list[Token]:
+        return self._tokens(TOKEN.c.user == user)
+
+    def tokens_after(self, user: str) -> list[Token]:
+        """Of the next PAGE users, by user, then by time."""
+        users = sa.select(TOKEN.c.user).where(TOKEN.c.user > user).distinct()
+        page = self._values(users.order_by(TOKEN.c.user).limit(PAGE))
+        return self._tokens(TOKEN.c.user > user, TOKEN.c.user <= page[-1]) if page else []
+
+    def holders_like(self, user: str) -> list[str]:
+        """Whose names begin alike."""
+        query = sa.select(TOKEN.c.user).where(TOKEN.c.user >= user[:1]).distinct()
+        return list(self._values(query.order_by(TOKEN.c.user).limit(PAGE)))
+
+    def _tokens(self, *conditions: sa.ColumnElement[bool]) -> list[Token]:
+        query = sa.select(TOKEN).where(*conditions).order_by(TOKEN.c.user, TOKEN.c.created)
+        return [Token(**row._mapping) for row in self._rows(query)]
 
 
 def _issue(db: sa.Connection, token: Token) -> None:

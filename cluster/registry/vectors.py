@@ -7,7 +7,7 @@ transaction. Versions of a task count 1, 2, ... without gaps.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,10 @@ class Vector:
     curves: dict[str, list[float]]
     created: float
 
+    @property
+    def name(self) -> str:
+        return f"{self.reference.task}@v{self.reference.version}"
+
 
 class Vectors(Runs):
     """Every version of every task's vector."""
@@ -52,6 +56,8 @@ class Vectors(Runs):
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
             elif isinstance(result, Fitted):
                 log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
+            elif isinstance(result, Evaluated):
+                log(db, "evaluated", f"accuracy {result.absolute:.3f}", None, run_id)
             elif isinstance(result, Refreshed):
                 log(db, "refused", f"the refresh was refused: {result.reason}", row.task, run_id)
 
@@ -98,24 +104,63 @@ class Vectors(Runs):
         texts = self._values(query.order_by(VECTOR.c.version))
         return [VectorRef.model_validate_json(text) for text in texts]
 
-    def vectors(self, task: str | None = None, version: int | None = None) -> list[Vector]:
-        """Of one task or all, of one version or all; by task's name, then by version."""
-        query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version)
-        if task is not None:
-            query = query.where(VECTOR.c.task == task)
-        if version is not None:
-            query = query.where(VECTOR.c.version == version)
-        return [_vector(row) for row in self._rows(query)]
+    def vectors(
+        self, task: str | None = None, version: int | None = None, newest: int | None = None
+    ) -> list[Vector]:
+        """Of one task or all, by task's name and version: all, the one, or the last ones."""
+        wanted = {VECTOR.c.task: task, VECTOR.c.version: version}
+        these = (column == value for column, value in wanted.items() if value is not None)
+        last = VECTOR.c.task.desc(), VECTOR.c.version.desc()
+        rows = self._rows(sa.select(VECTOR).where(*these).order_by(*last).limit(newest))
+        return [_vector(row) for row in reversed(rows)]
 
-    def champions(self) -> list[Vector]:
-        """The vector of every task that has one and was not removed, by task's name."""
-        query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+    def vectors_after(self, task: str | None, after: str, most: int) -> list[Vector]:
+        """The next of one task or all that were not removed, by task's name and version, after
+        TASK@vN."""
+        name, _, number = after.rpartition("@v")
+        query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
         query = query.where(VECTOR.c.task.in_(_present()))
+        if task is None:
+            query = query.where(VECTOR.c.task >= name)
+            later = VECTOR.c.version > int(number or 0)
+            query = query.where(sa.or_(VECTOR.c.task > name, later))
+        else:
+            query = query.where(VECTOR.c.task == task, VECTOR.c.version > int(number or 0))
         return [_vector(row) for row in self._rows(query)]
 
-    def champion_pairs(self) -> list[Pair]:
-        """Every measured pair of the champions, with any version of any shard."""
-        return self._pairs(sa.select(PAIR).join(ALIAS, is_champion(PAIR)))
+    def champions(self, tasks: Collection[str]) -> list[Vector]:
+        """The vector of each of these tasks that has one and was not removed, by task's name."""
+        query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+        query = query.where(VECTOR.c.task.in_(tasks), VECTOR.c.task.in_(_present()))
+        return [_vector(row) for row in self._rows(query)]
+
+    def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
+        """By task, of those that were not removed (and of these)."""
+        present = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(_present()))
+        return self._references(present.join(ALIAS, is_champion(VECTOR)), tasks)
+
+    def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
+        """As they were trained: by task (of these)."""
+        return self._references(sa.select(VECTOR.c.reference).where(VECTOR.c.version == 1), tasks)
+
+    def _references(
+        self, query: sa.Select[Any], tasks: Collection[str] | None
+    ) -> dict[str, VectorRef]:
+        if tasks is not None:
+            query = query.where(VECTOR.c.task.in_(tasks))
+        found = map(VectorRef.model_validate_json, self._values(query.order_by(VECTOR.c.task)))
+        return {reference.task: reference for reference in found}
+
+    def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
+        """Of those of these tasks that were not removed."""
+        query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
+        query = query.where(ALIAS.c.task.in_(tasks), ALIAS.c.task.in_(_present()))
+        return {row.task: row.version for row in self._rows(query)}
+
+    def champion_pairs(self, tasks: Collection[str]) -> list[Pair]:
+        """What was measured of the champions of these tasks on their samples, of any version."""
+        these = PAIR.c.task.in_(tasks), PAIR.c.on.in_(tasks)
+        return self._pairs(sa.select(PAIR).join(ALIAS, is_champion(PAIR)).where(*these))
 
     def pairs(self, task: str, version: int) -> list[Pair]:
         """What was measured of one version."""

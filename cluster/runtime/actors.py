@@ -10,6 +10,7 @@ one sent to a node not yet known to be lost.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import threading
@@ -143,6 +144,8 @@ class TickingCoordinator(Coordinator):
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)
             os._exit(1)
+        gc.collect()
+        gc.freeze()  # what a large home needs stays: looking through it takes a third of a second
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def serves(self) -> str:

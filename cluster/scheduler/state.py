@@ -6,7 +6,7 @@ event is a fact that is in the registry already, or the fate of a process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -85,7 +85,7 @@ class Vector:
 
     version: int
     digest: str
-    seen: frozenset[str]  # digests of the shards it was trained or refreshed against
+    seen: Set[str]  # digests of the shards it was trained or refreshed against
 
 
 @dataclass

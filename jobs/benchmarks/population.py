@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from cluster.api.access import hashed
 from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import CHAMPION, GENERIC, Options, Shard, Submission, VectorRef
-from cluster.domain.work import RefreshWork, TrainWork, Work
+from cluster.domain.work import RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
 from cluster.storage.blobs import Blobs
@@ -40,6 +42,7 @@ class Size:
     versions: int  # of each task
     compositions: int  # each of another user
     rows: int  # samples of each task
+    shared: int | None = None  # so many tasks share their samples; default: all
 
 
 FULL = Size(tasks=1000, versions=10, compositions=100_000, rows=1000)
@@ -56,10 +59,20 @@ class Filed:
     head: str
 
 
+class Terms(NamedTuple):
+    """Of a recipe; `text` as the registry keeps it."""
+
+    terms: tuple[RecipeTerm, ...]
+    text: str
+    tasks: frozenset[str]
+
+
 class Population:
     """`tasks` in the registry of a home whose settings are written, and models of theirs."""
 
-    def __init__(self, home: Home, tasks: Iterable[Filed], models: int = 0) -> None:
+    def __init__(
+        self, home: Home, tasks: Iterable[Filed], models: int = 0, shared: int | None = None
+    ) -> None:
         settings = home.settings()
         assert settings is not None
         self.home, self.base, self.models = home, settings.base, models
@@ -69,6 +82,7 @@ class Population:
             Shard(task=one.submission.name, ordinal=n, blob=one.submission.shard, head=one.head)
             for n, one in enumerate(self.tasks, start=1)
         ]
+        self._others = (self.generic, *self.shards[:shared])  # whose samples runs see
 
     def fill(self, say: Say) -> None:
         registry = Registry(self.home.registry_url)
@@ -114,6 +128,7 @@ class Population:
             )
             row = {"name": shard.task, "ordinal": shard.ordinal, "run_id": work.run_id}
             row |= {"submission": one.submission.model_dump_json(), "created": time.time()}
+            row |= {"owner": one.submission.owner}
             yield table.TASK, row | {"removed": None, "head": shard.head}
             row = {"task": shard.task, "version": 1, "ordinal": shard.ordinal}
             row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
@@ -121,7 +136,7 @@ class Population:
             yield from self._version(shard, 1, work)
 
     def _versions(self) -> Iterator[tuple[Any, Row]]:
-        everybody = (self.generic, *self.shards)
+        everybody = self._others
         for shard, one in zip(self.shards, self.tasks, strict=True):
             versions = len(one.vectors)
             for version in range(2, versions + 1):
@@ -142,6 +157,8 @@ class Population:
         reference, now = self.reference(shard.ordinal, version), time.time()
         row = {"run_id": work.run_id, "kind": work.kind, "task": shard.task, "state": "done"}
         row |= {"attempt": 1, "deaths": 0, "reached": 300, "created": now, "started": now}
+        row |= {"user": asked_by(work), "model": None}
+        row |= {"version": version - 1 if isinstance(work, RefreshWork) else None}
         yield table.RUN, row | {"ended": now, "result": "{}", "work": work.model_dump_json()}
         row = {"task": shard.task, "version": version, "run_id": work.run_id, "norm": 1.0}
         row |= {"reference": reference.model_dump_json(), "created": now}
@@ -158,7 +175,7 @@ class Population:
         for shard, one in zip(self.shards, self.tasks, strict=True):
             own = {"task": shard.task, "version": len(one.vectors), "rows": 64}
             own |= {"vector_digest": one.vectors[-1], "standard_error": 0.001}
-            for other in (self.generic, *self.shards):
+            for other in dict.fromkeys((*self._others, shard)):
                 tau_jp = 1.0 if other is shard else 0.01
                 row = {"on": other.task, "shard_digest": other.blob.digest, "tau_jp": tau_jp}
                 row |= {"head": other.head, "logits": tau_jp, "logits_error": 0.001}
@@ -168,34 +185,46 @@ class Population:
         """A training was told of all tasks before it."""
         for shard in self.shards:
             run_id = self.reference(shard.ordinal, 1).run_id
-            for other in (self.generic, *self.shards[: shard.ordinal - 1]):
+            for other in self._others[: shard.ordinal]:
                 row = {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
                 yield table.ARRIVAL, row | {"left": None}
 
     def _compositions(self) -> Iterator[tuple[Any, Row]]:
         for number in range(self.models):
-            model = self.composition(number)
-            terms = "[" + ",".join(term.model_dump_json() for term in model.terms) + "]"
-            row = {"digest": model.digest, "method": model.method, "terms": terms}
-            yield table.COMPOSITION, row
-            yield table.USER, {"name": model.user, "composition": model.digest}
-            row = {"request_id": f"compose {number}", "asked": "asked", "answer": model.digest}
+            user, digest = self.user(number), self._model(number)
+            terms = self._terms(number % len(self.tasks))
+            yield table.COMPOSITION, {"digest": digest, "method": "sum", "terms": terms.text}
+            for task in terms.tasks:
+                yield table.HOLDS, {"task": task, "composition": digest}
+            yield table.USER, {"name": user, "composition": digest}
+            row = {"request_id": f"compose {number}", "asked": "asked", "answer": digest}
             yield table.REQUEST, row
             row = {"at": time.time(), "kind": "composed", "task": None, "run_id": None}
-            yield table.EVENT, row | {"text": f"{model.user}: {model.digest}"}
+            yield table.EVENT, row | {"text": f"{user}: {digest}"}
+            row = {"hash": hashed(user), "user": user, "role": "user", "created": time.time()}
+            yield table.TOKEN, row | {"expires": None, "used": time.time()}
 
     def composition(self, number: int) -> Composition:
         """The model of user `number`."""
-        places = [(number * 7 + term * 13) % len(self.tasks) for term in range(TERMS)]
+        terms = self._terms(number % len(self.tasks)).terms
+        return Composition(digest=self._model(number), user=self.user(number), terms=terms)
+
+    def _model(self, number: int) -> str:
+        return f"{number:064x}"
+
+    @cache  # noqa: B019 - for as long as the bench
+    def _terms(self, first: int) -> Terms:
+        """The recipes of a million users are few: each is written once."""
+        places = [(first * 7 + term * 13) % len(self.tasks) for term in range(TERMS)]
         terms = tuple(
             RecipeTerm(
-                coefficient=1.0 + number / self.models,
+                coefficient=1.0 + first / len(self.tasks),
                 vector=self.reference(place + 1, len(self.tasks[place].vectors)),
             )
             for place in places
         )
-        digest = identity("sum", {"number": number})
-        return Composition(digest=digest, user=self.user(number), terms=terms)
+        text = "[" + ",".join(term.model_dump_json() for term in terms) + "]"
+        return Terms(terms, text, frozenset(term.vector.task for term in terms))
 
 
 def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
@@ -216,10 +245,13 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
     settings = Settings(base=BASE, generic=generic, blobs=str(folder / "blobs"), registry=registry)
     home = Home(folder)
     write(home.settings_file, settings)
+    shared = size.tasks if size.shared is None else size.shared
     data, head = store_rows(blobs, ["yes", "no"], [0, 1]), blobs.put(b"a head")
     probe = [row % 16 == 0 for row in range(size.rows)]
 
-    def filed(name: str) -> Filed:
+    def filed(number: int) -> Filed:
+        name = f"task{number}"
+        share = "samples" if number <= shared else "none"
         inputs = [f"sample {row} of {name}" for row in range(size.rows)]
         task = Submission(
             request_id=f"submit {name}",
@@ -231,11 +263,11 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
             validation=data,
             test=data,
             shard=store_shard(blobs, inputs, probe),
-            options=Options(workers=1, heads="trained"),
+            options=Options(workers=1, heads="trained", share=share),
         )
         versions = range(1, size.versions + 1)
         vectors = [identity("vector", {"task": name, "version": version}) for version in versions]
         return Filed(task, vectors, blobs.put(f"vector of {name}".encode()), head)
 
-    tasks = [filed(f"task{number}") for number in range(1, size.tasks + 1)]
-    return Population(home, tasks, size.compositions)
+    tasks = [filed(number) for number in range(1, size.tasks + 1)]
+    return Population(home, tasks, size.compositions, shared)

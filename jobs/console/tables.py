@@ -409,6 +409,14 @@ def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
     return Group(*parts[:-1])
 
 
+def goals(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    made = table("what", "goal", "measured", "", right=("goal", "measured"))
+    for row in rows:
+        missed = "missed" if row["missed"] else ""
+        made.add_row(row["what"], f"{row['goal']:,g}", f"{row['measured']:,.4g}", missed)
+    return made
+
+
 # -- users, and this machine
 
 

@@ -305,7 +305,7 @@ def judged(home: Home, stream: Stream) -> dict[str, list[str]]:
     for name, version in stream.aliases.items():
         if registry.aliases(name).get("blessed") != version:
             found["lost"].append(f"{name}@blessed")
-    models = {model.user: model.digest for model in registry.compositions()}
+    models = {model.user: model.digest for model in registry.compositions_after("")}
     found["lost"] += [f"the model of {u}" for u, d in stream.models.items() if models.get(u) != d]
     ordinals = [task.ordinal for task in tasks.values()]
     if ordinals != list(range(1, len(ordinals) + 1)) or len(ordinals) != len(stream.accepted):

@@ -21,6 +21,7 @@ from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
 from cluster.domain.explanations import parts_of
 from cluster.domain.methods import MERGES, TARGET
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
+from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskStatus
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.work import (
@@ -59,6 +60,14 @@ Tau = Callable[[str, str], float]  # (vector's task, probe's task) -> tau_jp
 def asks(request_id: str, user: str | None = None) -> RequestContext:
     """A request that may be repeated under its id."""
     return RequestContext(user=user, request_id=request_id)
+
+
+def versions(coordinator: Coordinator) -> list[VectorStatus]:
+    """Every version of every vector, page by page."""
+    found: list[VectorStatus] = []
+    while page := coordinator.vectors(ADMIN, None, found[-1].name if found else ""):
+        found += page
+    return found
 
 
 def calm(task: str, on: str) -> float:

@@ -43,9 +43,13 @@ class Instant(FakeLauncher):
 class InProcess(Coordinator):
     """The coordinator that looks after its work whenever it is asked how it is."""
 
-    def status(self, context: RequestContext) -> ClusterStatus:
+    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
         self.tick()
-        return super().status(context)
+        return super().status(context, since)
+
+    def version(self) -> str:
+        self.tick()
+        return super().version()
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         self.tick()

@@ -61,7 +61,8 @@ class FakeApi:
         @app.get("/v1/status")
         def status() -> Any:
             base = {"spec": "embedded", "modality": self.modality}
-            return {"base": base, "tasks": self.tasks, "work": []}
+            told = {"base": base, "tasks": self.tasks, "work": []}
+            return told | {"version": "1", "whole": True, "more": False, "gone": []}
 
         @app.get("/v1/me")
         def me() -> Any:
@@ -97,10 +98,12 @@ class FakeApi:
             return {"user": "me", "digest": "ab12" * 16, "explanations": [_explained()]}
 
         @app.get("/v1/vectors")
-        def vectors(task: str) -> Any:
+        def vectors(task: str, after: str = "") -> Any:
             shared = {"digest": "cd34" * 16, "created": 1e9, "metrics": {}, "arrivals": [{}]}
             first = {"version": 1, "parent": None, "champion": False}
-            return [shared | first, shared | {"version": 2, "parent": 1, "champion": True}]
+            second = {"version": 2, "parent": 1, "champion": True}
+            page = {"": first, f"{task}@v1": second}  # one at a time
+            return [shared | page[after]] if after in page else []
 
         @app.get("/v1/tokens")
         def tokens() -> Any:

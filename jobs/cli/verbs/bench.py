@@ -158,6 +158,34 @@ def _times(found: Found) -> Any:
     return shown
 
 
+SMALLER = {"1,000": "100", "10,000": "1,000"}
+
+
+@verb("bench", of=bench)
+def scale(
+    tasks: Annotated[
+        Literal["1,000", "10,000"],
+        typer.Option(help="With a hundred users for each. The smaller home has a tenth."),
+    ] = "10,000",
+    rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.md", help="Write the tables there, and a plot beside."),
+    ] = None,
+) -> Told:
+    """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
+    from jobs.benchmarks.scale import bench_scale, markdown, picture
+    from jobs.console import tables
+    from jobs.console.progress import saying
+
+    with saying("filling a home") as say:
+        found = bench_scale([SMALLER[tasks], tasks], rounds, say)
+    if out is not None:
+        out.write_text(markdown(found, f" --tasks {tasks} --rounds {rounds} --out {out}"))
+        picture(found, out.with_suffix(".png"))
+    return {"rows": found["rows"]}, lambda told: tables.goals(told["rows"])
+
+
 @verb("bench", of=bench)
 def serve(
     users: Annotated[

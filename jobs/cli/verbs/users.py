@@ -51,11 +51,17 @@ def rotate(
 
 
 @verb("serving", of=users, name="list")
-def list_tokens(asked: Client) -> Told:
-    """List users: roles, when each token ends and was last used, and what each user uses."""
+def list_tokens(
+    asked: Client,
+    after: Annotated[str, typer.Option(metavar="USER", help="List those after this user.")] = "",
+) -> Told:
+    """List users: roles, when each token ends and was last used, and what each user uses.
+
+    A hundred at a time, by name: the next ones come with `--after` the last.
+    """
     from jobs.console import tables
 
-    found = {"tokens": asked.tokens(), "usage": asked.usage()}
+    found = {"tokens": asked.tokens(after=after), "usage": asked.usage(after=after)}
     return found, lambda f: tables.users(f["tokens"], f["usage"])
 
 

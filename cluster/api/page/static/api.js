@@ -33,7 +33,21 @@ const post = (path, body, more = {}) => ask(path, {
 });
 
 export const me = () => ask("me");
-export const status = () => ask("status");
+// The whole status, of which the cluster tells only what is new since the last time.
+const heard = { version: "", tasks: new Map(), work: new Map() };
+export async function status() {
+  let told;
+  do {
+    told = await ask(`status?since=${encodeURIComponent(heard.version)}`);
+    if (told.whole) { heard.tasks.clear(); heard.work.clear(); }
+    for (const task of told.tasks) heard.tasks.set(task.name, task);
+    for (const run of told.work) heard.work.set(run.run_id, run);
+    for (const name of told.gone) { heard.tasks.delete(name); heard.work.delete(name); }
+    heard.version = told.version;
+  } while (told.more);
+  const listed = (map) => [...map.values()].sort((one, other) => one.created - other.created);
+  return { ...told, tasks: listed(heard.tasks), work: listed(heard.work) };
+}
 export const interference = () => ask("interference");
 // A user that is not named is whoever asks.
 export const accuracy = (user) => ask(`accuracy${user ? `?user=${encodeURIComponent(user)}` : ""}`);
@@ -48,7 +62,15 @@ export const composition = (user) => ask(`compositions/${encodeURIComponent(user
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
 export const predict = (user, inputs) => post("predict", { user: user || null, inputs, beside_base: true });
 export const explain = (user, inputs) => post("explain", { user: user || null, inputs });
-export const vectors = (task) => ask(`vectors?task=${encodeURIComponent(task)}`);
+export async function vectors(task) {
+  const found = [];
+  for (let page = [null]; page.length; found.push(...page)) {
+    const last = found.at(-1);
+    const after = last ? `&after=${encodeURIComponent(`${task}@v${last.version}`)}` : "";
+    page = await ask(`vectors?task=${encodeURIComponent(task)}${after}`);
+  }
+  return found;
+}
 export const tokens = () => ask("tokens");
 export const usage = () => ask("usage");
 export const issue = (user, role, hash, days) =>

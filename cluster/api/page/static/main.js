@@ -27,7 +27,6 @@ async function look() {
     shown = user;
   }
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
-  if (owed) setTimeout(soon, 3000); // of pairs and evaluations no event tells
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
   if (now === versions) return;
   versions = now;

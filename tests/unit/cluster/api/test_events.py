@@ -40,25 +40,25 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
     submit(service, "news")
 
     async def listen() -> list[tuple[str, dict]]:
-        asked = Asked(EVE, service)
-        lines = events._changes(asked, await events._tasks(asked))
+        asked, news = Asked(EVE, service), events.News()
+        lines = events._lines(asked, news, await news.since(asked, ""))
         heard = [told(await anext(lines))]
         monkeypatch.undo()
         monkeypatch.setattr(events, "PERIOD", 0.0)
         submit(service, "bob.own", owner="bob", private=True)
         submit(service, "trec")
-        heard += [told(await anext(lines)) for _ in range(2)]
+        while "trec" not in [facts.get("name") for _, facts in heard]:
+            heard.append(told(await anext(lines)))
         service.coordinator.remove(RequestContext(), "trec", False)
-        while heard[-1][0] != "gone":
+        while heard[-1] != ("gone", {"name": "trec"}):
             heard.append(told(await anext(lines)))
         return heard
 
     heard = asyncio.run(listen())
     assert heard[0] == ("task", heard[0][1])
     assert (heard[0][1]["name"], heard[0][1]["state"]) == ("news", "training")
-    assert ("news", "ready") in [(facts["name"], facts.get("state")) for _, facts in heard]
-    assert "trec" in [facts["name"] for _, facts in heard]
-    assert heard[-1] == ("gone", {"name": "trec"})
+    assert ("news", "ready") in [(facts.get("name"), facts.get("state")) for _, facts in heard]
+    assert "run" in [kind for kind, _ in heard]  # pairs are measured
     assert "bob" not in json.dumps(heard)
 
 
@@ -67,6 +67,32 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        return await anext(events._changes(Asked(EVE, service), {}))
+        return await anext(events._lines(Asked(EVE, service), events.News(), None))
 
     assert asyncio.run(listen()).startswith(":")
+
+
+def test_pages_left_open_ask_nothing_of_their_own(
+    service: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One question a period for all of them, and none about tasks while nothing is new."""
+    monkeypatch.setattr(events, "PERIOD", 60.0)
+    asked: list[str] = []
+    ask = Local.ask
+
+    async def counted(self: Local, method, *arguments):
+        asked.append(method.__name__)
+        return await ask(self, method, *arguments)
+
+    monkeypatch.setattr(Local, "ask", counted)
+    people = [Asked(Caller(f"user{number % 3}", "user"), service) for number in range(30)]
+
+    async def listen() -> None:
+        news = events.News()
+        told = [await news.since(one, "") for one in people]
+        assert {one.version for one in told if one} == {service.coordinator.version()}
+        for one in people:
+            assert await news.since(one, told[0].version) is None  # type: ignore[union-attr]
+
+    asyncio.run(listen())
+    assert sorted(asked) == ["status"] * 3 + ["version"]

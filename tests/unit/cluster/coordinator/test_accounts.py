@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 
 from cluster.coordinator import accounts
@@ -105,14 +103,3 @@ def test_a_repeated_revocation_is_answered_the_same(scene: Scene) -> None:
     call.issue_token(asks("i"), "ann", "user", OLD)
     assert [call.revoke_tokens(asks("v"), "ann").revoked for _ in "ab"] == [1, 1]
     assert call.tokens() == []
-
-
-def test_tokens_of_a_home_before_there_were_ends_hold(scene: Scene) -> None:
-    scene.coordinator.issue_token(asks("i"), "ann", "user", OLD)
-    scene.coordinator.close()
-    with sqlite3.connect(scene.home.path / "registry.sqlite") as db:
-        for column in ("expires", "used"):
-            db.execute(f"ALTER TABLE token DROP COLUMN {column}")
-    scene.restart()
-    assert scene.coordinator.holder(OLD).user == "ann"
-    assert scene.coordinator.tokens()[0].expires is None

@@ -15,7 +15,7 @@ from cluster.domain.visibility import Visibility
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
-from tests.support.fakes import ADMIN, Scene, asks
+from tests.support.fakes import Scene, asks, versions
 
 SECRET = "ann.secret"
 
@@ -62,8 +62,8 @@ def everything_told(scene: Scene, viewer: str) -> str:
     told += [call.vectors(who, None), call.references(who)]
     for name in names:
         told += [call.task(who, name), call.logs(who, name), call.aliases(who, name)]
-        versions = [one.version for one in call.vectors(who, name)]
-        pairs = itertools.combinations(versions, 2)
+        told.append(call.vectors(who, name))
+        pairs = itertools.combinations([one.version for one in told[-1]], 2)
         told += [call.compare(who, name, one, other) for one, other in pairs]
     for ask in (call.task, call.logs, call.aliases, call.vectors):
         with pytest.raises(UnknownTask) as refused:
@@ -106,7 +106,7 @@ def test_its_samples_enter_only_its_owners_cycles(tmp_path: Path) -> None:
     scene = populated(tmp_path)
     met = {
         str(one.task): {arrival.task for arrival in one.arrivals}
-        for one in scene.coordinator.vectors(ADMIN, None)
+        for one in versions(scene.coordinator)
     }
     assert SECRET in met["hers"]
     assert SECRET not in met["his"] | met["first"]

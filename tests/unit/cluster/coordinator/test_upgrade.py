@@ -17,7 +17,7 @@ from cluster.domain.tasks import ANY, CHAMPION
 from cluster.runtime.doctor import migrated
 from cluster.storage.home import Home
 from tests.support import released
-from tests.support.fakes import FakeLauncher, shard_blob
+from tests.support.fakes import FakeLauncher, shard_blob, versions
 
 ASKER = RequestContext()
 
@@ -57,7 +57,7 @@ def test_what_it_says_is_what_it_said(coordinator: Coordinator, unpacked: Path) 
     run = coordinator.evaluate(ASKER, user, False).run_id
     found = {
         "status": coordinator.status(ASKER),
-        "vectors": coordinator.vectors(ASKER, None),
+        "vectors": versions(coordinator),
         "compare": coordinator.compare(ASKER, "digits", 1, 2),
         "aliases": coordinator.aliases(ASKER, "digits"),
         "interference": coordinator.interference(ASKER),

@@ -120,7 +120,7 @@ def test_runs_are_found_by_state_kind_and_task(registry: Registry) -> None:
         "train b",
         "refresh a 1",
     ]
-    assert [run.run_id for run in registry.runs(task="a")] == ["train a", "refresh a 1"]
+    assert [run.run_id for run in registry.runs(tasks=["a"])] == ["train a", "refresh a 1"]
     assert [run.run_id for run in registry.runs(kinds=("train",))] == ["train a", "train b"]
 
 
@@ -150,7 +150,7 @@ def test_a_vector_is_published_once(registry: Registry) -> None:
     assert (first.version, first.parent, first.head_blob) == (1, None, "head of a")
     assert first.accepted_metrics == {"validation_accuracy": 0.9}
     assert registry.aliases("a") == {CHAMPION: 1}
-    (stored,) = registry.champion_pairs()
+    (stored,) = registry.champion_pairs(["a", "b", GENERIC])
     assert (stored.task, stored.version, stored.vector_digest) == ("a", 1, "a v1")
     assert (stored.tau_jp, stored.standard_error) == (0.25, math.inf)
     (entry,) = registry.vectors("a")
@@ -209,9 +209,11 @@ def test_measured_pairs_belong_to_versions(registry: Registry) -> None:
     measured = Measured(pairs=(pair("a", "a 1", 0.75).model_copy(update=names),))
     registry.finish("measure", measured)
     registry.finish("measure", measured)
-    assert {p.on: p.tau_jp for p in registry.champion_pairs()} == {GENERIC: 0.5, "a": 0.75}
+    stored = registry.champion_pairs(["a", "b", GENERIC])
+    assert {pair.on: pair.tau_jp for pair in stored} == {GENERIC: 0.5, "a": 0.75}
+    assert [pair.on for pair in registry.champion_pairs(["a"])] == ["a"]
     registry.publish(refresh(registry, "a", 1).run_id, refreshed(1))
-    assert registry.champion_pairs() == []  # version 2 is another vector
+    assert registry.champion_pairs(["a", "b", GENERIC]) == []  # version 2 is another vector
 
 
 def test_what_a_vector_has_met(registry: Registry) -> None:
@@ -242,7 +244,8 @@ def test_models_of_users(registry: Registry) -> None:
     registry.compose(model(registry, "alice", 1.0), Request("2", "asked", "answer"))
     registry.compose(second, Request("3", "asked", "answer"))
     assert registry.compositions("bob") == [second]
-    assert registry.compositions() == [model(registry, "alice", 1.0), second]
+    assert registry.compositions_after("") == [model(registry, "alice", 1.0), second]
+    assert registry.compositions_after("alice") == [second]
     assert registry.compositions("carol") == []
 
 

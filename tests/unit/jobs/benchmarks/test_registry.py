@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
+from jobs.benchmarks import scale
 from jobs.benchmarks.population import Size, made_up
 from jobs.cli.main import app
 
@@ -34,6 +35,28 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
     coordinator.tick()
     assert coordinator.status(bench.NOBODY).trouble is None
     coordinator.close()
+
+
+def test_every_call_of_a_home_is_held_against_its_goals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    larger = Size(tasks=16, versions=3, compositions=60, rows=16, shared=6)
+    monkeypatch.setattr(scale, "SIZES", {"1,000": SMALL, "10,000": larger})
+    out = tmp_path / "scale.md"
+    done = CliRunner().invoke(
+        app, ["bench", "scale", "--tasks", "10,000", "--rounds", "20", "--json", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    rows = {one["what"]: one for one in json.loads(done.stdout)["rows"]}
+    assert all(one["missed"] == (one["measured"] > one["goal"]) for one in rows.values())
+    for what in (
+        "user: compose, at 1,000 tasks, CPU ms at p99",
+        "start at 10,000 tasks, CPU seconds",
+    ):
+        assert rows[what]["measured"] > 0
+    assert "learner: lease, larger / smaller, of the medians" in rows
+    assert "| user | compose |" in out.read_text()
+    assert out.with_suffix(".png").stat().st_size > 1000
 
 
 def test_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

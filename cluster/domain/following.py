@@ -1,0 +1,38 @@
+"""A cluster's status put together from what is new in each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus
+
+
+class Following:
+    """What was heard so far. `version` is what to ask for next: what is new since."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self._tasks: dict[str, TaskStatus] = {}
+        self._work: dict[str, RunStatus] = {}
+
+    def hear(self, told: ClusterStatus) -> ClusterStatus:
+        """The whole status as of this answer."""
+        if told.whole:
+            self._tasks, self._work = {}, {}
+        self._tasks |= {one.name: one for one in told.tasks}
+        self._work |= {one.run_id: one for one in told.work}
+        for name in told.gone:
+            self._tasks.pop(name, None)
+            self._work.pop(name, None)
+        self.version = told.version
+        tasks = sorted(self._tasks.values(), key=lambda task: task.created)
+        work = sorted(self._work.values(), key=lambda run: run.created)
+        whole = {"tasks": tuple(tasks), "work": tuple(work), "gone": (), "whole": True}
+        return told.model_copy(update=whole)
+
+    def all(self, ask: Callable[[str], ClusterStatus]) -> ClusterStatus:
+        """Ask, by the version, until nothing is left to be told."""
+        told = self.hear(ask(self.version))
+        while told.more:
+            told = self.hear(ask(self.version))
+        return told

@@ -1,0 +1,128 @@
+"""The status is told in parts: what is new since a version, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator import board
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
+from cluster.domain.following import Following
+from cluster.domain.status import ClusterStatus, RunState
+from cluster.domain.work import Progress
+from cluster.scheduler.state import Node
+from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, submission
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path, Node(2))
+
+
+def since(scene: Scene, version: str, context: RequestContext = ADMIN) -> ClusterStatus:
+    return scene.coordinator.status(context, version)
+
+
+def test_only_what_changed_is_told(scene: Scene) -> None:
+    scene.trained("one", "two")
+    told = since(scene, "")
+    assert told.whole
+    assert [task.name for task in told.tasks] == ["one", "two"]
+    quiet = since(scene, told.version)
+    assert (quiet.tasks, quiet.work, quiet.gone, quiet.whole) == ((), (), (), False)
+    assert quiet.version == told.version == scene.coordinator.version()
+    scene.submit("three")
+    new = since(scene, told.version)
+    assert [task.name for task in new.tasks] == ["three"]
+    assert scene.coordinator.version() == new.version != told.version
+
+
+def test_a_look_at_which_nothing_happened_reads_nothing(scene: Scene) -> None:
+    scene.trained("one")
+    version = since(scene, "").version
+    reads = scene.coordinator._registry.reads.spent().times
+    for _ in range(5):
+        assert since(scene, version).tasks == ()
+        assert scene.coordinator.version() == version
+    assert scene.coordinator._registry.reads.spent().times == reads
+
+
+def test_progress_is_told_and_what_waits_when_room_changes(scene: Scene) -> None:
+    run = scene.coordinator.submit(ADMIN, submission(scene.home, "one", workers=2)).run_id
+    scene.coordinator.submit(ADMIN, submission(scene.home, "two"))
+    version = since(scene, "").version
+    scene.known(run, 3, Progress(step=3, steps=9, loss=0.5))
+    (task,) = since(scene, version).tasks
+    assert (task.name, task.step, task.loss) == ("one", 3, 0.5)
+    version = since(scene, version).version
+    scene.launcher.room = (Node(4),)
+    scene.coordinator.tick()
+    assert "two" in [task.name for task in since(scene, version).tasks]
+
+
+def test_a_long_status_comes_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "SHOWN", 3)
+    names = [f"task{number}" for number in range(8)]
+    for name in names:
+        scene.submit(name)
+    following, parts = Following(), list[int]()
+    told = following.hear(since(scene, ""))
+    while told.more:
+        part = since(scene, following.version)
+        parts.append(len(part.tasks) + len(part.work))
+        told = following.hear(part)
+    assert max(parts) <= 3
+    assert [task.name for task in told.tasks] == names
+    scene.settle()
+    told = following.all(lambda version: since(scene, version))
+    assert [task.name for task in told.tasks if task.version] == names
+    scene.coordinator.remove(asks("away"), "task3", False)
+    told = following.all(lambda version: since(scene, version))
+    assert [task.name for task in told.tasks] == [n for n in names if n != "task3"]
+
+
+def test_another_process_tells_everything_again(scene: Scene) -> None:
+    scene.trained("one", "two")
+    following = Following()
+    following.all(lambda version: since(scene, version))
+    scene.coordinator.close()
+    scene.coordinator = Coordinator(scene.home.path, FakeLauncher())
+    told = scene.coordinator.status(ADMIN, following.version)
+    assert told.whole
+    assert [task.name for task in following.hear(told).tasks] == ["one", "two"]
+
+
+def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene: Scene) -> None:
+    scene.trained("one")
+    scene.coordinator.compose(asks("c"), "ann", ["+one"])
+    following = Following()
+    following.all(lambda version: since(scene, version))
+    scene.coordinator.evaluate(asks("e"), "ann")
+    told = following.all(lambda version: since(scene, version))
+    assert [run.kind for run in told.work] == ["evaluate"]
+    scene.fail("evaluate")
+    told = following.all(lambda version: since(scene, version))
+    assert [run.state for run in told.work] == [RunState.FAILED]
+    scene.coordinator.evaluate(asks("again"), "ann")
+    scene.settle()
+    told = following.all(lambda version: since(scene, version))
+    assert told.work == ()
+
+
+def test_nobody_hears_of_what_is_somebody_elses(scene: Scene) -> None:
+    scene.trained("one")
+    scene.coordinator.submit(ADMIN, submission(scene.home, "ann.own", owner="ann", private=True))
+    scene.coordinator.compose(asks("c"), "ann", ["+one"])
+    scene.coordinator.evaluate(asks("e"), "ann")
+    bob, ann = (RequestContext(user=name, limited=True) for name in ("bob", "ann"))
+    told = since(scene, "", bob)
+    assert [task.name for task in told.tasks] == ["one"]
+    assert "evaluate" not in [run.kind for run in told.work]
+    assert [task.name for task in since(scene, "", ann).tasks] == ["one", "ann.own"]
+    assert "evaluate" in [run.kind for run in since(scene, "", ann).work]
+    version = told.version
+    scene.coordinator.remove(asks("r"), "ann.own", False)
+    assert "ann.own" not in since(scene, version, bob).gone
+    assert "ann.own" in since(scene, version, ann).gone
