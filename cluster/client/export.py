@@ -63,15 +63,8 @@ def export(
     place = Place.of(out, public)
     place.require_ready()
     say = say or (lambda line: None)
-    model = client.composition(user)
     say("measuring the model as an ordinary one")
-    measured = client.evaluate(user, materialized=True)
-    if client.composition(user) != model:
-        raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
-    # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
-    exact, shares = measured.absolute, [row["materialized"] for row in measured.per_task.values()]
-    materialized = sum(shares) / len(shares)
-    _require_faithful(user, exact, materialized, accept)
+    model, measured, materialized = _measured(client, user, accept)
     say("writing")
     materials = Materials(client.home, settings.base)
     card = Card(
@@ -101,7 +94,7 @@ def export(
         format=format,
         digest=card.digest,
         regime=card.regime,
-        exact=exact,
+        exact=measured.absolute,
         materialized=materialized,
         per_task=measured.per_task,
         files=files,
@@ -151,6 +144,19 @@ def _vector(client: Client, term: Term) -> VectorStatus:
         if found.champion if version is None else found.version == version:
             return found
     raise UnknownVector(f"{term.name} has no {term.vector}; `tacl vectors {term.name}` lists them")
+
+
+def _measured(client: Client, user: str, accept: bool) -> tuple[Composition, Evaluated, float]:
+    """The model, its accuracies, and the mean of those as one ordinary model."""
+    model = client.composition(user)
+    measured = client.evaluate(user, materialized=True)
+    if client.composition(user) != model:
+        raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
+    # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
+    shares = [row["materialized"] for row in measured.per_task.values()]
+    materialized = sum(shares) / len(shares)
+    _require_faithful(user, measured.absolute, materialized, accept)
+    return model, measured, materialized
 
 
 def _require_faithful(user: str, exact: float, materialized: float, accept: bool) -> None:
