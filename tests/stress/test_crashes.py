@@ -125,7 +125,7 @@ def require_sound(scene: Scene) -> None:
     live = scene.coordinator._state
     again = restored(registry, live.base)
     validate(live)
-    for name in ("tasks", "owners", "champions", "rows", "missing"):
+    for name in ("tasks", "owners", "champions", "rows", "balance"):
         assert getattr(again, name) == getattr(live, name), name
     assert again.runs.keys() == live.runs.keys()
     working = [process.work.run_id for process in scene.launcher.running()]
