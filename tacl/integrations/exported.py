@@ -88,6 +88,7 @@ def _open_clip(folder: Path) -> Features:
 
 def _timm(folder: Path) -> Features:
     import timm
+    import timm.data
 
     model: Any = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
     settings = timm.data.resolve_model_data_config(model)
