@@ -172,8 +172,7 @@ def blobs_of(result: Result) -> list[str]:
     if isinstance(result, Composed):
         named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
     if isinstance(result, Fitted):
-        named = [blob for one in result.heads for blob in (one.head, one.frozen)]
-        named.append(result.novelty)
+        named = [*(blob for one in result.heads for blob in (one.head, one.frozen)), result.novelty]
     return [digest for digest in named if digest is not None]
 
 
