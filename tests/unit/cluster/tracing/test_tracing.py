@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 def watched(coordinator: Any) -> Any:
     """What callers over Ray have."""
     actor = WatchedCoordinator.__new__(WatchedCoordinator)
-    actor._coordinator = coordinator
+    actor._coordinator, actor._turn = coordinator, threading.Lock()
     return actor
 
 
