@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster import tracing
-from cluster.runtime.connection import coordinator_of, leave
+from cluster.runtime.connection import leave
+from cluster.runtime.near import coordinator_of
 from cluster.storage.home import Home
 from tests.integration.test_head import sentences, start_head, until
 from tests.support.collector import collecting
