@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,8 +18,11 @@ from cluster.domain.work import Trained, TrainWork
 from cluster.learner.training import Known, train_task
 from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
-from cluster.storage.home import Home
+from cluster.storage.home import Home, on_loopback
 from tacl.errors import RunFailed, TaclError
+
+if TYPE_CHECKING:
+    from ray.train.torch import TorchConfig
 
 GROUP_ENVIRONMENT = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
@@ -51,7 +54,7 @@ def on_group(
     for variable, value in GROUP_ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchTrainer
     from ray.train.v2._internal.callbacks.placement_group_callback import (
         PlacementGroupCleanerCallback,
     )
@@ -76,7 +79,7 @@ def on_group(
             resources_per_worker={"CPU": options.cpus_per_worker, **gpus},
             placement_strategy="SPREAD",
         ),
-        torch_config=TorchConfig(backend="nccl" if options.gpus_per_worker else "gloo"),
+        torch_config=_meeting("nccl" if options.gpus_per_worker else "gloo", home, name),
         run_config=RunConfig(
             name=name,
             storage_path=f"{shared.root}/groups",
@@ -94,6 +97,21 @@ def on_group(
         raise Lost(f"the group of {options.workers} workers was lost: {error}") from error
     finally:
         _delete(shared, f"{shared.root}/groups/{name}")
+
+
+def _meeting(backend: str, home: Home, name: str) -> TorchConfig:
+    """In a file where all nodes are on this machine; else at a port of rank 0."""
+    import ray.util
+    from ray.train.torch import TorchConfig
+
+    from cluster.learner.rendezvous import InFile
+
+    if not on_loopback(f"{ray.util.get_node_ip_address()}:0"):
+        return TorchConfig(backend=backend)
+    folder = home.path / "cache" / "groups"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / name).unlink(missing_ok=True)  # of a group that was killed
+    return InFile(backend=backend, path=str(folder / name))
 
 
 def _delete(storage: Storage, folder: str) -> None:

@@ -217,7 +217,7 @@ def reach(running: Running) -> Check:
     found = ", ".join(open_ports) or "only this machine reaches the processes of the home"
     advice = (
         "other machines reach these; let it be only what is meant: `tacl serve` on an interface of "
-        "yours, which asks for a token, and the training of a task with several workers"
+        "yours, which asks for a token"
     )
     return Check(check="ports", ok=not open_ports, found=found, advice=advice)
 

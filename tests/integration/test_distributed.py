@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -38,6 +39,7 @@ def nodes() -> Iterator[list[str]]:
     """Two nodes of two CPUs each, so that both ranks would fit on one."""
     root = str(ROOT)
     os.environ.update(RAY_AUTH_MODE="disabled", PYTHONPATH=root, OMP_NUM_THREADS="1")
+    os.environ.update(GLOO_SOCKET_IFNAME="lo")  # as the head of a home does
     os.environ.update({"RAY_worker_niceness": "0"})  # as fast as the test, beside other work too
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     import ray
@@ -109,6 +111,13 @@ def gradient(engine: Engine, materials: Materials, work: TrainWork, share: Share
     engine.backward((task_loss + config.strength * penalty) * engine.world_size)
 
 
+def listening() -> set[str]:
+    """The interfaces on which this process does."""
+    ports = psutil.Process().net_connections("inet")
+    found = {port.laddr.ip for port in ports if port.status == psutil.CONN_LISTEN}
+    return {ip.removeprefix("::ffff:") for ip in found}
+
+
 def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     """Runs on each worker of a group."""
     import ray
@@ -127,6 +136,7 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     engine.step(1e-3)
     moments = [s[m] for s in engine.optimizer.state.values() for m in MOMENTS]
     mine = {
+        "listens": listening(),
         "node": ray.get_runtime_context().get_node_id(),
         "bytes": sum(moment.nbytes for moment in moments),
         "learned": sum(v.double().abs().sum().item() for v in engine.module.tau_dict().values()),
@@ -145,6 +155,7 @@ def test_two_ranks_on_two_nodes_are_one_worker_with_half_the_optimizer(
     found = on_group(one_rank_of_two, config, options, home, "gradients")
 
     assert {rank["node"] for rank in found["ranks"]} == set(nodes)
+    assert [rank["listens"] for rank in found["ranks"]] == [{"127.0.0.1"}] * 2
     assert found["ranks"][0]["learned"] == found["ranks"][1]["learned"]
 
     materials = Materials(home, work.base)

@@ -1,0 +1,51 @@
+"""Where the ranks of a group that all run on this machine meet: in a file.
+
+Ray has them meet at a port of rank 0, which torch opens on every interface (`TCPStore`); whoever
+reaches it can write what the ranks read of each other.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train.torch import TorchConfig
+from ray.train.torch.config import (
+    _set_torch_distributed_env_vars,
+    _setup_torch_process_group,
+    _TorchBackend,
+)
+
+
+@dataclass
+class InFile(TorchConfig):
+    """`path` is new, and in a directory that is there."""
+
+    path: str = ""
+
+    @property
+    def backend_cls(self) -> type[_TorchBackend]:
+        return _InFile
+
+
+class _InFile(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        worker_group.execute(_set_torch_distributed_env_vars)
+        worker_group.execute(_name_no_port)
+        group = {
+            "backend": backend_config.backend,
+            "world_size": len(worker_group),
+            "init_method": Path(backend_config.path).as_uri(),
+            "timeout_s": backend_config.timeout_s,
+        }
+        join = _setup_torch_process_group
+        ranks = range(len(worker_group))
+        ray.get([worker_group.execute_single_async(i, join, world_rank=i, **group) for i in ranks])
+
+
+def _name_no_port() -> None:
+    """DeepSpeed reads both, and uses them for a group that it makes itself."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
