@@ -92,7 +92,7 @@ def test_a_group_goes_on_and_is_cancelled_by_the_next_coordinator(cluster: OnRay
     kill_the_coordinator(cluster)
     until(lambda: (task(cluster, "faces").step or 0) > before, "it goes on")
     assert (cluster.pids("learner"), set(cluster.pids("worker"))) == ([learner], workers)
-    cluster.ask("cancel", asks("cancel"), "faces")
+    cluster.ask("cancel", asks("cancel"), "faces", True)
     until(lambda: not {learner, *workers} & set(processes(cluster.home)), "the group has ended")
     until(lambda: cluster.ask("cluster").free_cpus == 2, "its room is free")
     assert (task(cluster, "faces").attempt, deaths(cluster, "faces")) == (1, 0)

@@ -53,7 +53,7 @@ def trains(cluster: OnRay, name: str, attempt: int) -> bool:
 def test_a_training_is_cancelled_for_real(cluster: OnRay) -> None:
     cluster.ask("submit", ADMIN, submission(cluster.home, "signs", refresh="never"))
     until(lambda: trains(cluster, "signs", attempt=1), "it trains")
-    cluster.ask("cancel", asks("cancel"), "signs")
+    cluster.ask("cancel", asks("cancel"), "signs", True)
     until(lambda: not cluster.pids("learner"), "its process is gone")
     assert task(cluster, "signs").state == "cancelled"
     assert cluster.ask("cluster").free_cpus == 2
