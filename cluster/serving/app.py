@@ -85,6 +85,8 @@ class Predictors:
         log_to(Home.at(home).logs, "serving")
         self._predictor = Predictor(home)
         self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
+        # One, also after who asked has left: a pass goes on then, and two would share a model.
+        self._passing = ThreadPoolExecutor(1)
         self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
         self._count, self._asked = 0, 0  # passes, and questions in them
 
@@ -102,7 +104,8 @@ class Predictors:
     async def _pass(self, calls: list[Prepared]) -> list[list[Answered | TaclError]]:
         questions, decoded = zip(*(pair for call in calls for pair in call), strict=True)
         self._count, self._asked = self._count + 1, self._asked + len(questions)
-        found = iter(await asyncio.to_thread(self._predictor.answer, questions, decoded))
+        answer = partial(self._predictor.answer, questions, decoded)
+        found = iter(await asyncio.get_running_loop().run_in_executor(self._passing, answer))
         return [list(islice(found, len(call))) for call in calls]
 
 

@@ -37,6 +37,7 @@ class Slow:
         self.passing = threading.Event()
         self.passing.set()
         self.decoded: list[str] = []
+        self.entered = 0  # passes that began
         self.passes: list[list[str]] = []
 
     def decode(self, asked: Question) -> list[Any]:
@@ -47,6 +48,7 @@ class Slow:
         return []
 
     def answer(self, asked: Sequence[Question], decoded: Sequence[Any]) -> list[Answered]:
+        self.entered += 1
         assert self.passing.wait(10)
         self.passes.append([one.model.user for one in asked])
         return [Answered([]) for _ in asked]
@@ -88,6 +90,26 @@ def test_what_was_given_up_is_not_decoded(predictors) -> None:
         slow.decodes.set()
         await asyncio.gather(tasks[0], tasks[2])
         assert slow.decoded == ["a", "c"]
+
+    run(story())
+
+
+def test_a_pass_whose_askers_left_ends_before_the_next_begins(predictors) -> None:
+    """Both would use the model's tensors: answers of one would be those of the other."""
+    served, slow = predictors
+
+    async def story() -> None:
+        slow.passing.clear()
+        left = asyncio.create_task(served.answer([question("eve")]))
+        while not slow.entered:
+            await asyncio.sleep(0.001)
+        left.cancel()
+        stays = asyncio.create_task(served.answer([question("bob")]))
+        await asyncio.sleep(0.1)
+        assert slow.entered == 1
+        slow.passing.set()
+        assert await stays == [Answered([])]
+        assert slow.passes == [["eve"], ["bob"]]
 
     run(story())
 
