@@ -173,7 +173,7 @@ class Attacker:
     async def options(self) -> None:
         odd = self.chance.choice(ODD_OPTIONS)
         data = {"name": "odd", "options": json.dumps(odd)}
-        sent = {"data": data, "files": self.place.data_set()}
+        sent = {"data": data, "files": self.place.data_set(0)}
         await self.send("odd options", "POST", "/v1/tasks", True, **sent)
         body = {"name": "odd", "reference": self.chance.choice(("..", "passwd", "secret.png"))}
         await self.send("references", "POST", "/v1/references", True, json=body)

@@ -45,7 +45,8 @@ class Processes:
         return [pid for pid, command in processes(self._home).items() if KINDS[kind] in command]
 
     def weigh(self) -> None:
-        found = processes(self._home)
+        own = {child.pid for child in psutil.Process().children()}
+        found = {p: command for p, command in processes(self._home).items() if p not in own}
         if running := self._home.running():
             found[running.pid] = KINDS["head"]
         for pid, command in found.items():

@@ -65,8 +65,13 @@ class Place:
             found |= json.loads(path.read_text()).get(what, {})
         return found
 
-    def data_set(self) -> dict[str, tuple[str, bytes]]:
-        return {"file": ("data.parquet", (self.folder / "data.parquet").read_bytes())}
+    def data_set(self, number: int) -> dict[str, tuple[str, bytes]]:
+        """Another one for every number."""
+        images, labels = generate("digits", ROWS, seed=100 + number)
+        write_table(
+            file := self.folder / f"data{number}.parquet", images, labels, classes("digits")
+        )
+        return {"file": (file.name, file.read_bytes())}
 
 
 def prepared(folder: Path, models: int) -> Place:
@@ -78,8 +83,6 @@ def prepared(folder: Path, models: int) -> Place:
     url = client.serve(port=free_port(), cpus=0.5).url
     tokens = {name: client.issue_token(name, role).token or "" for name, role in ROLES.items()}
     leave(client.home)
-    images, labels = generate("digits", ROWS, seed=3)
-    write_table(folder / "data.parquet", images, labels, classes("digits"))
     expected = [oracle.expected(number) for number in range(models)]
     place = Place(folder, url, tokens, oracle.encoded, expected)
     place.secret.write_bytes(base64.b64decode(oracle.encoded[0]))
