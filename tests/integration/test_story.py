@@ -100,7 +100,7 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     trained = tacl("wait")
     assert states(trained) == {"trees": "ready", "leaves": "ready"}
     assert trained["work"] == []
-    assert max(task["attempt"] for task in trained["tasks"]) == 2  # it was killed in the middle
+    assert {task["attempt"] for task in trained["tasks"]} == {1}  # learners outlive a coordinator
     for task in trained["tasks"]:
         assert task["step"] == task["steps"] == 60
         assert task["accuracy_after"] > 0.5, task

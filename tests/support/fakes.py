@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
 from cluster.domain.explanations import parts_of
+from cluster.domain.following import Following
 from cluster.domain.methods import MERGES, TARGET
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.reports import VectorStatus
-from cluster.domain.status import TaskStatus
+from cluster.domain.status import ClusterStatus, TaskStatus
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.work import (
     ClassReport,
@@ -239,13 +241,15 @@ class Scene:
 
     def task(self, name: str) -> TaskStatus:
         """Its line of the status."""
-        tasks = self.coordinator.status(ADMIN).tasks
-        return next(task for task in tasks if task.name == name)
+        return next(task for task in self.status().tasks if task.name == name)
 
     def ready(self) -> list[str]:
         """The tasks that have a vector."""
-        tasks = self.coordinator.status(ADMIN).tasks
-        return [task.name for task in tasks if task.version]
+        return [task.name for task in self.status().tasks if task.version]
+
+    def status(self) -> ClusterStatus:
+        """The whole of it, however many parts it is told in."""
+        return Following().all(partial(self.coordinator.status, ADMIN))
 
     def trained(self, *names: str, **options: Any) -> Scene:
         """These tasks, published and measured one after the other."""
