@@ -32,6 +32,10 @@ class Fit:
         taught = frozenset(owners[task] for task in tasks if task in owners)
         return Fit(tasks, taught, {one.vector: one for one in result.heads}, result.novelty)
 
+    def by_task(self, model: Composition) -> dict[str, FittedHead]:
+        """Of what the model adds, all of which it has."""
+        return {one.task: self.heads[one.digest] for one in _added(model)}
+
 
 class FittedHeads:
     """Of every fit, in the order in which they ended."""
@@ -51,7 +55,7 @@ class FittedHeads:
         """By task, of what is added; nothing while no fit has them all, nor for a model that is no
         sum of whole vectors. What private tasks taught is for models of their owner's tasks."""
         fit = self._answering(model, owners)
-        return {one.task: fit.heads[one.digest] for one in _added(model)} if fit else {}
+        return fit.by_task(model) if fit else {}
 
     def _answering(self, model: Composition, owners: Mapping[str, str]) -> Fit | None:
         added = _added(model)
@@ -79,7 +83,10 @@ class FittedHeads:
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fit, fitted = self._answering(model, owners), self.of(model, owners)
+        fit = self._answering(model, owners)
+        if fit is None:
+            return model
+        fitted = fit.by_task(model)
         terms = tuple(
             term.model_copy(
                 update={"vector": term.vector.model_copy(update={"head_blob": one.head})}
@@ -88,7 +95,7 @@ class FittedHeads:
             else term
             for term in model.terms
         )
-        return model.model_copy(update={"terms": terms, "novelty": fit and fit.novelty})
+        return model.model_copy(update={"terms": terms, "novelty": fit.novelty})
 
 
 def _added(model: Composition) -> list[VectorRef]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacl.data.splits import sample_rows
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, union
 from tacl.vectors.params import Params
@@ -37,12 +38,13 @@ class Novelty:
     def of(heads: Mapping[str, Head], validation: Mapping[str, Tensor]) -> Novelty:
         """From heads that were fitted together on f(x; theta0), features_ND in `validation`.
 
-        A task's rows are cut to its share of JUDGED.
+        Of a task its share of JUDGED is chosen, whatever the order of its rows.
         """
         most = max(1, JUDGED // len(heads))
         columns, judged, whose = Columns(heads), [], []
         for place, task in enumerate(heads):
-            some_ND = validation[task][:most]
+            rows_ND = validation[task]
+            some_ND = rows_ND[sample_rows(range(len(rows_ND)), most, 0)]
             shares = columns.joint(some_ND)
             judged.append(torch.stack([shares[other].sum(-1) for other in heads], -1))
             whose.append(torch.full((len(some_ND),), place))

@@ -75,6 +75,15 @@ def test_judged_rows_are_bounded() -> None:
     assert len(novelty.judged_NT) == JUDGED
 
 
+def test_the_order_of_validation_rows_means_little() -> None:
+    """Rows may come class by class: a part of them has every class."""
+    by_class_ND = torch.eye(DIMENSION)[:2].repeat_interleave(JUDGED, 0)
+    both = Head(torch.eye(DIMENSION)[:2], 1.0, ("b0", "b1"))
+    first = Head(torch.eye(DIMENSION)[:1], 9.0, ("first",))
+    told = Novelty.of({"a": first, "b": both}, {"a": by_class_ND, "b": by_class_ND})
+    assert len(told.judged_NT.unique(dim=0)) == 2
+
+
 def test_the_area_counts_pairs() -> None:
     higher_N, lower_M = torch.tensor([0.9, 0.5, 0.5, 0.1]), torch.tensor([0.5, 0.3])
     pairs = [(h > k) + (h == k) / 2 for h in higher_N.tolist() for k in lower_M.tolist()]
