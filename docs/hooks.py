@@ -1,16 +1,19 @@
 """The reference of the site, made of the program itself at every build: it cannot be out of date.
 
 A hook of MkDocs (mkdocs.yml). Nothing is started: the names of `tacl`, the commands of the command
-line and the routes of the HTTP API are asked what they are.
+line and the routes of the HTTP API are asked what they are. The notebook of examples/ becomes a
+page with the outputs that it keeps.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -28,10 +31,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": command_line(),
         "reference/http.md": routes(found),
         "reference/openapi.json": json.dumps(found, indent=1),
+        **notebook(Path(config.docs_dir).parent / "examples/story.ipynb"),
     }
-    for path, text in generated.items():
-        files.append(File.generated(config, path, content=text))
+    for path, content in generated.items():
+        files.append(File.generated(config, path, content=content))
     return files
+
+
+def notebook(file: Path) -> dict[str, str | bytes]:
+    """Its page and its pictures; links into docs/ are those of the site."""
+    text, found = MarkdownExporter().from_filename(str(file))
+    page = {f"examples/{file.stem}.md": text.replace("](../docs/", "](../")}
+    return page | {f"examples/{name}": picture for name, picture in found["outputs"].items()}
 
 
 def python_api() -> str:

@@ -1,49 +1,32 @@
 """A catalogue of product pictures that grows by category; each customer has a model of their own.
 
 A model changes when its user composes. `ann.badges` is private: bob hears of no such task. Pictures
-are drawn, the encoder is small and random; for a real one say `up("open_clip:NAME@WEIGHTS")`.
+are drawn, the encoder is the embedded one; for real ones call `story` with an encoder, such as
+"open_clip:NAME@WEIGHTS", unlabelled pictures, and labelled pictures of each category.
 
 `python examples/product_catalogue.py` prints
 
-    ann: cloth 1.00
-    bob: cloth 0.94 toys 1.00
-    ann: ann.badges 1.00 cloth 0.94
+    ann: cloth 0.81
+    bob: cloth 0.85 toys 0.79
+    ann: ann.badges 0.97 cloth 0.81
     bob, of ann.badges: UnknownTask
     bob still has cloth toys
 """
 
 from __future__ import annotations
 
-import io
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import timm
-import torch
-from PIL import Image
-from safetensors.torch import save_file
-
 from cluster import Client
-from tacl import TaclError
+from tacl import TaclError, embedded
 
 FOLDER = Path("catalogue")
-SORTS = ("plain", "striped", "dotted", "chequered")
+DRAWN = {"cloth": "textures", "toys": "shapes", "badges": "signs"}
 
 
-def photos(category: int, rows: int = 160) -> list[tuple[bytes, str]]:
-    """A sort has one pattern in each category, under noise."""
-    random = np.random.default_rng(category)
-    patterns = random.integers(40, 216, (len(SORTS), 4, 4, 3)).repeat(8, 1).repeat(8, 2)
-    found = []
-    for row in range(rows):
-        pixels = patterns[row % 4] + random.normal(0, 60, (32, 32, 3))
-        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file := io.BytesIO(), "PNG")
-        found.append((file.getvalue(), SORTS[row % 4]))
-    return found
-
-
-def arrives(client: Client, name: str, category: int, private: bool = False) -> None:
-    client.submit(name, photos(category), private=private, steps=12, engine="plain")
+def arrives(client: Client, name: str, pictures: Path, private: bool = False) -> None:
+    client.submit(name, pictures, private=private, steps=12, engine="plain")
     client.wait()
 
 
@@ -53,20 +36,14 @@ def show(client: Client, customer: str, *terms: str) -> None:
     print(f"{customer}:", *(f"{task} {found[task]['composed']:.2f}" for task in sorted(found)))
 
 
-def main() -> None:
-    (FOLDER / "any").mkdir(parents=True)
-    torch.manual_seed(0)
-    weights = timm.create_model("test_vit", num_classes=0).state_dict()
-    save_file(weights, FOLDER / "encoder.safetensors")
-    for row, (picture, _) in enumerate(photos(99, rows=40)):
-        (FOLDER / "any" / f"{row}.png").write_bytes(picture)
+def story(encoder: str, unlabelled: Path | None, categories: Mapping[str, Path]) -> None:
     ann, bob = (Client(FOLDER / "home", user=user) for user in ("ann", "bob"))
-    ann.up(f"timm:test_vit@{FOLDER.absolute()}/encoder.safetensors?size=32", FOLDER / "any")
-    arrives(ann, "cloth", 1)
+    ann.up(encoder, unlabelled)
+    arrives(ann, "cloth", categories["cloth"])
     show(ann, "ann", "+cloth")
-    arrives(bob, "toys", 2)
+    arrives(bob, "toys", categories["toys"])
     show(bob, "bob", "+cloth", "+toys")
-    arrives(ann, "ann.badges", 3, private=True)
+    arrives(ann, "ann.badges", categories["badges"], private=True)
     show(ann, "ann", "+cloth", "+ann.badges")
     try:
         bob.compose("bob", ["+toys", "+ann.badges"])
@@ -74,6 +51,12 @@ def main() -> None:
         print("bob, of ann.badges:", type(error).__name__)
     print("bob still has", *(term.vector.task for term in bob.composition("bob").terms))
     ann.down()
+
+
+def main() -> None:
+    for task in DRAWN.values():
+        embedded.write_parquet(task, FOLDER / task, train_rows=200, test_rows=100, seed=0)
+    story("embedded", None, {name: FOLDER / task for name, task in DRAWN.items()})
 
 
 if __name__ == "__main__":

@@ -1,14 +1,11 @@
 """Pre-train the embedded encoder: contrastive, from a seed, on captioned pictures it generates.
 
-    python -m jobs.pretrain --out DIR [--steps N] [--seed S] [--json]
-
-writes encoder.safetensors (float16) and encoder.record.json. The loss is CLIP's (arXiv 2103.00020),
-over the different captions of a batch.
+`tacl pretrain` writes encoder.safetensors (float16) and encoder.record.json. The loss is CLIP's
+(arXiv 2103.00020), over the different captions of a batch.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import math
@@ -35,6 +32,7 @@ from tacl.embedded import model as embedded
 from tacl.embedded.captions import captioned
 from tacl.embedded.catalogue import classes, generate, tasks
 from tacl.embedded.words import Words
+from tacl.training.config import schedule
 
 SHARD = 1024  # pictures that one process renders at a time
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
@@ -119,16 +117,6 @@ def contrastive(model: CLIP, images_NHWC: Tensor, tokens_UL: Tensor, which_N: Te
     return (F.cross_entropy(logits_NU, which_N) + F.cross_entropy(logits_NU.T, targets_UN)) / 2
 
 
-def rate(step: int, config: PretrainConfig) -> float:
-    """Linear warm-up, then a cosine to zero."""
-    warm = max(1, round(config.warmup * config.steps))
-    if step < warm:
-        return config.learning_rate * (step + 1) / warm
-    return (
-        config.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warm) / (config.steps - warm)))
-    )
-
-
 def optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
     """AdamW; weight decay on matrices only."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -149,7 +137,7 @@ def fit(
     bar = progress.add_task("training", total=config.steps, note="")
     for step, rows in enumerate(batches(len(images), config)):
         for group in adam.param_groups:
-            group["lr"] = rate(step, config)
+            group["lr"] = schedule(config.learning_rate, step, config.steps, config.warmup)
         loss = contrastive(model, images[rows], *captions.batch(rows, generator))
         adam.zero_grad()
         loss.backward()
@@ -174,7 +162,7 @@ def zero_shot(weights: Path, config: PretrainConfig) -> dict[str, float]:
     return accuracy
 
 
-def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) -> dict[str, Any]:
+def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     """Draw, train and write the encoder into the folder `out`; its training record.
 
     The same configuration gives the same weights on the same machine and library versions.
@@ -189,7 +177,7 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console or Console(stderr=True)) as progress:
+    with Progress(*columns, console=Console(stderr=True)) as progress:
         images, captions = render(config.rows, config.seed, progress)
         losses = fit(model.train(), images, Captions.of(captions, words), config, progress)
     out.mkdir(parents=True, exist_ok=True)
@@ -211,23 +199,3 @@ def pretrain(config: PretrainConfig, out: Path, console: Console | None = None) 
     }
     (out / embedded.RECORD.name).write_text(json.dumps(record, indent=2) + "\n")
     return record
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m jobs.pretrain", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for weights and record")
-    parser.add_argument("--steps", type=int, default=PretrainConfig.steps)
-    parser.add_argument("--seed", type=int, default=PretrainConfig.seed)
-    parser.add_argument("--json", action="store_true", help="print the training record as JSON")
-    asked = parser.parse_args()
-    record = pretrain(PretrainConfig(steps=asked.steps, seed=asked.seed), asked.out)
-    if asked.json:
-        print(json.dumps(record))
-    else:
-        for task, accuracy in record["zero_shot"].items():
-            print(f"{task:10s} zero-shot {accuracy:.3f} of {len(classes(task))} classes")
-        print(f"wrote {asked.out} in {record['seconds']:.0f} s, sha256 {record['sha256'][:12]}")
-
-
-if __name__ == "__main__":
-    main()

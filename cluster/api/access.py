@@ -5,12 +5,15 @@ A token is kept as its sha256. What somebody must not know of is answered as if 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
@@ -18,6 +21,7 @@ from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cluster.api.bodies import Sent
 from cluster.api.service import Service
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
@@ -85,6 +89,25 @@ def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+class Strangers:
+    """Tokens that were never good here are looked up a few at a time for each address, in turn: a
+    flood of them keeps nobody's own from being looked up. None is refused for that, since behind a
+    proxy all people have one address."""
+
+    def __init__(self, at_once: int = 4) -> None:
+        self._at_once = at_once
+        self._good: set[str] = set()  # no more than were ever issued
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+
+    def turn(self, token: str, address: str) -> AbstractAsyncContextManager[None]:
+        if token in self._good:
+            return nullcontext()
+        return self._turns.setdefault(address, asyncio.Semaphore(self._at_once))
+
+    def knows(self, token: str) -> None:
+        self._good.add(token)
+
+
 async def _known(request: Request) -> Caller:
     if request.app.state.open:
         return ANYBODY
@@ -92,7 +115,11 @@ async def _known(request: Request) -> Caller:
     if bearer is None:
         raise NotAuthenticated("send a token: `Authorization: Bearer TOKEN`")
     service: Service = request.app.state.service
-    found = await service.ask(CoordinatorAPI.holder, hashed(bearer.credentials))
+    address = request.client.host if request.client else ""
+    strangers: Strangers = request.app.state.strangers
+    async with strangers.turn(token := hashed(bearer.credentials), address):
+        found = await service.ask(CoordinatorAPI.holder, token)
+    strangers.knows(token)
     return Caller(found.user, found.role)
 
 
@@ -108,7 +135,7 @@ class Guarded(APIRoute):
             request.state.caller = caller = await _known(request)
             caller.require(role)
             with shares_of(request).requests.held(caller.name):
-                return await answer(request)
+                return await answer(Sent(request.scope, request.receive))
 
         return guarded
 

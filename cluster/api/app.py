@@ -31,9 +31,10 @@ from cluster.api import (
     tasks,
     users,
 )
-from cluster.api.access import OnlyHere
+from cluster.api.access import OnlyHere, Strangers
+from cluster.api.bodies import Bounded
 from cluster.api.health import LastLook
-from cluster.api.limits import Bounded, without_paths
+from cluster.api.limits import without_paths
 from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
 from cluster.api.service import Service
@@ -59,6 +60,7 @@ STATUSES = {
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
+KINDS = {400: "BadConfig", 413: "TooLarge", 429: "TooMany", 503: "Overloaded"}  # of others' errors
 RETRY = (ClusterNotRunning, Overloaded, TooMany)
 
 Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
@@ -83,8 +85,8 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
         app.include_router(group.ROUTER, prefix="/v1")
     for router in (inference.HEALTH, inference.ROUTER):
         app.include_router(router, prefix="/v2")
-    app.state.shares = shares = Shares()
-    app.add_middleware(Bounded, hourly=shares.bytes)
+    app.state.shares, app.state.strangers = Shares(), Strangers()
+    app.add_middleware(Bounded, shares=app.state.shares)
     if open_to_all:
         app.add_middleware(OnlyHere)
     app.add_middleware(Told, observe=app.state.requests.answered)
@@ -177,7 +179,7 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    kind = {400: "BadConfig", 413: "TooLarge", 429: "TooMany"}.get(error.status_code, "NoRoute")
+    kind = KINDS.get(error.status_code, "NoRoute")
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     if error.status_code == 405:

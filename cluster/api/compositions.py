@@ -40,9 +40,16 @@ QueryTerms = Annotated[
 ]
 Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
 Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
-Classes = Annotated[str, Form(description="Names, separated by commas.", examples=["ham,spam"])]
+Classes = Annotated[
+    str, Form(description="Names, separated by commas.", max_length=20_000, examples=["ham,spam"])
+]
 Select = Annotated[
-    str | None, Form(description="Learn so many vectors for each block.", examples=["blockwise:2"])
+    str | None,
+    Form(
+        description="Learn so many vectors for each block.",
+        max_length=40,
+        examples=["blockwise:2"],
+    ),
 ]
 
 

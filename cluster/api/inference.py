@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 import tacl
 from cluster.api.access import Asking, Guarded
@@ -19,7 +19,7 @@ from cluster.api.limits import INPUTS, image_of_base64
 from cluster.api.predict import answered
 from cluster.api.schemas import Ask, Name, Wire
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import Modality
+from cluster.domain.base import Modality, few_fields
 from tacl.errors import TooLarge
 
 HEALTH = APIRouter(tags=["open inference protocol"])
@@ -27,9 +27,18 @@ HEALTH = APIRouter(tags=["open inference protocol"])
 ROUTER = APIRouter(route_class=Guarded, tags=["open inference protocol"], strict_content_type=False)
 PLATFORM = "tacl"
 
-Parameters = dict[str, str | int | float | bool]
+Parameters = Annotated[dict[str, str | int | float | bool], BeforeValidator(few_fields)]
+VALUES = 1000  # that are looked at; INPUTS are answered
 OutputName = Literal["task", "label", "probability"]
 Size = Annotated[int, Field(ge=-1)]
+
+
+def _few(given: object) -> object:
+    """Not in the schema, where it would be of each list by itself. Raises ValueError."""
+    rows = given if isinstance(given, list) else []
+    if sum(len(row) if isinstance(row, list) else 1 for row in rows) > VALUES:
+        raise ValueError(f"more than {VALUES} values")
+    return given
 
 
 class Described(Wire):
@@ -47,7 +56,9 @@ class InferInput(Wire):
     shape: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=2, examples=[[1]])
     datatype: Literal["BYTES"]
     parameters: Parameters = {}
-    data: list[str] | list[list[str]] = Field(examples=[["Stocks fell on Monday."]])
+    data: Annotated[list[str] | list[list[str]], BeforeValidator(_few)] = Field(
+        examples=[["Stocks fell on Monday."]]
+    )
 
     @model_validator(mode="after")
     def _of_its_shape(self) -> InferInput:

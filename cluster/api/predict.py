@@ -60,6 +60,11 @@ async def explain(body: Explain, asked: Look) -> Explanations:
         weight = await run_in_threadpool(limits.weighed, inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         question = Question(model, inputs, tasks, explain=True, pixels=weight.pixels)
+        if len(inputs) > 1 and question.rows > limits.EXPLAINED_ROWS:
+            raise TooLarge(
+                f"{len(inputs)} inputs for each of {len(model.terms)} vectors; at most "
+                f"{limits.EXPLAINED_ROWS} passes at once; send fewer inputs"
+            )
         found = await asked.service.predict(question)
     return Explanations(user=user, digest=model.digest, explanations=found.explanations)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
+from cluster.domain.base import Sent
 from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
@@ -23,7 +24,7 @@ Terms = Annotated[
 ]
 
 
-class Wire(BaseModel):
+class Wire(Sent):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="null")
 
 
@@ -173,6 +174,7 @@ class Ask(Wire):
     )
     tasks: list[Name] | None = Field(
         default=None,
+        max_length=1000,
         description="Probabilities within each of these. Default: the classes of all tasks that "
         "the model adds compete.",
     )

@@ -25,18 +25,25 @@ class Places:
     @contextmanager
     def held(self, user: str) -> Iterator[None]:
         """Raises TooMany for one user's, Overloaded for everybody's."""
-        if self._held[user] >= self._each:
-            raise TooMany(
-                f"{user} has {self._each} {self._what} already; wait until one has ended", 1
-            )
-        if self._held.total() >= self._all:
-            raise Overloaded(f"there are {self._all} {self._what} already; try again later")
-        self._held[user] += 1
+        self.take(user)
         try:
             yield
         finally:
-            self._held[user] -= 1
-            self._held += Counter()  # who holds none is forgotten
+            self.free(user)
+
+    def take(self, user: str, amount: int = 1) -> None:
+        """Raises as `held` does."""
+        if self._held[user] + amount > self._each:
+            raise TooMany(
+                f"{user} has {self._each} {self._what} already; wait until one has ended", 1
+            )
+        if self._held.total() + amount > self._all:
+            raise Overloaded(f"there are {self._all} {self._what} already; try again later")
+        self._held[user] += amount
+
+    def free(self, user: str, amount: int = 1) -> None:
+        self._held[user] -= amount
+        self._held += Counter()  # who holds none is forgotten
 
 
 class Hourly:
@@ -63,7 +70,8 @@ class Shares:
     def __init__(self) -> None:
         self.requests = Places("requests under way", each=64, all=1000)
         self.listeners = Places("listeners", each=8, all=64)
-        self.bytes = Hourly(8 << 30)  # sent to us; an admin's are not counted
+        self.bytes = Hourly(8 << 30)  # sent to us; an admin's are not counted, here and below
+        self.bodies = Places("bytes of requests in memory", each=256 << 20, all=512 << 20)
 
 
 def shares_of(request: Request) -> Shares:

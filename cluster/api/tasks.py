@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Body, File, Form, Query, UploadFile
 from fastapi import Path as InPath
-from pydantic import Json
+from pydantic import Json, StrictBool
 
 from cluster.api.access import SUBMITTERS, Caller, Guarded
 from cluster.api.dependencies import Act, Asked, Look
@@ -119,7 +119,7 @@ async def task(name: TaskName, asked: Look) -> TaskDetail:
 
 @ROUTER.post("/tasks/{name}/cancel", openapi_extra=SUBMITTERS)
 async def cancel(
-    name: TaskName, asked: Act, keep: Annotated[bool, Body(embed=True)] = False
+    name: TaskName, asked: Act, keep: Annotated[StrictBool, Body(embed=True)] = False
 ) -> CancelledTask:
     """Stop what is owed of this task. One without a vector leaves, unless told to keep it: then
     `retry` goes on from its checkpoint."""

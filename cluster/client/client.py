@@ -26,6 +26,7 @@ from cluster.domain.operations import Exported, ExportedVector, Imported
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
+    from cluster.domain.status import RunStatus
 
 __all__ = ["Client", "default_home"]
 
@@ -64,6 +65,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         accept: bool = False,
         public: bool = False,
         progress: Callable[[str], None] | None = None,
+        measuring: Callable[[RunStatus], None] | None = None,
     ) -> Exported:
         """The user's model as a checkpoint for another library, in the new folder `out`, or in the
         repository hf:OWNER/NAME of a hub; private there, unless `public`.
@@ -73,7 +75,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         self._require_here("export")
         from cluster.client.export import export
 
-        return export(self, user, out, format, licence, accept, public, progress)
+        return export(self, user, out, format, licence, accept, public, progress, measuring)
 
     def export_vector(
         self,

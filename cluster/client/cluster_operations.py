@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.client.session import Session
+from cluster.client.session import Session, asking
+from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import BackedUp, Restored, Served, StartedCluster
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import Resources
-from cluster.domain.users import IssuedToken, RevokedTokens, Role, TokenStatus, Usage
+from cluster.domain.users import IssuedToken, Role, TokenStatus, Usage
 
 if TYPE_CHECKING:
     from cluster.runtime.doctor import Check
@@ -177,9 +178,7 @@ class ClusterOperations(Session):
         at a time, as `tokens`."""
         return self.coordinator.usage(whose, after)
 
-    def revoke_tokens(self, user: str) -> RevokedTokens:
-        """All of a user's. Raises UnknownUser."""
-        return self.coordinator.revoke_tokens(self.context(), user)
+    revoke_tokens = asking(CoordinatorAPI.revoke_tokens)
 
 
 def _new_token() -> tuple[str, str]:

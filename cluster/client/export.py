@@ -23,6 +23,7 @@ from cluster.domain.compositions import Composition
 from cluster.domain.methods import answering, head_blobs
 from cluster.domain.operations import Exported, ExportedVector
 from cluster.domain.reports import VectorStatus
+from cluster.domain.status import RunStatus
 from cluster.domain.work import Evaluated
 from cluster.learner.artifacts import Materials
 from tacl.backbone import Backbone, BaseSpec
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ACCEPTED_LOSS = 0.02  # of the mean accuracy; a test set of 300 rows tells less apart
 
 Say = Callable[[str], None]
+Measuring = Callable[[RunStatus], None]
 
 
 def export(
@@ -49,8 +51,10 @@ def export(
     accept: bool = False,
     public: bool = False,
     say: Say | None = None,
+    measuring: Measuring | None = None,
 ) -> Exported:
-    """Writes the new folder `out`, or pushes to the repository hf:OWNER/NAME.
+    """Writes the new folder `out`, or pushes to the repository hf:OWNER/NAME. `say` is told what is
+    done, `measuring` how far the measurement is.
 
     Raises BadConfig (folder or format), NoComposition, what a hub raises
     (`tacl.interchange.hub`), and Inexact when the ordinary model loses more than ACCEPTED_LOSS
@@ -64,7 +68,7 @@ def export(
     place.require_ready()
     say = say or (lambda line: None)
     say("measuring the model as an ordinary one")
-    model, measured, materialized = _measured(client, user, accept)
+    model, measured, materialized = _measured(client, user, accept, measuring)
     say("writing")
     materials = Materials(client.home, settings.base)
     card = Card(
@@ -146,10 +150,12 @@ def _vector(client: Client, term: Term) -> VectorStatus:
     raise UnknownVector(f"{term.name} has no {term.vector}; `tacl vectors {term.name}` lists them")
 
 
-def _measured(client: Client, user: str, accept: bool) -> tuple[Composition, Evaluated, float]:
+def _measured(
+    client: Client, user: str, accept: bool, measuring: Measuring | None
+) -> tuple[Composition, Evaluated, float]:
     """The model, its accuracies, and the mean of those as one ordinary model."""
     model = client.composition(user)
-    measured = client.evaluate(user, materialized=True)
+    measured = client.evaluate(user, measuring, materialized=True)
     if client.composition(user) != model:
         raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
     # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.

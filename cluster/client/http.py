@@ -41,6 +41,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, Unk
 SECONDS = 120.0  # an upload is checked row by row before it is answered
 PATIENCE = 30.0  # seconds in which a request is asked again
 PAUSE = 0.5  # seconds, where the server names none
+ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
 
 
 def _composition(found: Any) -> Composition:
@@ -265,11 +266,14 @@ def _returned(method: str) -> TypeAdapter[Any]:
 
 def _pause(answer: httpx2.Response) -> float | None:
     """Seconds after which to ask again; None for what is an answer. An error that is not of TACL is
-    the proxy's: the process behind it was lost."""
+    the proxy's: the process behind it was lost, or its application is being started."""
     if answer.status_code in (429, 503):
         named = answer.headers.get("retry-after", "")
         return float(named) if named.isdecimal() else PAUSE
-    return PAUSE if answer.status_code >= 500 and _error(answer) is None else None
+    if _error(answer) is not None:
+        return None
+    is_starting = answer.status_code == 404 and ROUTES in answer.text
+    return PAUSE if answer.status_code >= 500 or is_starting else None
 
 
 def _raised(answer: httpx2.Response) -> TaclError:

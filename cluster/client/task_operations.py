@@ -12,6 +12,7 @@ from cluster.client.arguments import uploadable
 from cluster.client.session import Session, asking
 from cluster.client.waiting import pending, require_success
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask
 from cluster.domain.status import ClusterStatus
@@ -68,8 +69,7 @@ class TaskOperations(Session):
             request_id: the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
-            again: whether to submit what another task has already; or a function that is told so,
-                and answers it.
+            again: whether to submit what another task has already; or who is told so, and answers.
             options: fields of `cluster.domain.tasks.Options`: penalty, workers, steps, seed ...
 
         Raises the errors of bad data (`cluster.data.ingest`), BadConfig, BadName, NameTaken,
@@ -78,17 +78,14 @@ class TaskOperations(Session):
         from cluster.data.submissions import checked_templates, options_of, prepared_submission
 
         chosen = options_of(options)
-        checked_templates(templates)
         checked_name(name)
         how: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
-        how |= {"classes": classes, "templates": templates, "vector": vector}
+        how |= {"classes": classes, "templates": checked_templates(templates), "vector": vector}
         if self._server is not None:
             with uploadable(data, {"owner": owner, **how}) as path:
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent), again)
-        if request_id is None:
-            self.coordinator.admit(self.context(), name)
-        context = self.context(request_id)
+        context = self._admitted(name, request_id)
         submission = prepared_submission(
             name,
             data,
@@ -102,8 +99,13 @@ class TaskOperations(Session):
             read=read,
             **how,
         )
-        send = partial(self.coordinator.submit, context, submission)
-        return _unless_the_same(send, again)
+        return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
+
+    def _admitted(self, name: str, request_id: str | None) -> RequestContext:
+        """Before rows are read; what is repeated under its id was admitted before."""
+        if request_id is None:
+            self.coordinator.admit(self.context(), name)
+        return self.context(request_id)
 
     def add_samples(
         self,
@@ -119,13 +121,9 @@ class TaskOperations(Session):
         self.task(name)
         from cluster.data.ingest import ingest_samples
 
+        blobs, modality = self.home.blobs(), self.base().modality
         blob = ingest_samples(
-            data,
-            self.home.blobs(),
-            self.base().modality,
-            input_column=input_column,
-            seed=seed,
-            progress=progress,
+            data, blobs, modality, input_column=input_column, seed=seed, progress=progress
         )
         return self.coordinator.add_samples(self.context(request_id), name, blob)
 

@@ -94,7 +94,8 @@ class Compositions(Runs):
         visibility = self._visibility(context)
         for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
-                return views.composition_run(self._registry, run, self._state, visibility)
+                known = self._execution.foreseen(), visibility
+                return views.composition_run(self._registry, run, *known)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:

@@ -30,7 +30,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
             self._board.look(self._state)
             visibility = self._visibility(context)
             page = self._board.page(since, partial(views.is_seen, context, visibility))
-            known = self._state, self._damaged, self._execution.heads, visibility
+            known = self._execution.foreseen(), self._damaged, self._execution.heads, visibility
             return views.status(page, self._base, self._trouble, *known)
 
     def version(self) -> str:
@@ -63,7 +63,14 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
 
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         with self._lock:
-            return garbage.collect(self._place, self._registry, set(self._state.runs), dry_run)
+            found = garbage.look(self._place, self._registry, set(self._state.runs))
+            counted = found.counted()
+            if not dry_run:
+                self._erasing.collect(one.digest for one in found.blobs)
+                self._execution.forget(found.runs)
+                for path in found.files:
+                    path.unlink(missing_ok=True)
+            return counted
 
 
 if TYPE_CHECKING:

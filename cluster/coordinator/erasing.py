@@ -1,11 +1,14 @@
-"""Files of purged tasks: owed since the transaction of the purge, deleted without the lock.
+"""Files of purged tasks, owed since the transaction of the purge, and garbage that is collected:
+deleted without the lock.
 
 Which they are is decided under the lock; from then on nothing that is accepted can need one of
-them, for they are said not to be there. What a death leaves undone is owed by the registry.
+them, for they are said not to be there. What a death leaves undone of a purge is owed by the
+registry; garbage is found again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from cluster.coordinator import garbage
@@ -16,6 +19,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 
 KEY = ("erase what was purged", "")  # no run's
+GARBAGE = ("delete what nothing refers to", "")
 
 
 class Erasing:
@@ -25,6 +29,7 @@ class Erasing:
         self._home, self._registry, self._blobs, self._lock = home, registry, blobs, lock
         self._retries = Retries()
         self.owed = True  # perhaps: the registry knows
+        self._garbage = frozenset[str]()
 
     @property
     def trouble(self) -> str | None:
@@ -37,6 +42,22 @@ class Erasing:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
             if not self._retries.done(KEY, self._erase):
                 self.owed = True
+        if self._garbage:
+            self._retries.done(GARBAGE, self._delete)
+
+    def collect(self, digests: Iterable[str]) -> None:
+        """Under the lock."""
+        self._garbage |= frozenset(digests)
+
+    def _delete(self) -> None:
+        with ExitStack() as meanwhile:
+            with self._lock:
+                asked = self._garbage
+                gone = asked - self._registry.referenced().keys()
+                meanwhile.enter_context(self._blobs.without(gone))
+            garbage.delete(self._home, gone)
+            with self._lock:
+                self._garbage -= asked
 
     def _erase(self) -> None:
         with ExitStack() as meanwhile:

@@ -8,6 +8,8 @@ done now, as when the disk is full, is tried again.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -18,10 +20,10 @@ from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
-from cluster.coordinator.recovery import imports, options_of, restored
+from cluster.coordinator.recovery import imports, options_of, restored, took
 from cluster.coordinator.retries import Retries
 from cluster.domain.base import Base
-from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import (
@@ -38,6 +40,7 @@ from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.budget import granted
+from cluster.scheduler.finishing import Pace, ends
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import (
     Died,
@@ -59,6 +62,7 @@ from cluster.scheduler.state import (
     Stop,
     Vector,
 )
+from cluster.scheduler.state import GaveWay as LeftItsPlace
 from cluster.scheduler.state import Measured as Values
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
@@ -105,10 +109,13 @@ class Execution:
         self._told: dict[str, Told] = {}
         self._due: list[Instruction] = []
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
+        self.pace, self._foreseen = Pace(), 0.0
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
         self.state = self._taken_over()
+        for run, seconds in took(registry):
+            self.pace.took(self.state, run, seconds)
         self.heads = FittedHeads(registry, self.state.owners)
         self._forget_checkpoints()
         self.happened(NodesChanged(launcher.nodes(), launcher.free()))
@@ -128,7 +135,8 @@ class Execution:
         if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
             urgency = urgency_of(run.kind, imports(run.work))
-            self.happened(Requested(run_id, run.kind, run.task, needs, urgency))
+            asked = run.user is not None
+            self.happened(Requested(run_id, run.kind, run.task, needs, urgency, asked))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""
@@ -165,6 +173,13 @@ class Execution:
         due = (instruction.run_id for instruction in self._due)
         return self._said or self._retries.trouble({*due, *self._handles, *self._cleared})
 
+    def foreseen(self) -> State:
+        """The plan, with when its runs will be done, as of a second ago at most."""
+        if (now := time.time()) - self._foreseen > 1.0:
+            self.state.ends = ends(self.state, partial(self.pace.left, self.state, now=now), now)
+            self._foreseen = now
+        return self.state
+
     def reread(self) -> None:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
         that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
@@ -177,6 +192,10 @@ class Execution:
         self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads(self._registry, state.owners)
         self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Checkpoints of runs that nobody needs: deleted before any of them begins again."""
+        self._cleared |= dict.fromkeys(run_ids)
 
     def close(self) -> None:
         """Stop what runs; it stays owed."""
@@ -217,17 +236,21 @@ class Execution:
             told = {"cause": outcome.cause, "trace": outcome.trace}
             LOG.error("raised", extra=self._facts(run_id) | told)
             event = Failed(run_id, outcome.cause)
+        elif isinstance(outcome, GaveWay):
+            event = LeftItsPlace(run_id)
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
         self._launcher.cancel(self._handles[run_id])  # not before: only it knows what it found
-        if not isinstance(event, Died) and tracing.is_on():
+        if not isinstance(event, Died | LeftItsPlace) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
         del self._handles[run_id]
         self._told.pop(run_id, None)
         if isinstance(outcome, Finished):
             self._cleared[run_id] = None
+            self.pace.ended(self.state, self.state.runs[run_id], time.time())
+        self.pace.forget(run_id)
         self.happened(event)
 
     def _recorded(self, run_id: str, result: Result) -> Event:
@@ -237,7 +260,8 @@ class Execution:
             row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
             vector = Vector(reference.version, reference.digest, seen)
-            return Published(run_id, task, vector, row, reference.head_blob, champion)
+            near = result.near if isinstance(result, Trained) else ()
+            return Published(run_id, task, vector, row, reference.head_blob, champion, near)
         if isinstance(result, Composed):
             self._registry.composed(run_id, result)
             return Ended(run_id)
@@ -280,6 +304,7 @@ class Execution:
             case Start(run_id, needs):
                 work = self._registry.start(run_id)
                 self._place(work, needs)
+                self.pace.begun(run_id, time.time())
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
             case Measure(_, cost):
@@ -314,6 +339,7 @@ class Execution:
             del self._handles[run_id]
             failpoints.reached("work stopped")
         self._told.pop(run_id, None)
+        self.pace.forget(run_id)
         if forget:
             self._cleared[run_id] = None
 
@@ -326,6 +352,7 @@ class Execution:
         """What the registry says, with the learners that the coordinator before this one left."""
         records = self._registry.runs(states=(RunState.RUNNING,))
         works = {Attempt(one.run_id, one.attempt): one.work for one in records}
+        starts = {one.run_id: one.started or 0.0 for one in records}
         found = inherited(works, self._launcher.learners())
         for orphan in found.orphans:
             self._launcher.end(orphan)
@@ -333,6 +360,7 @@ class Execution:
         state = restored(self._registry, self._base.digest, {one.run_id for one in found.adopted})
         for attempt in sorted(found.adopted):
             self._place(works[attempt], state.runs[attempt.run_id].needs)
+            self.pace.begun(attempt.run_id, starts[attempt.run_id])
             LOG.info("goes on", extra=_named(attempt))
         return state
 

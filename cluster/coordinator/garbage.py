@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
 from cluster.storage import home as homes
 from cluster.storage.blobs import Stored
-from cluster.storage.checkpoints import checkpoints, runs
+from cluster.storage.checkpoints import runs
 from cluster.storage.home import Home
 
 GRACE = 24 * 3600.0  # seconds
@@ -26,27 +27,40 @@ def unreferenced(found: Iterable[Stored], needed: Collection[str], now: float) -
     return [one for one in found if one.digest not in needed and now - one.modified > GRACE]
 
 
-def collect(
-    home: Home, registry: Registry, owed: Collection[str], dry_run: bool
-) -> CollectedGarbage:
-    """Delete blobs, checkpoints and kept tangents that nothing needs. `owed` are the runs whose
+@dataclass(frozen=True)
+class Garbage:
+    """`runs`: whose checkpoints nobody needs; `files`: what can be made again."""
+
+    blobs: list[Stored]
+    runs: list[str]
+    files: list[Path]
+
+    def counted(self) -> CollectedGarbage:
+        size = sum(one.size for one in self.blobs)
+        size += sum(path.stat().st_size for path in self.files)
+        others = len(self.runs) + len(self.files)
+        return CollectedGarbage(blobs=len(self.blobs), bytes=size, others=others)
+
+
+def look(home: Home, registry: Registry, owed: Collection[str]) -> Garbage:
+    """Blobs, checkpoints and kept tangents that nothing needs. `owed` are the runs whose
     checkpoints are needed."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
-    garbage = unreferenced(blobs.stored(), needed, now)
-    stale = [run_id for run_id in runs(home.checkpoints) if run_id not in owed]
-    files = (*blobs.halves(), *_files(home.path / "cache"))  # what can be made again
-    kept = [path for path in files if now - path.stat().st_mtime > GRACE]
-    size = sum(blob.size for blob in garbage) + sum(path.stat().st_size for path in kept)
-    if not dry_run:
-        for blob in garbage:
-            blobs.remove(blob.digest)
-        for run_id in stale:
-            checkpoints(home.checkpoints, run_id).clear()
-        for path in kept:
-            path.unlink(missing_ok=True)
-    others = len(stale) + len(kept)
-    return CollectedGarbage(blobs=len(garbage), bytes=size, others=others)
+    files = (*blobs.halves(), *_files(home.path / "cache"))
+    return Garbage(
+        unreferenced(blobs.stored(), needed, now),
+        [run_id for run_id in runs(home.checkpoints) if run_id not in owed],
+        [path for path in files if now - path.stat().st_mtime > GRACE],
+    )
+
+
+def delete(home: Home, digests: Collection[str]) -> None:
+    """Blobs that nothing needed, but for those that somebody stored again since."""
+    blobs, now = home.blobs(), time.time()
+    for digest in digests:
+        if unreferenced(blobs.listed(digest), (), now):
+            blobs.remove(digest)
 
 
 def erase(home: Home, digests: Collection[str]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Set
 from functools import cached_property
 
+from cluster.coordinator.board import KINDS
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.budget import allowance
+from cluster.scheduler.finishing import KEPT
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Cell, Effect, Run, State, Task, Vector
 
@@ -66,6 +68,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
     for ref in registry.champion_references().values():
         state.champions[ref.task] = Vector(ref.version, ref.digest, SeenLater(registry, ref))
         state.rows[ref.task] = {}
+    state.near = {pair for pair in registry.near() if state.tasks.keys() >= {*pair}}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
     for task, on, shard, head, tau_jp, logits in registry.champion_effects():
         if task in state.rows and current.get(on) == (shard, head):
@@ -86,6 +89,7 @@ def _run(record: Record, running: bool) -> Run:
         record.deaths,
         cells_of(record.work),
         _others_of(record.work),
+        record.user is not None,
     )
 
 
@@ -95,6 +99,14 @@ def _others_of(work: Work) -> frozenset[str]:
     if not isinstance(work, RefreshWork):
         return frozenset()
     return frozenset(shard.task for shard in work.others)
+
+
+def took(registry: Registry) -> Iterator[tuple[Run, float]]:
+    """The latest runs of each kind that have a result, and their seconds."""
+    for kind in ("train", *KINDS):
+        for record in registry.runs(states=(RunState.DONE,), kinds=(kind,), newest=KEPT):
+            if record.started is not None and record.ended is not None:
+                yield _run(record, False), record.ended - record.started
 
 
 def options_of(work: Work) -> Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
@@ -38,7 +39,7 @@ class Runs(Quotas):
             told.arrivals.record(change, asked.last)
             told.looked = told.looked if replayed else len(self._changed)
             if asked.progress is not None:
-                self._board.progressed(asked.run_id, told.own, asked.progress)
+                self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
             return told.arrivals.after(asked.since)
 
@@ -56,12 +57,17 @@ class Runs(Quotas):
         with self._lock:
             return self._registry.is_running(run_id, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
         with self._lock:
             if not self._registry.progressed(run_id, attempt, progress):
                 raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
             run = self._state.runs.get(run_id)
-            self._board.progressed(run_id, run and run.task, progress)
+            self._stepped(run_id, run and run.task, progress)
+            return run is not None and run.gives_way
+
+    def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
+        self._board.progressed(run_id, task, progress)
+        self._execution.pace.stepped(run_id, progress.step, progress.steps, time.time())
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:
@@ -76,7 +82,7 @@ class Runs(Quotas):
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._lock:
             record, visibility = self._seen_run(context, run_id), self._visibility(context)
-            return views.run(record, self._state, visibility)
+            return views.run(record, self._execution.foreseen(), visibility)
 
     def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
         return self._result(context, run_id, "refresh", Refreshed)

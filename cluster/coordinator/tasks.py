@@ -92,6 +92,8 @@ class Tasks(Quotas):
                 if task in work_orders.tasks_of(run.work)
                 and upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]
+            if chosen and context.user is not None:
+                self._require_share(context, context.user, runs=len(chosen))
             with self._writing():
                 for run_id in chosen:
                     self._execution.request(run_id)
@@ -140,15 +142,16 @@ class Tasks(Quotas):
             owed = self._registry.runs(states=OWED, tasks=[task], kinds=("refresh",))
             due = self._registry, self._base, upkeep.refresh_of(self._state, task)
             work = owed[0].work if owed else work_orders.refreshing(*due)
-            return self._queued(work.run_id, partial(self._registry.add_run, work, task))
+            who = context.user or ""
+            return self._queued(work.run_id, partial(self._registry.add_run, work, task, user=who))
 
         return self._once(context.request_id, "refresh", {"task": task}, QueuedRun, decide)
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._lock:
             task, visibility = self._seen_task(context, name), self._visibility(context)
-            known = self._registry, self._state, task, self._damaged, self._execution.heads
-            return views.task_detail(*known, visibility)
+            known = self._damaged, self._execution.heads, visibility
+            return views.task_detail(self._registry, self._execution.foreseen(), task, *known)
 
     def logs(self, context: RequestContext, task: str) -> list[Event]:
         with self._lock:

@@ -117,6 +117,9 @@ def _task(
         "classes": len(submission.classes),
         "rows": submission.train.rows,
         "options": submission.options,
+        "near": tuple(
+            sorted(on for one, on in state.near if one == record.name and visibility.sees(on))
+        ),
         "refresh_waits": record.name in state.ask and is_due(state, record.name),
     }
 
@@ -182,7 +185,7 @@ def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
         kind=record.kind,
         task=record.task,
         version=record.version,
-        user=None if record.kind == "train" else record.user,
+        user=record.user if record.kind in ("evaluate", "compose") else None,
         about=_about(record),
         state=record.state,
     )
@@ -201,6 +204,7 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
         penalty=progress and progress.penalty,
         attempt=record.attempt,
         waits_for=waits_for(state, planned) if (planned := _waiting(record, state)) else None,
+        expected=state.ends.get(record.run_id) if record.state in OWED else None,
         reason=_reason(record, state, visibility),
         created=record.created,
         started=record.started,

@@ -5,10 +5,11 @@ Runs where the data are; what leaves are digests and counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 from cluster.data.ingest import ingest_samples, ingest_shots
+from cluster.data.labelled import Reading
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
 from cluster.domain.compositions import Adapt, CompositionMethod, Method
@@ -35,10 +36,7 @@ def prepared(
     shots: int | None = None,
     adapt: Data | None = None,
     select: str | None = None,
-    input_column: str | None = None,
-    label_column: str | None = None,
-    classes: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    **reading: Unpack[Reading],
 ) -> CompositionMethod:
     """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
     (`cluster.data.ingest`); nothing is stored then."""
@@ -46,25 +44,14 @@ def prepared(
     require_possible(method, parse_recipe(terms), rows, select)
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
-    if classes:
+    if classes := reading.get("classes"):
         _require_names(classes, rows)
     making = CompositionMethod(method=method, select=select)
     if fit is not None and shots is not None:
-        found = ingest_shots(
-            fit,
-            blobs,
-            modality,
-            shots,
-            input_column=input_column,
-            label_column=label_column,
-            classes=classes,
-            progress=progress,
-        )
+        found = ingest_shots(fit, blobs, modality, shots, **reading)
         return making.model_copy(update={"fit": found})
     if adapt is not None:
-        inputs = ingest_samples(
-            adapt, blobs, modality, input_column=input_column, progress=progress
-        )
+        inputs = ingest_samples(adapt, blobs, modality, **reading)
         given = Adapt(inputs=inputs, classes=tuple(classes or ()))
         return making.model_copy(update={"adapt": given})
     return making

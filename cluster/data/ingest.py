@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Unpack
 
 import numpy as np
 
 from cluster.data.bad_rows import Bad, Places, require_good
 from cluster.data.columns import FEWEST, Classes, find_input, marked_label
-from cluster.data.labelled import Progress, checked, labelled, training
+from cluster.data.labelled import Reading, checked, labelled, training
 from cluster.data.sources import Data, opened
 from cluster.domain.base import BlobRef, Modality
 from cluster.domain.compositions import Fit
@@ -53,12 +54,9 @@ def ingest(
     blobs: Blobs,
     modality: Modality,
     *,
-    input_column: str | None = None,
-    label_column: str | None = None,
-    classes: Sequence[str] | None = None,
     seed: int = 0,
     skip_bad: bool = False,
-    progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> Ingested:
     """Check and store a labelled data set; nothing is stored unless every row is good, or bad rows
     are to be left out.
@@ -69,8 +67,7 @@ def ingest(
     Raises DataNotFound, BadColumns, BadSample, EmptySplit, TooFewClasses, LabelOutOfRange,
     ModalityMismatch.
     """
-    named = (input_column, label_column)
-    found = labelled(data, modality, named, classes, progress, FEWEST, skip_bad)
+    found = labelled(data, modality, FEWEST, skip_bad, **reading)
     labels, inputs = found.task.labels["train"].tolist(), found.inputs["train"]
     cut = split_rows(labels, seed, has_test="test" in found.inputs)
     probe = _probe(sampled := sample_rows(cut.train, SAMPLES, seed), labels, seed)
@@ -107,19 +104,19 @@ def ingest_samples(
     blobs: Blobs,
     modality: Modality,
     *,
-    input_column: str | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> BlobRef:
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
-    with opened(data, (input_column,)) as source:
+    named = reading.get("input_column")
+    with opened(data, (named,)) as source:
         found = source.splits
         split = found[training(found)]
-        column = find_input(split, modality, input_column, marked_label(split))
+        column = find_input(split, modality, named, marked_label(split))
         sampled = sample_rows(range(split.num_rows), SAMPLES, seed)
         chosen = {"train": split.select(sampled)}
         source = replace(source, places=Places())  # what is chosen has other numbers
-        inputs = checked(chosen, column, modality, source, progress)["train"]
+        inputs = checked(chosen, column, modality, source, reading.get("progress"))["train"]
     require_good([inputs], BadSample)
     raws = [raw for raw in inputs if not isinstance(raw, Bad)]
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
@@ -130,14 +127,9 @@ def ingest_shots(
     blobs: Blobs,
     modality: Modality,
     shots: int,
-    *,
-    input_column: str | None = None,
-    label_column: str | None = None,
-    classes: Sequence[str] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> Fit:
-    """Check and store `shots` labelled rows of each class, by seed, to fit a composition to; rows
+    """Check and store `shots` labelled rows of each class, by seed 0, to fit a composition to; rows
     of the test split, or what is left, are held out to judge it, at most 1,024.
 
     Raises what `ingest` raises, and EmptySplit when a class has too few rows; nothing is stored
@@ -145,18 +137,17 @@ def ingest_shots(
     """
     if shots < 1:
         raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
-    named = (input_column, label_column)
-    found = labelled(data, modality, named, classes, progress)
+    found = labelled(data, modality, **reading)
     inputs = found.inputs
-    chosen = _of_each(found.task.labels["train"].tolist(), found.task.names, shots, seed)
+    chosen = _of_each(found.task.labels["train"].tolist(), found.task.names, shots)
     judge = "test" if "test" in inputs else "train"
     left = [row for row in range(len(inputs[judge])) if judge == "test" or row not in chosen]
-    held_out = found.stored(blobs, judge, sample_rows(left, SAMPLES, seed)) if left else None
+    held_out = found.stored(blobs, judge, sample_rows(left, SAMPLES, 0)) if left else None
     shown = found.stored(blobs, "train", sorted(chosen))
     return Fit(classes=found.task.names, shots=shown, held_out=held_out)
 
 
-def _of_each(labels: Sequence[int], names: Sequence[str], shots: int, seed: int) -> set[int]:
+def _of_each(labels: Sequence[int], names: Sequence[str], shots: int) -> set[int]:
     """So many rows of each class. EmptySplit names a class that has fewer."""
     chosen: set[int] = set()
     for number, name in enumerate(names):
@@ -166,7 +157,7 @@ def _of_each(labels: Sequence[int], names: Sequence[str], shots: int, seed: int)
                 f"class {name} has {len(rows)} training rows, and {shots} of each class are to be "
                 "learned from; give more rows of it, or ask for fewer shots"
             )
-        chosen.update(sample_rows(rows, shots, seed))
+        chosen.update(sample_rows(rows, shots, 0))
     return chosen
 
 

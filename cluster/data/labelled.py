@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from datasets import Dataset
 from datasets import Image as ImageColumn
@@ -35,6 +35,15 @@ SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: ski
 HELD_OUT = ("test", "validation", "valid", "val", "dev")  # to test on, the first there is
 
 Progress = Callable[[int, int], None]  # rows checked, rows to check
+
+
+class Reading(TypedDict, total=False):
+    """What may be said of rows: their columns, names of the classes; and who is told of them."""
+
+    input_column: str | None
+    label_column: str | None
+    classes: Sequence[str] | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -69,17 +78,19 @@ def _bytes(raw: Raw) -> bytes:
 def labelled(
     data: Data,
     modality: Modality,
-    named: tuple[str | None, str | None],
-    classes: Sequence[str] | None,
-    progress: Progress | None,
     fewest: int = 1,
     skip_bad: bool | None = None,
+    **reading: Unpack[Reading],
 ) -> Labelled:
-    """`named`: the columns of inputs and classes, where they are given; `fewest`: rows of a task;
-    `skip_bad`: whether bad rows are left out, None where nobody can choose that.
+    """`fewest`: rows of a task; `skip_bad`: whether bad rows are left out, None where nobody can
+    choose that.
 
     Raises the errors of `cluster.data.ingest.ingest`.
     """
+    named, classes = (
+        (reading.get("input_column"), reading.get("label_column")),
+        reading.get("classes"),
+    )
     with opened(data, named) as source:
         found = {name: with_whole_numbers(split, named[1]) for name, split in source.splits.items()}
         train = found[training(found)]
@@ -96,7 +107,7 @@ def labelled(
         if not skip_bad:
             about = known_classes(splits, label, classes)
             require_good(names.values(), LabelOutOfRange, about + advice)
-        inputs = checked(splits, column, modality, source, progress)
+        inputs = checked(splits, column, modality, source, reading.get("progress"))
         if not skip_bad:
             require_good(inputs.values(), BadSample, advice)
         good, raws, wrong = _good(names, inputs)

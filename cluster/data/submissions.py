@@ -8,10 +8,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from pydantic import ValidationError
 
-from cluster.data.ingest import Ingested, Progress, ingest
+from cluster.data.ingest import Ingested, ingest
+from cluster.data.labelled import Reading
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
 from cluster.domain.names import checked_task
@@ -46,29 +48,16 @@ def prepared_submission(
     options: Options,
     request_id: str | None = None,
     private: bool = False,
-    input_column: str | None = None,
-    label_column: str | None = None,
-    classes: Sequence[str] | None = None,
     templates: Sequence[str] = (),
     vector: Path | None = None,
-    progress: Progress | None = None,
     read: Callable[[Ingested], None] | None = None,
+    **reading: Unpack[Reading],
 ) -> Submission:
     """What the coordinator is given. Raises BadName, BadConfig and the errors of bad data
     (`cluster.data.ingest`); nothing is stored then."""
     prompts = checked_templates(templates)
     checked_task(name, owner, private)
-    found = ingest(
-        data,
-        blobs,
-        modality,
-        input_column=input_column,
-        label_column=label_column,
-        classes=classes,
-        seed=options.seed,
-        skip_bad=options.skip_bad,
-        progress=progress,
-    )
+    found = ingest(data, blobs, modality, seed=options.seed, skip_bad=options.skip_bad, **reading)
     if read is not None:
         read(found)
     return Submission(

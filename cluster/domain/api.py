@@ -289,8 +289,9 @@ class RunAPI(Protocol):
         """Whether `attempt` is the current one: else its learner ends."""
         ...
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
-        """How far a run is that asks nothing before its steps."""
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        """How far a run is that asks nothing before its steps; whether it is to give way to what
+        somebody waits for."""
         ...
 
     def stated(self, run_id: str, statistics: str, attempt: int | None) -> None:

@@ -15,6 +15,11 @@ class Lost(Exception):
     """
 
 
+class GivesWay(Exception):
+    """What somebody waits for needs the place of this work, which goes on later from what it keeps.
+    Raised by a learner."""
+
+
 @dataclass(frozen=True)
 class Finished:
     result: Result
@@ -35,4 +40,9 @@ class Gone:
     cause: str
 
 
-Outcome = Finished | Raised | Gone
+@dataclass(frozen=True)
+class GaveWay:
+    """The work is not done: its place was needed."""
+
+
+Outcome = Finished | Raised | Gone | GaveWay

@@ -83,15 +83,17 @@ COMPOSITION_STATES: Mapping[str, CompositionState] = {
 
 class RunProgress(Answer):
     """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
-    waits."""
+    waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
+    before, and by what goes first; None where it is not known."""
 
     run_id: str
-    step: int | None = None  # optimizer steps done; None where there are none, or before the first
+    step: int | None = None  # optimizer steps, or rows evaluated; None before the first, or without
     steps: int | None = None
     loss: float | None = None
     penalty: float | None = None
     attempt: int
     waits_for: WaitsFor | None = None
+    expected: float | None = None
     reason: str | None = None
     created: float
     started: float | None = None
@@ -122,7 +124,9 @@ class TaskStatus(RunProgress):
     """A task, its training and its current vector.
 
     `refresh` is the state of a refresh that is owed or failed; `refresh_waits`: its vector is due
-    for one, which waits until the budget of arrivals reaches it. `ordinal`, the order of arrival,
+    for one, which waits until the budget of arrivals reaches it. `near`: tasks whose samples are of
+    the same kind as its own: it is neither trained nor refreshed against them, and not measured on
+    them. `ordinal`, the order of arrival,
     is None where the asker must not see that there are others.
     """
 
@@ -145,6 +149,7 @@ class TaskStatus(RunProgress):
     metrics: dict[str, float] = {}
     refresh: RunState | None = None
     refresh_waits: bool = False
+    near: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

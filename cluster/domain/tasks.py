@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from cluster.domain.base import BlobRef, Message, Modality, Regime
+from cluster.domain.base import BlobRef, Message, Modality, Regime, Sent
 
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 
@@ -19,15 +19,15 @@ ANY = -1  # whatever version an alias has now
 CHAMPION = "champion"  # the alias a task's published versions move
 
 
-class Options(Message):
+class Options(Message, Sent):
     """What a submitter may choose for a run; None means the rule of `tacl.training.config`
     decides. The one declaration of them: flags of the command line and fields over HTTP are
     generated from it."""
 
     penalty: Literal["cyclical", "mixed", "strict", "none"] = Field(
         default="cyclical",
-        description="Penalty on the samples of other tasks: one task per step, the same few rows "
-        "dealt over all tasks, every task in every step, or none.",
+        description="Penalty on the samples of other tasks: one task per step, a row of each "
+        "of several tasks, every task in every step, or none.",
     )
     norm: Literal["l2", "l2_squared"] | None = Field(
         default=None, description="Norm of the penalty."
@@ -39,11 +39,11 @@ class Options(Message):
         exclude_if=operator.not_,
         description="Let λ grow with the number of other tasks; --strength is λ for eight.",
     )
-    steps: int | None = Field(default=None, ge=1, description="Optimizer steps.")
+    steps: int | None = Field(default=None, ge=1, le=1_000_000, description="Optimizer steps.")
     learning_rate: float | None = Field(
         default=None, gt=0, lt=math.inf, description="Peak learning rate."
     )
-    batch: int | None = Field(default=None, ge=1, description="Rows per step.")
+    batch: int | None = Field(default=None, ge=1, le=65_536, description="Rows per step.")
     precision: Literal["float32", "bfloat16"] = Field(
         default="float32",
         description="Number format of the passes; bfloat16 takes half the time on hardware for it.",
@@ -61,9 +61,11 @@ class Options(Message):
         description="ZeRO stage: what DeepSpeed partitions over the workers; by rule 0 on one "
         "worker, 2 on several.",
     )
-    workers: int = Field(default=1, ge=1, description="Worker processes of the training.")
-    cpus_per_worker: int = Field(default=1, ge=1, description="CPUs, and threads, per worker.")
-    gpus_per_worker: int = Field(default=0, ge=0, description="GPUs per worker.")
+    workers: int = Field(default=1, ge=1, le=1024, description="Worker processes of the training.")
+    cpus_per_worker: int = Field(
+        default=1, ge=1, le=1024, description="CPUs, and threads, per worker."
+    )
+    gpus_per_worker: int = Field(default=0, ge=0, le=64, description="GPUs per worker.")
     refresh: Literal["never", "on_arrival"] = Field(
         default="on_arrival",
         description="Whether to refresh the vector, without labels, when it interferes with tasks "
@@ -79,7 +81,9 @@ class Options(Message):
         description="Head with which the task is answered: fitted again on its labelled rows, "
         "together with those of other tasks, or the one that its vector was trained under.",
     )
-    seed: int = Field(default=0, description="Seed of splits, batches and samples.")
+    seed: int = Field(
+        default=0, ge=-(2**63), le=2**63 - 1, description="Seed of splits, batches and samples."
+    )
     skip_bad: bool = Field(
         default=False,
         exclude_if=operator.not_,

@@ -36,11 +36,14 @@ class TokenStatus(Holder):
 
 class Usage(Answer):
     """What a user has of the cluster, and the most that one may have who asks over HTTP and is no
-    admin: runs that wait or run, and bytes of samples and vectors."""
+    admin: runs that wait or run, minutes that runs took within a day, and bytes of samples and
+    vectors."""
 
     user: str
     queued: int
     queued_most: int
+    ran: int
+    ran_most: int
     stored: int
     stored_most: int
 

@@ -136,11 +136,12 @@ def asked_by(work: Work) -> str | None:
 
 
 class Progress(Message):
-    """Where a run is after its latest optimizer step."""
+    """How far a run is: optimizer steps, test rows of an evaluation, pairs of a measure or tasks of
+    a fit, done."""
 
-    step: int  # optimizer steps done
+    step: int
     steps: int
-    loss: float
+    loss: float | None = None  # of the latest optimizer step
     penalty: float | None = None
 
 
@@ -167,6 +168,7 @@ class Trained(Message):
     curves: dict[str, list[float]]  # step, loss, penalty
     norm: float  # |tau|_2
     pairs: tuple[Pair, ...] = ()  # its row of the tau_jp matrix; version is filled on publish
+    near: tuple[str, ...] = ()  # tasks whose samples are the same kind of data, and were left out
 
 
 class Refreshed(Message):

@@ -54,6 +54,7 @@ class Materials:
 
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs = home.blobs()
+        self._probed: dict[str, Tensor] = {}
         self.backbone = load_backbone(base.spec)
         self.backbone.encoder.to(device)
         if self.backbone.digest != base.digest:
@@ -91,7 +92,13 @@ class Materials:
 
     def feature_norm(self, shard: BlobRef) -> float:
         """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
-        return self.features(self.probe_items(shard)).norm(dim=-1).mean().item()
+        return self.probe_features(shard).norm(dim=-1).mean().item()
+
+    def probe_features(self, shard: BlobRef) -> Tensor:
+        """f(x; theta0) of its probe, [N, D]; kept, for it is asked for twice."""
+        if shard.digest not in self._probed:
+            self._probed[shard.digest] = self.features(self.probe_items(shard))
+        return self._probed[shard.digest]
 
     def store(self, shard: Shard, feature_norm: float | None = None) -> Store:
         """What steps may see of a shard; its feature norm is computed unless given."""

@@ -24,6 +24,7 @@ from cluster.domain.methods import answering, is_plain
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.progress import Tell
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
@@ -39,11 +40,13 @@ Terms = Sequence[RecipeTerm]
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
-def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
+def evaluate(
+    work: EvaluateWork, home: Home, device: str = "cpu", tell: Tell | None = None
+) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
     Zero-shot and class-incremental accuracy are with the heads of the training, all others with
-    the heads that answer.
+    the heads that answer. `tell` hears of how many test rows all passes were made.
 
     Raises MixedRegimes for vectors that were not trained in the linearized model.
     """
@@ -54,7 +57,11 @@ def evaluate(work: EvaluateWork, home: Home, device: str = "cpu") -> Evaluated:
     per_task: dict[str, dict[str, float]] = {}
     without: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
+    done, total = 0, sum(task.test.rows for task in work.tasks)
     for task in work.tasks:
+        if tell is not None:
+            tell(done, total, None)
+            done += task.test.rows
         rows = TestRows(kept, task)
         trained[task.name] = materials.head(task.head_blob)
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from cluster.domain.base import BlobRef, identity
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.work import FitTask, Fitted, FittedHead, FitWork
 from cluster.learner.artifacts import Materials
+from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import Seen, due, kept, read, write
 from cluster.storage.home import Home
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
@@ -29,17 +31,24 @@ AGAIN = 1000  # rows of all tasks together that one fit measures again
 Pair = tuple[Rows, Rows]  # at theta0, and under sums
 
 
-def fit(work: FitWork, home: Home, device: str = "cpu") -> Fitted:
-    """Heads of every task of the work, in its order, and what validation rows say of them."""
+def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
+    """Heads of every task of the work, in its order, and what validation rows say of them. Gives
+    way between two tasks: rows that were passed lie in the cache, and it begins again with them."""
     started = time.monotonic()
     if not work.tasks:  # ordinary vectors alone: they do not add up with anything
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base, device)
     seeing = Seeing(materials, work, home.path / "cache" / "heads")
-    train = {task.vector.task: seeing.rows(task, task.train) for task in work.tasks}
-    validation = {task.vector.task: seeing.rows(task, task.validation) for task in work.tasks}
+    train: dict[str, Pair] = {}
+    validation: dict[str, Pair] = {}
+    at_theta0: dict[str, Rows] = {}
+    for done, task in enumerate(work.tasks, 1):
+        train[task.vector.task] = seeing.rows(task, task.train)
+        validation[task.vector.task] = seeing.rows(task, task.validation)
+        at_theta0[task.vector.task] = seeing.frozen(task)
+        if tell(done, len(work.tasks), None) and done < len(work.tasks):
+            raise GivesWay
     trained = {task.vector.task: materials.head(task.vector.head_blob) for task in work.tasks}
-    at_theta0 = {task.vector.task: seeing.frozen(task) for task in work.tasks}
     frozen, novelty = frozen_heads(
         trained, at_theta0, _at_theta0(validation), seeing.generic(home.founded().generic)
     )

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Pair, Shard, VectorRef
 from cluster.domain.work import Measured, MeasureWork
 from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.progress import Tell
+from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.evaluation.tangents import Cached, cached_tangents
@@ -15,7 +20,9 @@ from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
+PAIRS = "pairs.json"
 Probe = tuple[str, str]  # digests of the samples and of the head
+Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
 
 @dataclass(frozen=True)
@@ -27,26 +34,48 @@ class Named:
     version: int = 0
 
 
-def measure(work: MeasureWork, home: Home, device: str = "cpu") -> Measured:
-    """Every pair of the work, in its order; a shard is prepared and a vector read once."""
+def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> Measured:
+    """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
+    between two shards, and goes on with those that are left."""
     materials = Materials(home, work.base, device)
     module = materials.linearized()
     vectors = {ref.digest: ref for ref, _ in work.pairs}
     taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}
-    found: dict[tuple[str, Probe], Pair] = {}
+    store = checkpoints(home.checkpoints, work.run_id)
+    found = _kept(store)
+    wanted = dict.fromkeys((ref.digest, _probe(shard)) for ref, shard in work.pairs)
     for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
         on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
         named = {_named(ref): taus[ref.digest] for ref in on_shard}
+        if all((ref.digest, _probe(shard)) in found for ref in on_shard):
+            continue
         for pair in measured_pairs(materials, module, named, shard):
             found[pair.vector_digest, _probe(shard)] = pair
+        if tell(len(found), len(wanted), None) and len(found) < len(wanted):
+            store.write(len(found), partial(_keep, found))
+            raise GivesWay
     return Measured(pairs=tuple(_asked(found, ref, shard) for ref, shard in work.pairs))
+
+
+def _keep(found: Found, folder: Path) -> None:
+    (folder / PAIRS).write_text(Measured(pairs=tuple(found.values())).model_dump_json())
+
+
+def _kept(store: Checkpoints) -> Found:
+    """What this run measured before it gave way."""
+    newest = store.newest()
+    if newest is None:
+        return {}
+    with store.opened(newest) as folder:
+        kept = Measured.model_validate_json((folder / PAIRS).read_text())
+    return {(pair.vector_digest, (pair.shard_digest, pair.head)): pair for pair in kept.pairs}
 
 
 def _probe(shard: Shard) -> Probe:
     return shard.blob.digest, shard.head
 
 
-def _asked(found: Mapping[tuple[str, Probe], Pair], ref: VectorRef, shard: Shard) -> Pair:
+def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
     """Under the names that were asked for: two tasks may share their samples, or their vector."""
     names = {"task": ref.task, "version": ref.version, "on": shard.task}
     return found[ref.digest, _probe(shard)].model_copy(update=names)

@@ -46,25 +46,25 @@ class Learner:
         if isinstance(work, works.MeasureWork):
             from cluster.learner.interference import measure
 
-            return measure(work, self._home, given_device())
+            return measure(work, self._home, self._telling(work), given_device())
         if isinstance(work, works.FitWork):
             from cluster.learner.heads import fit
 
-            return fit(work, self._home, given_device())
+            return fit(work, self._home, self._telling(work), given_device())
         if isinstance(work, works.EvaluateWork):
             from cluster.learner.evaluation import evaluate
 
-            return evaluate(work, self._home, given_device())
+            return evaluate(work, self._home, given_device(), self._telling(work))
         if isinstance(work, works.ComposeWork):
             from cluster.learner.composition.run import compose
 
             return compose(work, self._home, self._telling(work), given_device())
         raise TypeError(f"no kind of work: {work!r}")
 
-    def _telling(self, work: works.RefreshWork | works.ComposeWork) -> Tell:
-        def tell(step: int, steps: int, loss: float) -> None:
+    def _telling(self, work: Work) -> Tell:
+        def tell(step: int, steps: int, loss: float | None) -> bool:
             progress = Progress(step=step, steps=steps, loss=loss)
-            self._known.progressed(work.run_id, progress, work.attempt)
+            return self._known.progressed(work.run_id, progress, work.attempt)
 
         return now_and_then(tell)
 

@@ -1,6 +1,7 @@
-"""How far a piece of work is, told while it is under way: a refresh, a composition.
+"""How far a piece of work is, told while it is under way; a training tells of it anyway, when it
+asks for its next steps.
 
-A training tells of it anyway, when it asks for its next steps.
+Whoever tells hears whether somebody waits for the place of this work: then upkeep gives it back.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-Tell = Callable[[int, int, float], None]  # (steps done, of how many, loss)
+# (steps done, of how many, loss) -> whether to give way
+Tell = Callable[[int, int, float | None], bool]
 SECONDS = 1.0
 
 
@@ -16,10 +18,12 @@ def now_and_then(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tel
     """Whoever is told hears of a step at most once a second."""
     last = clock()
 
-    def told(step: int, steps: int, loss: float) -> None:
+    def told(step: int, steps: int, loss: float | None) -> bool:
         nonlocal last
-        if clock() - last >= SECONDS:
-            tell(step, steps, loss)
-            last = clock()
+        if clock() - last < SECONDS:
+            return False
+        gives_way = tell(step, steps, loss)
+        last = clock()
+        return gives_way
 
     return told

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.domain.work import Refreshed, RefreshWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Tell
 from cluster.scheduler.budget import REMEASURED
+from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tacl.training.config import RefreshConfig
-from tacl.training.refresh import Refresh
+from tacl.training.refresh import Descent, Refresh
 from tacl.training.refresh import refresh as refreshed
 from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
+DESCENT = "descent.safetensors"
+
 
 def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
-    """Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
+    """Gives way between two steps, and goes on from there. Raises EmptySplit when there is no other
+    store, or one is too small to hold rows out."""
     started = time.monotonic()
     device = "cuda" if work.options.gpus_per_worker else "cpu"
     materials = Materials(home, work.base, device)
@@ -33,10 +39,19 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
     own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
 
-    def after(step: int, loss: float) -> None:
-        tell(step + 1, config.steps, loss)
+    store = checkpoints(home.checkpoints, work.run_id)
 
-    found = refreshed(module, materials.backbone, tau, own, others, config, after, first)
+    def after(descent: Descent) -> None:
+        done, curve = len(descent.curve), descent.curve
+        if tell(done, config.steps, curve[-1]) and done < config.steps:
+            store.write(done, lambda folder: descent.save(folder / DESCENT))
+            raise GivesWay
+
+    newest = store.newest()
+    with nullcontext() if newest is None else store.opened(newest) as folder:
+        saved = folder and folder / DESCENT
+        given = module, materials.backbone, tau, own, others, config
+        found = refreshed(*given, after, first, saved)
     facts = {
         "accepted": found.accepted,
         "reason": found.reason,

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import torch.distributed as dist
 
 from cluster.coordinator.arrivals import Arrivals
-from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission
+from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
@@ -27,6 +27,7 @@ from tacl.curvature import measure
 from tacl.data.batches import Labelled
 from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
+from tacl.evaluation.nearness import are_near
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
@@ -50,8 +51,8 @@ class Known(Protocol):
         """Others see these statistics from now on; see Coordinator.stated."""
         ...
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
-        """How far a run is that asks nothing before its steps; see Coordinator.progressed."""
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        """How far a run is that asks nothing before its steps; see `RunAPI.progressed`."""
         ...
 
 
@@ -165,6 +166,7 @@ class Run:
     _asked_at: float = field(default_factory=time.monotonic)
     _progress: Progress | None = None
     _stores: dict[str, Store] = field(default_factory=dict)  # by digest
+    _near: dict[str, bool] = field(default_factory=dict)  # digest -> whether it is of the own kind
     _seen: list[Store] = field(default_factory=list)  # by the step before
     _start: int = 0
     _saved_at: float = field(default_factory=time.monotonic)
@@ -177,6 +179,8 @@ class Run:
             with self.checkpoints.opened(newest) as folder:
                 self.engine.load(folder)
                 self.curves = json.loads((folder / "curves.json").read_text())
+                if (near := folder / "near.json").exists():  # not in one of an earlier version
+                    self._near = json.loads(near.read_text())
         return self._start
 
     def stores(self, step: int, known: Known) -> list[Store]:
@@ -184,7 +188,8 @@ class Run:
         if step not in self._leased:
             self._ask(step, known)
         if (shards := self._arrivals.at(step)) is not self.shards:
-            self.shards, self._seen = shards, [self._store(shard) for shard in shards]
+            self.shards = shards
+            self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 
     def _ask(self, step: int, known: Known) -> None:
@@ -221,6 +226,20 @@ class Run:
         self._progress = Progress(**done, loss=record.loss, penalty=record.penalty)
         told.step(record)
 
+    def is_near(self, shard: Shard) -> bool:
+        """Whether its samples are the same kind of data as the own ones: they are not held against
+        the vector. Decided when it is first seen, and kept in checkpoints."""
+        if shard.task == GENERIC or shard.statistics is not None:
+            return False
+        if (digest := shard.blob.digest) not in self._near:
+            self._near[digest] = self.ranks.first(lambda: self._compared(shard))
+        return self._near[digest]
+
+    def _compared(self, shard: Shard) -> bool:
+        blobs = self.work.submission.shard, shard.blob
+        own_ND, other_ND = (self.materials.probe_features(blob) for blob in blobs)
+        return are_near(own_ND, other_ND)
+
     def _store(self, shard: Shard) -> Store:
         """Prepared once; a later version of a task's shard is another blob."""
         digest = shard.blob.digest
@@ -236,6 +255,7 @@ class Run:
         self.engine.save(folder)
         if self.ranks.rank == 0:
             (folder / "curves.json").write_text(json.dumps(self.curves))
+            (folder / "near.json").write_text(json.dumps(self._near))
             self.checkpoints.complete(step, folder)
         self._saved_at = time.monotonic()
 
@@ -258,7 +278,8 @@ def _result(
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     named = {Named(submission.name, vector.digest): tau}
     pairs: list[Pair] = []
-    met = [shard for shard in run.shards if shard.statistics is None]
+    near = tuple(shard.task for shard in run.shards if run.is_near(shard))
+    met = [shard for shard in run.shards if shard.statistics is None and shard.task not in near]
     for shard in (*met[-MEASURED:], own):  # of the others the newest: the plan asks for more
         pairs += measured_pairs(materials, module, named, shard)
     return Trained(
@@ -276,6 +297,7 @@ def _result(
         curves=run.curves,
         norm=params.norm(tau),
         pairs=tuple(pairs),
+        near=near,
     )
 
 

@@ -13,6 +13,7 @@ from cluster.registry.balance import Balance
 from cluster.registry.compositions import Models
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
+from cluster.registry.ran import Ran, Running
 from cluster.registry.runs import Run
 from cluster.registry.samples import Samples
 from cluster.registry.schema import CANCELLED
@@ -20,8 +21,10 @@ from cluster.registry.tasks import Task, Tasks
 from cluster.registry.tokens import Token, Tokens
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["CANCELLED", "Registry", "Request", "Run", "Task", "Token", "Vector"]
+__all__ = ["CANCELLED", "Ran", "Registry", "Request", "Run", "Task", "Token", "Vector"]
 
 
-class Registry(Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, Journal):
+class Registry(
+    Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, Running, Journal
+):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

@@ -28,6 +28,7 @@ from cluster.domain.work import (
 from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
+from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, RUN, SHARD
 from tacl.errors import RunFailed
@@ -69,13 +70,21 @@ class Runs(Database):
     """What is owed, what runs, and what became of it."""
 
     def add_run(
-        self, work: Work, task: str | None, request: Request | None = None, cost: int = 0
+        self,
+        work: Work,
+        task: str | None,
+        request: Request | None = None,
+        cost: int = 0,
+        user: str | None = None,
     ) -> None:
         """Queue a piece of work, and take its cost of the balance; one of that id that is there
-        already stays as it is, unless it failed or was cancelled and a request asks for it."""
+        already stays as it is, unless it failed or was cancelled and a request asks for it.
+        `user`: who asks for what the plan asks for too."""
         with self._write() as db:
             if add_run(db, work, task) and cost:
                 change_balance(db, -cost)
+            if user is not None:
+                _update(db, work.run_id, user=user)
             if request is not None:
                 retry(db, work.run_id)
                 remember(db, request)
@@ -89,9 +98,12 @@ class Runs(Database):
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
         return run_of(row).work.model_copy(update={"attempt": attempt})
 
-    def requeue(self, run_id: str, cause: str) -> None:
-        """Its process died: queue it again, and count that."""
+    def requeue(self, run_id: str, cause: str | None) -> None:
+        """Queue it again: its process died, which is counted; or, without a cause, it gave way."""
         with self._write() as db:
+            if cause is None:
+                row = _update(db, run_id, state=RunState.QUEUED)
+                return log(db, "gave way", "somebody waits for its place", row.task, run_id)
             row = _update(db, run_id, state=RunState.QUEUED, deaths=RUN.c.deaths + 1, cause=cause)
             log(db, "died", cause, row.task, run_id)
 
@@ -251,8 +263,18 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> bool:
 
 
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
+    if "state" in values:
+        _count_time(db, run_id)
     db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
     return db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+
+
+def _count_time(db: sa.Connection, run_id: str) -> None:
+    """Of an attempt that ends; of a run that the plan asked for itself, nobody's."""
+    runs = one(RUN, run_id=run_id, state=RunState.RUNNING)
+    for user, started in db.execute(sa.select(RUN.c.user, RUN.c.started).where(*runs)):
+        if user is not None and started is not None:
+            add_ran(db, user, max(time.time() - started, 0.0))
 
 
 def stop(db: sa.Connection, run_id: str, state: RunState, cause: str) -> None:
@@ -278,8 +300,8 @@ def begin_anew(db: sa.Connection, run_id: str) -> None:
     """As if it had never asked for its shards; one that runs is queued again."""
     row = _update(db, run_id, reached=-1, progress=None)
     log(db, "anew", "samples that it met were erased", row.task, run_id)
-    running = one(RUN, run_id=run_id, state=RunState.RUNNING)
-    db.execute(RUN.update().where(*running).values(state=RunState.QUEUED))
+    if row.state == RunState.RUNNING:
+        _update(db, run_id, state=RunState.QUEUED)
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0002"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0004"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -72,6 +72,9 @@ RUN = _table(
     _column("version", sa.Integer, nullable=True),  # of the task's vector that is refreshed
 )
 sa.Index("ix_run_kind", RUN.c.kind, RUN.c.state, RUN.c.number, RUN.c.run_id)
+RAN = _table(  # how long a user's runs ran that ended in this hour since 1970
+    "ran", _key("user"), _key("hour", sa.Integer), _column("seconds", sa.Float)
+)
 ARRIVAL = _table(
     "arrival",
     _key("run_id"),
@@ -105,6 +108,8 @@ PAIR = _table(
     _column("logits", sa.Float, nullable=True),
     _column("logits_error", sa.Float, nullable=True),
 )
+# tasks whose samples are the same kind of data, as the training of `task` found
+NEAR = _table("near", _key("task"), _key("other"))
 ALIAS = _table("alias", _key("task"), _key("name"), _column("version", sa.Integer))
 MOVE = _table(
     "move",

@@ -18,7 +18,7 @@ from cluster.registry.erasure import owe_erasure
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
-from cluster.registry.schema import CANCELLED, META, RUN, TASK, TOKEN
+from cluster.registry.schema import CANCELLED, META, NEAR, RUN, TASK, TOKEN
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 
@@ -90,6 +90,7 @@ class Tasks(Database):
                 stop(db, run_id, RunState.WITHDRAWN, f"{name} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id)
+            db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))
             owe_erasure(db, erased)
             log(db, how, f"{name} is withdrawn from later use", name)
             remember(db, request)

@@ -21,9 +21,10 @@ from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
-from cluster.registry.schema import ALIAS, ARRIVAL, PAIR, RUN, SHARD, TASK, VECTOR
+from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, PAIR, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
 
+SAME_KIND = "another task has samples of the same kind: neither is held against the other"
 EFFECT = (PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp, PAIR.c.logits)
 
 
@@ -80,6 +81,10 @@ class Vectors(Runs):
             this = TASK.c.name == reference.task
             db.execute(TASK.update().where(this).values(head=reference.head_blob))
             _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
+            for other in result.near if isinstance(result, Trained) else ():
+                put_once(db, NEAR, task=reference.task, other=other)
+                for one_of in (reference.task, other):  # who looks at either hears of it
+                    log(db, "near", SAME_KIND, one_of, run_id)
             old = champion_of(db, reference.task)
             moved = old == reference.parent
             if moved:
@@ -88,6 +93,11 @@ class Vectors(Runs):
             text = f"version {reference.version}, {champion}"
             log(db, "published", text, reference.task, run_id)
         return reference
+
+    def near(self) -> set[tuple[str, str]]:
+        """Pairs of tasks whose samples are the same kind of data, each both ways."""
+        found = {(row.task, row.other) for row in self._rows(sa.select(NEAR))}
+        return found | {(other, task) for task, other in found}
 
     def vector(self, task: str, version: int) -> VectorRef:
         """UnknownVector says which versions there are."""

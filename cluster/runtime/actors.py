@@ -28,7 +28,7 @@ from ray.util import list_named_actors
 
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
-from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
+from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
@@ -116,6 +116,8 @@ def _outcome(answer: ray.ObjectRef) -> Outcome:
         cause = error.cause
         if isinstance(cause, Lost | RayError | StorageUnavailable):
             return Gone(str(cause).strip())
+        if isinstance(cause, GivesWay):
+            return GaveWay()
         kind = "" if isinstance(cause, TaclError) else f"{type(cause).__name__}: "
         return Raised(f"{kind}{cause}", trace=str(error))
     except RayError as error:  # the actor or its node is gone

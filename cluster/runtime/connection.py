@@ -116,8 +116,8 @@ class Coordinators:
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self._ask("stated", run_id, statistics, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
-        self._ask("progressed", run_id, progress, attempt)
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        return self._ask("progressed", run_id, progress, attempt)
 
     def awaits(self, run_id: str, attempt: int) -> bool | None:
         """None when no coordinator answers. One that cannot ask its registry now may wait."""

@@ -44,6 +44,7 @@ from tacl.errors import HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 SERVING = "cluster.serving.again"  # a program
+DOOR = "cluster.serving.door.install"  # what Serve's HTTP proxy calls
 GENERIC_ROWS = 1024
 LOG = logging.getLogger("cluster.runtime.head")  # not __main__
 STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
@@ -248,6 +249,7 @@ def _prepare_environment(home: Home) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+    os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = DOOR
 
 
 def _found(home: Home, chosen: Founding, learner: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import ray
 from ray import ActorID, PlacementGroupID
@@ -95,12 +95,13 @@ def _answer(answer: ray.ObjectRef) -> str:
 
 
 def take_over(home: str) -> None:
-    """End what a head that died left of this home. HomeInUse when a head runs, or when it was the
-    head of another home."""
+    """End what a head that died left of this home, but its learners: the next coordinator goes on
+    with those that it waits for, and ends others. HomeInUse when a head runs, or it was that of
+    another home."""
     if COORDINATOR in list_named_actors():
         _require_headless()
         _require_served(home)
-    end_actors()
+    end_actors(but=lambda name: attempt_of(name) is not None)
 
 
 def _require_served(home: str) -> None:
@@ -132,11 +133,14 @@ def _require_headless() -> None:
             )
 
 
-def end_actors() -> None:
+def end_actors(but: Callable[[str], bool] = lambda name: False) -> None:
     """Coordinator, learners, predictor and whatever else lives longer than its driver. The
     coordinator first: it would start learners again."""
     deadline = time.monotonic() + END_SECONDS
-    while (names := list_named_actors()) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        names = [name for name in list_named_actors() if not but(name)]
+        if not names:
+            return
         for name in sorted(names, key=lambda name: name != COORDINATOR):
             with contextlib.suppress(ValueError):  # it ended by itself
                 ray.kill(ray.get_actor(name), no_restart=True)

@@ -30,7 +30,8 @@ REFRESH = _refreshing()
 
 def allowance(rows: int, options: Options) -> int:
     """Half of the training of a task with so many rows."""
-    config = default_config(rows, 0, (), steps=options.steps, batch=options.batch)
+    chosen = {"steps": options.steps, "batch": options.batch, "penalty": options.penalty}
+    config = default_config(rows, 0, (), **chosen)
     return config.steps * (config.batch + config.penalty_batch) // 2
 
 

@@ -1,8 +1,8 @@
 """What the coordinator decides, without I/O: handle(state, event) -> instructions.
 
 After every event the same questions are asked: which pairs are to be measured, which vectors
-refreshed, which runs started. So nothing is lost when an instruction was not carried out: a state
-read from the registry again asks them again.
+refreshed, which runs started, and which give way. So nothing is lost when an instruction was not
+carried out: a state read from the registry again asks them again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from cluster.domain.status import RunState
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import granted
+from cluster.scheduler.giving_way import giving_way, mark
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Cell, Effect, Fail, Row, Run, State, Stop, Vector
 from cluster.scheduler.upkeep import (
@@ -34,6 +35,7 @@ def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     instructions = list(_apply(state, event))
     instructions += upkeep(state)
     instructions += starts(state)
+    mark(state)
     return instructions
 
 
@@ -54,6 +56,10 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             _end(state, run_id, measured=values)
         case facts.Ended(run_id):
             _end(state, run_id)
+        case facts.GaveWay(run_id):
+            run = state.runs[run_id]
+            run.state, run.gave_way = RunState.QUEUED, run.gave_way + 1
+            yield facts.Requeue(run_id, None)
         case facts.Died(run_id, cause) if state.runs[run_id].deaths < DEATHS:
             run = state.runs[run_id]
             run.state, run.deaths = RunState.QUEUED, run.deaths + 1
@@ -84,14 +90,18 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
 def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
-        add(state, Run(event.run_id, event.kind, 0, event.task, event.needs, event.urgency))
+        run = Run(event.run_id, event.kind, 0, event.task, event.needs, event.urgency)
+        add(state, run)
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
+    run.asked |= event.asked
 
 
 def _publish(state: State, event: facts.Published) -> None:
     task = state.tasks[event.task]
+    near = {(event.task, other) for other in event.near if other in state.tasks}
+    state.near |= near | {(other, one) for one, other in near}
     if task.head != event.head:  # its first vector: now there are answers
         state.balance = granted(state.balance, task.allowance)
         task.head = event.head
@@ -150,6 +160,7 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         table.pop(task, None)
     for row in state.rows.values():
         row.pop(task, None)
+    state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)
     state.ask.update(state.champions)
 
@@ -205,5 +216,7 @@ def _violations(state: State) -> Iterator[str]:
         yield "heads could be fitted and no run does it"
     if next_run(state) is not None:
         yield "a run could start and was not started"
+    if {run.run_id for run in active if run.gives_way} != {r.run_id for r in giving_way(state)}:
+        yield "a run is to give way and does not know, or knows and is not to"
     if could_measure(state):
         yield "a pair could be measured and no run does it"

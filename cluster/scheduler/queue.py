@@ -12,7 +12,7 @@ group that was started may still wait in Ray for a moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cluster.domain.status import RunState, WaitsFor
 from cluster.domain.tasks import Options
@@ -64,10 +64,19 @@ def free(state: State) -> Node:
 
 
 def _fits(state: State, run: Run) -> bool:
-    needs, now = run.needs, state.free or state.nodes
-    return (
-        _is_enough(free(state), needs) and placeable(state.nodes, needs) and placeable(now, needs)
-    )
+    return has_room(state, run.needs, (), state.free)
+
+
+def has_room(
+    state: State, needs: Needs, given: Sequence[Needs], nodes_free: tuple[Node, ...]
+) -> bool:
+    """Whether a group fits once the groups that are `given` have gone, and `nodes_free` is what
+    each node has left then; () where nothing says it but counting."""
+    room, now = free(state), nodes_free or state.nodes
+    cpus = room.cpus + sum(one.workers * one.cpus for one in given)
+    gpus = room.gpus + sum(one.workers * one.gpus for one in given)
+    counted = _is_enough(Node(cpus, gpus), needs)
+    return counted and placeable(state.nodes, needs) and placeable(now, needs)
 
 
 def _is_enough(room: Node, needs: Needs) -> bool:
@@ -96,9 +105,13 @@ def starts(state: State) -> Iterator[Start]:
 
 
 def next_run(state: State) -> Run | None:
-    if late := _late(state):
-        return late if _fits(state, late) else None
-    return next((run for run in _firsts(state) if _fits(state, run)), None)
+    return next((run for run in in_turn(state) if _fits(state, run)), None)
+
+
+def in_turn(state: State) -> list[Run]:
+    """Those of which the first that fits starts: while one is late, that one alone."""
+    late = _late(state)
+    return [late] if late else _firsts(state)
 
 
 def _firsts(state: State) -> list[Run]:
@@ -143,7 +156,7 @@ def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
         found = "free are " + "; ".join(_has(node) for node in state.free)
     running = (other for other in state.runs.values() if other.state == RunState.RUNNING)
     doing = ["serving"] if any(n.held_cpus or n.held_gpus for n in state.nodes) else []
-    doing += [_name(other, visibility) for other in running]
+    doing += [_name(one, visibility) + one.gives_way * ", which gives way" for one in running]
     return f"needs {asked}, {found}: {', '.join(doing) or 'it starts next'}"
 
 

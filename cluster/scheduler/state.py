@@ -102,6 +102,9 @@ class Run:
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
     others: frozenset[str] = frozenset()  # of a refresh or a fit: tasks whose rows it sees
+    asked: bool = False  # a person asked for it
+    gives_way: bool = False  # it is to give its place back (`giving_way`)
+    gave_way: int = 0  # times, since this process began
 
 
 @dataclass
@@ -117,6 +120,8 @@ class State:
     champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
     # champion's task -> on -> what is measured
     rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
+    # pairs of tasks whose samples are the same kind of data, each both ways
+    near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
@@ -126,6 +131,8 @@ class State:
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: they take turns
     numbers: int = 0
+    # about when runs will be done, as of the last look: told, and nothing is decided by it
+    ends: dict[str, float] = field(default_factory=dict[str, float])
 
 
 # -- what happens
@@ -183,6 +190,7 @@ class Requested(RunEvent):
     task: str | None
     needs: Needs
     urgency: Urgency
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,6 +205,7 @@ class Published(RunEvent):
     row: Row
     head: str
     champion: bool = True
+    near: tuple[str, ...] = ()  # tasks whose samples are the same kind of data
 
 
 @dataclass(frozen=True)
@@ -211,6 +220,10 @@ class Ended(RunEvent):
 
 class Cancelled(RunEvent):
     """Somebody wants this run no more; it may be queued again."""
+
+
+class GaveWay(RunEvent):
+    """A run gave its place back before its end; it goes on from what it keeps."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +250,7 @@ Event = (
     | Measured
     | Ended
     | Cancelled
+    | GaveWay
     | Died
     | Failed
 )
@@ -285,7 +299,9 @@ class Fit(Instruction):
 
 @dataclass(frozen=True)
 class Requeue(Instruction):
-    cause: str
+    """`cause`: of the loss of its process; None where it gave way."""
+
+    cause: str | None
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,8 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
 
 
 def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
-    """Without those whose run failed."""
-    cells = (cell_of(state, task, on) for task, on in pairs)
+    """Without those whose run failed, and those of the same kind of data."""
+    cells = (cell_of(state, task, on) for task, on in pairs if (task, on) not in state.near)
     return (cell for cell in cells if cell not in state.unmeasurable)
 
 
@@ -212,9 +212,12 @@ def _changed(state: State, task: str, on: str) -> float:
 
 
 def _is_new(state: State, task: str, on: str) -> bool:
-    """Whether the champion has not met a task that has answers."""
+    """Whether the champion has not met a task that has answers. What is of the same kind of data as
+    its own is not held against it."""
     probe = state.tasks[on]
-    if on in (task, GENERIC) or not probe.head or probe.shard in state.champions[task].seen:
+    if on in (task, GENERIC) or (task, on) in state.near or not probe.head:
+        return False
+    if probe.shard in state.champions[task].seen:
         return False
     return on not in state.owners or _visibility(state, task).sees(on)
 
@@ -230,7 +233,8 @@ def refresh_of(state: State, task: str) -> Refresh:
     vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
     worst = dict.fromkeys(disturbed(state, task)[:RECENT])
     newest = heapq.nlargest(2 * RECENT, known, key=lambda name: known[name].ordinal)
-    seen = (n for n in (*worst, *newest) if n != task and visibility.sees(n) and shares(state, n))
+    others = (n for n in (*worst, *newest) if n != task and (task, n) not in state.near)
+    seen = (n for n in others if visibility.sees(n) and shares(state, n))
     names = {*islice(dict.fromkeys(seen), RECENT), GENERIC} & known.keys()
     own = known[task].shard
     others = tuple((n, known[n].shard) for n in sorted(names, key=lambda n: known[n].ordinal))

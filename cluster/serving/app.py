@@ -9,6 +9,7 @@ and of the predictors.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -306,6 +307,7 @@ def start(
     """
     require_safe(host, open_to_all)
     connect(home)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
     options = HTTPOptions(host=host, port=port)
     serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
     reserved = {"cpus": cpus, "gpus": gpus}

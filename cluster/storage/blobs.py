@@ -146,9 +146,17 @@ class Blobs:
 
     def stored(self) -> Iterator[Stored]:
         """Every blob there is, in no order."""
-        everything = pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        yield from self._listed(
+            pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        )
+
+    def listed(self, digest: str) -> Iterator[Stored]:
+        """This one, where it is there."""
+        yield from self._listed([self._place(digest)])
+
+    def _listed(self, what: pyarrow.fs.FileSelector | list[str]) -> Iterator[Stored]:
         with self._storage.reaching():
-            found = self._filesystem.get_file_info(everything)
+            found = self._filesystem.get_file_info(what)
         for file in found:
             if file.is_file and _is_digest(file.base_name):
                 yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)

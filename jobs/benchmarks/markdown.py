@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,3 +20,8 @@ def processor() -> str:
     lines = file.read_text().splitlines() if file.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
+
+
+def machine() -> str:
+    """What a bench ran on, and beside how much."""
+    return f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end"

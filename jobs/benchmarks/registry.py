@@ -27,7 +27,7 @@ from cluster.domain.work import Lease, Work
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard, training_inputs
-from jobs.benchmarks.markdown import processor
+from jobs.benchmarks.markdown import machine
 from jobs.benchmarks.markdown import table as markdown_table
 from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
 from tacl.data.splits import batch_rows
@@ -105,9 +105,8 @@ def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say
             for times in measured(population, name, rounds):
                 say(f"{name}: {times.what}: {times.median:.2f} ms, p99 {times.p99:.2f} ms")
                 found.append(times)
-    machine = f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end"
     kind = (registry or "sqlite").partition(":")[0]
-    return Found(machine, kind, {name: SIZES[name] for name in sizes}, found)
+    return Found(machine(), kind, {name: SIZES[name] for name in sizes}, found)
 
 
 Act = Callable[[int], object]

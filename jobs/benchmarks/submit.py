@@ -31,7 +31,10 @@ BARE = (
 def bench_submit(runs: int, say: Say) -> dict[str, Any]:
     """Medians over `runs` tasks, submitted one after another; the first, not counted, warms up."""
     bare, found = [], []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, _cluster(folder) as one:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        own_cluster(folder) as one,
+    ):
         for run in range(runs + 1):
             say(run, runs + 1)
             bare.append(bare_imports())
@@ -52,7 +55,7 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
 
 
 @contextmanager
-def _cluster(folder: str) -> Iterator[Client]:
+def own_cluster(folder: str) -> Iterator[Client]:
     client = Client(Path(folder) / "home")
     try:
         client.up("embedded", cpus=CPUS)

@@ -191,7 +191,7 @@ def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
 
 
 def telling(say: Callable[[str], None]) -> Callable[[Watched], None]:
-    """Say the state of a run when it changes."""
+    """Say the state of a run, and the time that is left, when they change."""
     from jobs.console.progress import described
 
     last = ""

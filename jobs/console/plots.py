@@ -1,8 +1,11 @@
-"""The interference matrix as a heat map: changes of the logits."""
+"""Pictures in files; the interference matrix as a heat map."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -12,6 +15,22 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from cluster.domain.reports import InterferenceReport
+
+
+@contextmanager
+def drawing(
+    path: Path, title: str, width: float = 7.0, height: float = 4.0, across: int = 1, down: int = 1
+) -> Iterator[Any]:
+    """Axes, one or an array of them, that become a PNG."""
+    figure, axes = plt.subplots(
+        down, across, figsize=(width, height), layout="constrained", squeeze=False
+    )
+    figure.suptitle(title, fontsize=10)
+    try:
+        yield axes[0][0] if across == down == 1 else axes
+        figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
+    finally:
+        plt.close(figure)
 
 
 def heat_map(report: InterferenceReport, path: Path) -> Path:

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.table import Column
+from rich.text import Text
 
 from cluster.domain.status import ClusterStatus, TaskStatus, Watched
+from jobs.console.pace import Pace, duration, left_of, time_left
 
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
@@ -65,19 +67,29 @@ def _columns() -> tuple[Any, ...]:
         TextColumn("{task.description}"),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        TimeLeft(),
         TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),
     )
 
 
+class TimeLeft(ProgressColumn):
+    """`40 s left`; at the end, how long it took."""
+
+    def render(self, task: Task) -> Text:
+        ended = task.finished_time
+        said = time_left(task.time_remaining) if ended is None else duration(ended)
+        return Text(said, style="progress.remaining")
+
+
 def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
-    last = time.monotonic()
+    last, pace = time.monotonic(), Pace()
 
     def count(done: int, total: int) -> None:
         nonlocal last
+        left = time_left(pace.left(what, done, total))
         if time.monotonic() - last > QUIET_SECONDS:
             last = time.monotonic()
-            console.print(f"{what}: {done} of {total}")
+            console.print(", ".join(filter(None, (f"{what}: {done} of {total}", left))))
 
     return count
 
@@ -124,13 +136,14 @@ def _by_run(status: ClusterStatus) -> dict[str, Watched]:
 
 
 def described(one: Watched) -> str:
-    """State, step, loss, accuracy and reason, in one line."""
+    """State, step, loss, time left, accuracy and reason, in one line."""
     parts = [str(one.state)]
     if one.is_owed and one.steps:
         parts.append(f"step {one.step or 0} of {one.steps}")
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
     elif one.state == "training":
         parts.append("starting")
+    parts += filter(None, [time_left(left_of(one))])
     if isinstance(one, TaskStatus) and one.accuracy_after is not None:
         parts.append(f"accuracy {100 * one.accuracy_after:.1f} %")
     if isinstance(one, TaskStatus) and one.accuracy_fitted is not None:
@@ -140,3 +153,11 @@ def described(one: Watched) -> str:
     if one.state in ("queued", "failed") and one.reason:
         parts.append(one.reason)
     return ", ".join(parts)
+
+
+def steps(one: Watched) -> str:
+    """`12/300` while it runs. A training starts for a while; other work may have no steps."""
+    if not one.is_owed or one.state == "queued":
+        return ""
+    begun = "" if one.state != "training" else "starting"
+    return f"{one.step or 0}/{one.steps}" if one.steps else begun

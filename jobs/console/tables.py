@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,9 @@ from cluster.domain.status import (
 )
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
+from jobs.console.columns import OneOrMore, table, without_empty
+from jobs.console.pace import duration, left_of
+from jobs.console.progress import steps
 from tacl.evaluation.interference import HIGH_CHANGE
 
 WORST = 10  # classes that are shown of an evaluation
@@ -52,26 +55,11 @@ class Overview(ClusterStatus):
 
 
 class PlottedInterference(InterferenceReport):
-    picture: str | None = None  # path of its heat map; None where there is no vector yet
+    picture: str | None = None  # path of its heat map; None where none was drawn
 
 
 def console() -> Console:
     return Console(highlight=False, soft_wrap=False)
-
-
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """Left-aligned words, right-aligned numbers; what is too wide is folded, not cut."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    numbers = set(right)
-    for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    return made
-
-
-def without_empty(made: Table) -> Table:
-    """Without the columns that say nothing."""
-    made.columns = [one for one in made.columns if any(map(str, one.cells))]
-    return made
 
 
 def percent(value: float | None) -> str:
@@ -84,14 +72,6 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def state(value: str) -> Text:
     return Text(value, style=COLOURS.get(value, ""))
-
-
-def steps(one: Watched) -> str:
-    """`12/300` while it runs. A training starts for a while; other work may have no steps."""
-    if not one.is_owed or one.state == "queued":
-        return ""
-    begun = "" if one.state != "training" else "starting"
-    return f"{one.step or 0}/{one.steps}" if one.steps else begun
 
 
 def when(seconds: float | None) -> str:
@@ -121,6 +101,9 @@ def status(found: ClusterStatus) -> RenderableType:
     if waiting := [one.name for one in found.tasks if one.refresh_waits]:
         why = "a refresh waits for the budget of the next arrivals"
         lines.append(Text(f"\n{joined(waiting)}: {why}"))
+    same = {tuple(sorted((one.name, other))) for one in found.tasks for other in one.near}
+    why = "samples of the same kind, not held against each other"
+    lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
     if found.trouble:
         lines.append(Text(f"\n{found.trouble}", style="red"))
@@ -136,30 +119,44 @@ def resources(room: Resources) -> str:
     return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
-def _tasks(tasks: Sequence[TaskStatus], before: str) -> Table:
+def _tasks(tasks: Sequence[TaskStatus], before: str) -> OneOrMore:
+    where = ("state", "steps", "left", "loss", "version")
     accuracies = (f"{before} %", "trained %", "fitted %", "frozen base %")
-    numbers = ("steps", "loss", "version", *accuracies)
-    made = table("task", "state", *numbers, "owner", right=numbers)
+    progress = _columns(tasks, before, (*where, "owner"))
+    measured = [one for one in tasks if one.accuracy_before is not None]
+    parts = (progress, _columns(measured, before, accuracies)) if measured else (progress,)
+    return OneOrMore(_columns(tasks, before, (*where, *accuracies, "owner")), parts)
+
+
+def _columns(tasks: Sequence[TaskStatus], before: str, names: Sequence[str]) -> Table:
+    made = table("task", *names, right=set(names) - {"state", "owner"})
+    for column in made.columns[1:]:
+        column.no_wrap = column.header != "owner"
     for one in tasks:
-        made.add_row(
-            one.name,
-            state(one.state),
-            steps(one),
-            number(one.loss),
-            "" if one.version is None else f"v{one.version}",
-            percent(one.accuracy_before),
-            percent(one.accuracy_after),
-            percent(one.accuracy_fitted),
-            percent(one.accuracy_frozen),
-            one.owner + (" (private)" if one.private else ""),
-        )
+        cells = {
+            "state": state(one.state),
+            "steps": steps(one),
+            "left": _left(one),
+            "loss": number(one.loss),
+            "version": "" if one.version is None else f"v{one.version}",
+            f"{before} %": percent(one.accuracy_before),
+            "trained %": percent(one.accuracy_after),
+            "fitted %": percent(one.accuracy_fitted),
+            "frozen base %": percent(one.accuracy_frozen),
+            "owner": one.owner + (" (private)" if one.private else ""),
+        }
+        made.add_row(one.name, *(cells[name] for name in names))
     return without_empty(made)
 
 
+def _left(one: Watched) -> str:
+    return "" if (seconds := left_of(one)) is None else duration(seconds)
+
+
 def _work(work: Sequence[RunStatus]) -> Table:
-    made = table("work", "state", "steps", right=("steps",))
+    made = table("work", "state", "steps", "left", right=("steps", "left"))
     for one in work:
-        made.add_row(one.label, state(one.state), steps(one))
+        made.add_row(one.label, state(one.state), steps(one), _left(one))
     return without_empty(made)
 
 
@@ -259,7 +256,9 @@ def interference(found: PlottedInterference) -> RenderableType:
     if found.missing:
         lines.append(Text(f"\n{found.missing} pairs are not measured yet"))
     lines += [Text(f"\nwarning: {one.message}", style="yellow") for one in found.findings]
-    return Group(*lines, Text(f"\nheat map: {found.picture}"))
+    if found.picture is not None:
+        lines.append(Text(f"\nheat map: {found.picture}"))
+    return Group(*lines)
 
 
 def _matrix(
@@ -409,14 +408,6 @@ def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
     return Group(*parts[:-1])
 
 
-def goals(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    made = table("what", "goal", "measured", "", right=("goal", "measured"))
-    for row in rows:
-        missed = "missed" if row["missed"] else ""
-        made.add_row(row["what"], f"{row['goal']:,g}", f"{row['measured']:,.4g}", missed)
-    return made
-
-
 # -- users, and this machine
 
 
@@ -429,10 +420,11 @@ def tokens(found: Sequence[TokenStatus]) -> RenderableType:
 
 
 def users(found: Sequence[TokenStatus], usage: Sequence[Usage]) -> RenderableType:
-    made = table("user", "runs queued", "GiB stored")
+    made = table("user", "runs queued", "minutes in a day", "GiB stored")
     for one in usage:
         stored = f"{one.stored / 2**30:.1f} of {one.stored_most >> 30}"
-        made.add_row(one.user, f"{one.queued} of {one.queued_most}", stored)
+        ran = f"{one.ran} of {one.ran_most}"
+        made.add_row(one.user, f"{one.queued} of {one.queued_most}", ran, stored)
     return Group(tokens(found), made) if usage else tokens(found)
 
 

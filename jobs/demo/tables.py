@@ -105,7 +105,7 @@ def summary(arrivals: Sequence[Arrival]) -> RenderableType:
     """The sum after each arrival, task by task.
 
     Then the mean, the mean of composed / own, and the mean where the task is unknown: the classes
-    of all tasks compete in one head.
+    of all tasks compete in one head. Last, what a classifier on the base model has.
     """
     tasks = [told.task for told in arrivals]
     measures = ("mean", "of own", "task\nunknown")  # within 80 columns
@@ -115,4 +115,13 @@ def summary(arrivals: Sequence[Arrival]) -> RenderableType:
         cells = [percent(found.per_task.get(task, {}).get("composed")) for task in tasks]
         figures = (found.absolute, found.normalized, found.unknown)
         made.add_row(told.task, *cells, *map(percent, figures))
-    return headed("The sum after each arrival, in % (task unknown: among all classes)", made)
+    title = "The sum after each arrival, in % (task unknown: among all classes)"
+    return headed(title, made, *_frozen(arrivals[-1].sum))
+
+
+def _frozen(found: Evaluated) -> list[Text]:
+    if found.frozen_known is None:
+        return []
+    known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
+    told = f"A classifier on the base model, fitted on the same rows: {known}; unknown {unknown}."
+    return [Text(), Text(told)]

@@ -18,8 +18,8 @@ from jobs.experiments import saw
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.cost import Cost, together
-from jobs.experiments.models import Accuracies, Model, Vectors, right
-from jobs.experiments.spec import Method
+from jobs.experiments.methods import Merging, nothing
+from jobs.experiments.models import Accuracies, Model, right
 from tacl.evaluation import metrics
 from tacl.heads.expansion import IDENTITY, Expansion
 from tacl.heads.linear import LinearHead, side_by_side
@@ -27,7 +27,6 @@ from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
 from tacl.heads.solve import Moments, lda, ridge
 from tacl.heads.statistics import HeadStatistics, measured
 
-Make = Callable[[Bench, Vectors], Model]
 PARTS = ("train", "validation", "test")
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
 WIDTH = 2000  # of the random projection
@@ -151,16 +150,10 @@ CLASSIFIERS = (
 
 
 @dataclass(frozen=True)
-class Fitted(Method):
-    """A classifier on features of the model that `make` makes of the tasks' vectors; None: of
-    theta0."""
+class Fitted(Merging):
+    """A classifier on features of the model."""
 
-    classifier: Classifier
-    make: Make | None = None
-    coefficients: str = "none"
-
-    def model(self, bench: Bench) -> Model:
-        return self.make(bench, self.vectors(bench)) if self.make else Model(bench)
+    classifier: Classifier = LOGISTIC
 
     def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
         """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
@@ -180,9 +173,8 @@ class Fitted(Method):
             own["under"] = [model.first[task].key for task in tasks]
         elif model.direction is not None:
             own["under"] = [model.direction.key, model.coefficient]
-        decides = bench.decided_by(classifier=used.name, rows=rows, **own)
-        what = f"{' and '.join(tasks)}, {self.name}, seed {bench.seed}"
-        return bench.cells.get("classifier", decides, made, f"of {what}")
+        what = f"of {' and '.join(tasks)}, {self.name}"
+        return bench.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
 
     def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
         """Individual: fitted on the task's rows alone, under its own vector. Merged: its columns of
@@ -208,6 +200,8 @@ class Fitted(Method):
 
 
 FROZEN: dict[str, Fitted] = {
-    f"frozen-{one.name}": Fitted(f"frozen-{one.name}", None, saw.ALL_LABELS, saw.VALIDATION, one)
+    f"frozen-{one.name}": Fitted(
+        f"frozen-{one.name}", None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one
+    )
     for one in CLASSIFIERS
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cluster.storage.blobs import Blobs
 from jobs.experiments.cache import Cell, Cells, Made
-from jobs.experiments.rows import Rows, stored_rows
+from jobs.experiments.rows import Rows, apart, stored_rows
 from jobs.experiments.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
@@ -94,12 +94,23 @@ class Bench:
         more |= {"templates": own} if own else {}
         return {"base": self.backbone.digest, "trainable": list(self.base.trainable), **more}
 
+    def cell(
+        self, kind: str, make: Callable[[], Made], what: str, /, *heads: str, **decides: Any
+    ) -> Cell:
+        """Kept under all that decides it (see `decided_by`), and said with the seed."""
+        key = self.decided_by(*heads, **decides)
+        return self.cells.get(kind, key, make, f"{what}, seed {self.seed}")
+
     def rows(self, task: str) -> Rows:
         if task not in self._known:
-            source, modality = self.suite.source(task), self.backbone.modality
-            cell = stored_rows(self.cells, self._blobs, self._data, source, modality, self.seed)
+            others = [self._stored(other) for other in self.pool if other != task]
+            cell = apart(self.cells, self._blobs, self._stored(task), others)
             self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
         return self._known[task]
+
+    def _stored(self, task: str) -> Cell:
+        source, modality = self.suite.source(task), self.backbone.modality
+        return stored_rows(self.cells, self._blobs, self._data, source, modality, self.seed)
 
     def head(self, task: str) -> Head:
         """From class names where the base has a text tower, else from class means."""
@@ -116,10 +127,9 @@ class Bench:
             )
             return {}, made.to_params()
 
-        decides = self.decided_by(
-            task, classes=rows.classes, data=None if textual else rows.digest("train")
-        )
-        return Head.from_params(self.cells.get("head", decides, make, self._of(task)).tensors())
+        data = None if textual else rows.digest("train")
+        made = self.cell("head", make, f"of {task}", task, classes=rows.classes, data=data)
+        return Head.from_params(made.tensors())
 
     def head_from(self, task: str, data: Labelled) -> Head:
         """The same of a new task, of which no label is known but those of `data`."""
@@ -141,7 +151,7 @@ class Bench:
     def statistics(self, task: str) -> Statistics:
         """What the curvature penalty knows of a task; hundreds of MB, so no cell."""
         if task not in self._statistics:
-            self.cells.say(f"statistics {self._of(task)}")
+            self.cells.say(f"statistics of {task}, seed {self.seed}")
             items, blocks = self.rows(task).items("shard"), self.base.trainable
             self._statistics[task] = measure(self.backbone, items, blocks, seed=self.seed)
         return self._statistics[task]
@@ -153,8 +163,8 @@ class Bench:
             features_ND = self.base.encoded(self.rows(task).items("probe"))
             return {"norm": features_ND.norm(dim=-1).mean().item()}, {}
 
-        decides = self.decided_by(data=self.rows(task).digest("shard"))
-        return self.cells.get("norm", decides, make, self._of(task)).facts["norm"]
+        data = self.rows(task).digest("shard")
+        return self.cell("norm", make, f"of {task}", data=data).facts["norm"]
 
     def features(
         self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
@@ -171,13 +181,10 @@ class Bench:
         def make() -> Made:
             return {}, {"features": self.base.encoded(rows.items(part), tau())}
 
-        decides = self.decided_by(data=self.content(task, part), tau=key)
-        return self.cells.get("features", decides, make, f"{self._of(task)} {part}, {key[:8]}")
+        what = f"of {part} of {task} at {key[:8]}"
+        return self.cell("features", make, what, data=self.content(task, part), tau=key)
 
     def content(self, task: str, part: str) -> list[str | int]:
         """What decides the rows of a part, among them the seed of those that are a choice."""
         chosen = [self.seed] if ":" in part else []
         return [part, self.rows(task).digest(part), *chosen]
-
-    def _of(self, task: str) -> str:
-        return f"of {task}, seed {self.seed}"

@@ -88,9 +88,9 @@ def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
         cached = cached_tangents(bench.base.module, bench.backbone, items, taus, BATCH)
         return {}, {"tangent": cached.tangents["tau"]}
 
-    decides = bench.decided_by(data=bench.content(task, part), tau=direction.key)
-    what = f"{direction.key[:8]} on {part} of {task}, seed {bench.seed}"
-    return bench.cells.get("tangent", decides, make, what).tensors()["tangent"]
+    what, data = f"{direction.key[:8]} on {part} of {task}", bench.content(task, part)
+    cell = bench.cell("tangent", make, what, data=data, tau=direction.key)
+    return cell.tensors()["tangent"]
 
 
 def features(

@@ -9,17 +9,13 @@ from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Kept, Vector, task_vectors
 from jobs.experiments.models import Model, Vectors, apart
-from tacl.backbone import Backbone
+from tacl.compose import negation
 from tacl.compose.adamerging import adamerging
-from tacl.compose.learning import Learned, Use, learn, learning_config
-from tacl.compose.negation import Rows, accuracies, unlearning
+from tacl.compose.learning import Learned
 from tacl.compose.scaled import ScaledEncoder
-from tacl.evaluation.metrics import absolute
-from tacl.heads.joint import JointHead, joint_data
 from tacl.training.loop import StepRecord
 
 PART = "validation:100"  # of each task
-ROWS = 16  # of each task in a batch
 TOLD = 20
 
 
@@ -56,19 +52,10 @@ def taught(
 ) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled validation rows of `tasks`, one of which may be one to unlearn."""
     rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
-    heads = [head for head, _ in rows.values()]
-    loss = JointHead.of(heads, [-1.0 if task == unlearned else 1.0 for task in tasks])
-    data = joint_data([own for _, own in rows.values()], heads)
-    use: Use = "negation" if unlearned else "addition"
-    config = learning_config(use, len(data), bench.seed, ROWS * len(heads))
     backbone, say = bench.backbone, _teller(bench)
     module = ScaledEncoder(backbone, task_vectors(bench, vectors), [start] * len(vectors))
-    score = unlearning(module, backbone, rows, [unlearned]) if unlearned else _mean(backbone, rows)
-    return module, learn(module, backbone, loss, data, config, score=score, on_step=say)
-
-
-def _mean(backbone: Backbone, rows: Rows) -> Callable[[ScaledEncoder], float]:
-    return lambda module: absolute(accuracies(module, backbone, rows))
+    gone = [unlearned] if unlearned else []
+    return module, negation.taught(module, backbone, rows, gone, seed=bench.seed, on_step=say)
 
 
 def _learned(
@@ -81,13 +68,15 @@ def _learned(
         return {**chosen, "coefficients": coefficients}, module.tau_dict()
 
     vectors = list(first.values())
-    decides = bench.decided_by(
+    cell = bench.cell(
+        "learned",
+        make,
+        name,
         learned=name,
         vectors=[vector.key for vector in vectors],
         rows=[bench.content(task, PART) for task in bench.pool],
         seed=bench.seed,
     )
-    cell = bench.cells.get("learned", decides, make, f"{name}, seed {bench.seed}")
     facts = {"score": cell.facts["score"], "step": cell.facts["step"]}
     direction = Kept(cell, vectors[0].regime)
     return replace(apart(bench, first), direction=direction, merging=cell.cost, facts=facts)

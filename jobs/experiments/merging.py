@@ -30,9 +30,9 @@ def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
 def merge_of(
     bench: Bench, name: str, vectors: Sequence[Vector], merge: Callable[[], Params], what: str = ""
 ) -> Kept:
-    decides = bench.decided_by(merge=name, vectors=[vector.key for vector in vectors])
-    what = f"{what or name}, seed {bench.seed}"
-    return Kept(bench.cells.get("merge", decides, lambda: ({}, merge()), what), vectors[0].regime)
+    keys = [vector.key for vector in vectors]
+    cell = bench.cell("merge", lambda: ({}, merge()), what or name, merge=name, vectors=keys)
+    return Kept(cell, vectors[0].regime)
 
 
 def one_delta(bench: Bench, first: Vectors) -> Model:
@@ -54,12 +54,14 @@ def one_delta(bench: Bench, first: Vectors) -> Model:
         facts = {"accepted": found.accepted, "reason": found.reason}
         return facts | {"before": found.before, "after": found.after}, found.tau
 
-    decides = bench.decided_by(
+    cell = bench.cell(
+        "delta",
+        make,
+        "of the sum",
         vectors=[vector.key for vector in first.values()],
         config=config.as_dict(),
         stores=[bench.rows(task).digest("shard") for task in first],
     )
-    cell = bench.cells.get("delta", decides, make, f"of the sum, seed {bench.seed}")
     accepted = cell.facts["accepted"]
     direction = Kept(cell, "linearized") if accepted else plain.direction
     return replace(plain, direction=direction, merging=cell.cost, facts={"accepted": accepted})

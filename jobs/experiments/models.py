@@ -82,8 +82,8 @@ def on_grid(model: Model) -> Model:
         return {"coefficient": grid.best(score)}, {}
 
     contents = [bench.content(task, part) for task in bench.pool]
-    decides = bench.decided_by(direction=direction.key, data=contents)
-    cell = bench.cells.get("grid", decides, make, f"seed {bench.seed}")
+    what = f"of the sum of {len(model.first)}"
+    cell = bench.cell("grid", make, what, direction=direction.key, data=contents)
     merging = together([model.merging, cell.cost])
     best = cell.facts["coefficient"]
     return replace(model, coefficient=best, merging=merging, facts=model.facts | cell.facts)

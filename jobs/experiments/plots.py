@@ -7,29 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # a file, never a window
-
-import matplotlib.pyplot as plt
-
+from jobs.console.plots import drawing
 from jobs.experiments.table import Column, Table
-
-
-@contextmanager
-def drawing(
-    path: Path, title: str, width: float = 7.0, height: float = 4.0, across: int = 1, down: int = 1
-) -> Iterator[Any]:
-    """Axes, one or an array of them, that become a PNG."""
-    figure, axes = plt.subplots(
-        down, across, figsize=(width, height), layout="constrained", squeeze=False
-    )
-    figure.suptitle(title, fontsize=10)
-    try:
-        yield axes[0][0] if across == down == 1 else axes
-        figure.savefig(path, dpi=150, format="png", metadata={"Software": None})
-    finally:
-        plt.close(figure)
 
 
 def bars(table: Table, path: Path) -> None:

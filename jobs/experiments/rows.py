@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tacl.backbone import Backbone, Item
 from tacl.data.batches import Labelled
 from tacl.data.splits import sample_rows
 from tacl.errors import DataNotFound
+
+LABELLED = ("train", "validation")  # parts with labels that something is fitted on
 
 
 class Rows:
@@ -84,6 +87,42 @@ def stored_rows(
 
     decides = {"content": content, "modality": modality, "seed": seed}
     return cells.get("data", decides, make, source.name)
+
+
+def apart(cells: Cells, blobs: Blobs, own: Cell, others: Sequence[Cell]) -> Cell:
+    """The data of a task without the rows that stand verbatim in test rows of `others`.
+
+    A text of two sources would be trained on under one label and asked about under another.
+    """
+    tests = [BlobRef(**other.facts["test"]) for other in others]
+
+    def make() -> tuple[dict[str, Any], dict[str, Tensor]]:
+        foreign = {raw for test in tests for raw in samples.labelled_rows(blobs, test)[0]}
+        labelled = {part: _without(blobs, BlobRef(**own.facts[part]), foreign) for part in LABELLED}
+        shard = _shard_without(blobs, BlobRef(**own.facts["shard"]), foreign)
+        refs = {**labelled, "shard": shard}
+        return {**own.facts, **{p: ref.model_dump(mode="json") for p, ref in refs.items()}}, {}
+
+    decides = {"own": own.key, "tests": [test.digest for test in tests]}
+    return cells.get("apart", decides, make, "from the test rows of other tasks")
+
+
+def _without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw]) -> BlobRef:
+    rows = list(zip(*samples.labelled_rows(blobs, ref), strict=True))
+    kept = [row for row in rows if row[0] not in foreign]
+    inputs, labels = zip(*kept, strict=True)
+    return ref if len(kept) == len(rows) else samples.store_rows(blobs, inputs, labels)
+
+
+def _shard_without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw]) -> BlobRef:
+    kept = [
+        (raw, is_probe)
+        for is_probe, read in ((False, samples.training_inputs), (True, samples.probe_inputs))
+        for raw in read(blobs, ref)
+        if raw not in foreign
+    ]
+    inputs, probe = zip(*kept, strict=True)
+    return ref if len(kept) == ref.rows else samples.store_shard(blobs, inputs, probe)
 
 
 def _located(data: Path, source: Source) -> tuple[str, str]:

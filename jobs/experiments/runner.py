@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from jobs.experiments import table as tables
 from jobs.experiments.cache import Cells
@@ -67,11 +66,11 @@ def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) 
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
             entries.append(request.spec.entry(bench, variant))
-            done = replace(done, **_written(request, bench, entries))
+            done = _written(request, bench, entries)
     return done
 
 
-def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[str, Any]:
+def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> Done:
     """What the file knows by now, and the entries of this process."""
     fresh = _fresh(request, bench.base)
     targets = request.suite.targets if request.spec.targets else ()
@@ -84,7 +83,8 @@ def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> dict[s
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
-        return {"table": table, "files": tables.write(table, request.out, request.spec.picture)}
+        files = tables.write(table, request.out, request.spec.picture)
+    return Done(table, files, bench.cells.made)
 
 
 def _grown(request: Request, fresh: Table) -> Table:

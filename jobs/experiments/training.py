@@ -53,7 +53,10 @@ def trained(
 
     # Statistics are no cell of their own: what is measured decides here.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
-    decides = bench.decided_by(
+    cell = bench.cell(
+        "vector",
+        make,
+        f"of {task}, {_told(regime, config, others)}",
         task,
         regime=regime,
         config=config.as_dict(),
@@ -63,7 +66,6 @@ def trained(
         **statistics,
         start=start.key if start else None,
     )
-    cell = bench.cells.get("vector", decides, make, f"of {task}, {_told(regime, config, others)}")
     return Vector(cell, regime, task, cell.cost, Cost())
 
 
@@ -80,8 +82,8 @@ def joint(bench: Bench, regime: Regime) -> Kept:
         return _run(bench, regime, "all tasks", JointHead.of(heads), data, config)
 
     data = [[one.digest("train"), list(one.classes)] for one in rows]
-    decides = bench.decided_by(*bench.pool, regime=regime, config=config.as_dict(), joint=data)
-    return Kept(bench.cells.get("joint", decides, make, f"{regime}, seed {bench.seed}"), regime)
+    decides = {"regime": regime, "config": config.as_dict(), "joint": data}
+    return Kept(bench.cell("joint", make, regime, *bench.pool, **decides), regime)
 
 
 def refreshed(
@@ -106,7 +108,10 @@ def refreshed(
         facts |= {"before": found.before._asdict(), "after": found.after._asdict()}
         return facts, found.tau if found.accepted else {}
 
-    decides = bench.decided_by(
+    cell = bench.cell(
+        "refresh",
+        make,
+        f"of {vector.task}",
         vector=vector.key,
         config=config.as_dict(),
         precision=bench.suite.precision,
@@ -114,7 +119,6 @@ def refreshed(
         others=[bench.rows(other).digest("shard") for other in others],
         **({"first": first.key} if again else {}),
     )
-    cell = bench.cells.get("refresh", decides, make, f"of {vector.task}, seed {bench.seed}")
     later = together([vector.later, cell.cost])
     kept = cell if cell.facts["accepted"] else vector.cell
     return replace(vector, cell=kept, later=later, refresh=cell, first=first)
@@ -153,4 +157,4 @@ def _precision(regime: Regime) -> dict[str, Any]:
 
 def _told(regime: Regime, config: TrainConfig, others: Sequence[str]) -> str:
     against = f"{config.penalty} x {config.strength:g} against {len(others)}" if others else "alone"
-    return f"{regime}, {against}, seed {config.seed}"
+    return f"{regime}, {against}"

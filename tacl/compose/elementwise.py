@@ -15,14 +15,16 @@ from tacl.compose.arithmetic import block_terms
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
+KEPT = 0.2
 
-def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float], keep: float = 0.2) -> Params:
+
+def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
     """Trim, elect sign, disjoint mean (arXiv 2306.01708, algorithm 1).
 
-    Of each vector the share `keep` of its entries, the largest over ALL its blocks, stays. The sign
+    Of each vector the share KEPT of its entries, the largest over ALL its blocks, stays. The sign
     of an entry is that of the sum of what stayed; the mean is over those that have it.
     """
-    least = {id(vector): _threshold(vector, keep) for vector in vectors}
+    least = {id(vector): _threshold(vector) for vector in vectors}
     ordered = sorted(zip(coefficients, vectors, strict=True), key=lambda t: (t[1].digest, t[0]))
     thresholds = [abs(c) * least[id(vector)] for c, vector in ordered]
     merged: Params = {}
@@ -38,10 +40,10 @@ def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float], keep: flo
     return merged
 
 
-def _threshold(vector: TaskVector, keep: float) -> float:
+def _threshold(vector: TaskVector) -> float:
     """The size of the smallest entry that stays."""
     sizes_P = torch.cat([block.dense().flatten().abs() for block in vector.blocks.values()])
-    stay = max(1, round(keep * len(sizes_P)))
+    stay = max(1, round(KEPT * len(sizes_P)))
     return sizes_P.kthvalue(len(sizes_P) - stay + 1).values.item()
 
 

@@ -1,4 +1,5 @@
-"""Negation by aTLAS (arXiv 2407.02880): unlearn some tasks and keep others, both by their labels.
+"""Addition and negation by aTLAS (arXiv 2407.02880): learn tasks, or unlearn some of them and keep
+the others, all by their labels.
 
 The loss of a row is `tacl.heads.joint.JointHead`'s with a sign of -1 for what is to be unlearned,
 its vector starts at 0. Of that loss there is no least value: the score ends the learning where the
@@ -7,21 +8,55 @@ control falls under 95 % of what it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
+from tacl.backbone import Backbone
 from tacl.compose.grid import KEPT
-from tacl.compose.learning import INADMISSIBLE
+from tacl.compose.learning import INADMISSIBLE, Learned, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.data.batches import Labelled
 from tacl.evaluation.metrics import absolute, accuracy
 from tacl.evaluation.tangents import Collates
 from tacl.heads.head import Head
+from tacl.heads.joint import JointHead, joint_data
+from tacl.training.loop import StepRecord
+
+ROWS_OF_A_TASK = 16  # in a batch of several tasks
 
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task
 
 
+def lesson(rows: Rows, unlearned: Collection[str] = ()) -> tuple[JointHead, Labelled]:
+    """The rows of all tasks together, and their loss."""
+    heads = [head for head, _ in rows.values()]
+    loss = JointHead.of(heads, [-1.0 if task in unlearned else 1.0 for task in rows])
+    return loss, joint_data([data for _, data in rows.values()], heads)
+
+
+def taught(
+    module: ScaledEncoder,
+    backbone: Backbone,
+    rows: Rows,
+    unlearned: Collection[str] = (),
+    *,
+    seed: int = 0,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> Learned:
+    """Learns the module's coefficients in place; judged on the same rows, by the mean accuracy over
+    the tasks, or see `unlearning`."""
+    loss, data = lesson(rows, unlearned)
+    use = "negation" if unlearned else "addition"
+    config = learning_config(use, len(data), seed, ROWS_OF_A_TASK * len(rows))
+
+    def mean(now: ScaledEncoder) -> float:
+        return absolute(accuracies(now, backbone, rows))
+
+    score = unlearning(module, backbone, rows, unlearned) if unlearned else mean
+    return learn(module, backbone, loss, data, config, score=score, on_step=on_step)
+
+
 def unlearning(
-    module: ScaledEncoder, backbone: Collates, rows: Rows, unlearned: Sequence[str]
+    module: ScaledEncoder, backbone: Collates, rows: Rows, unlearned: Collection[str]
 ) -> Callable[[ScaledEncoder], float]:
     """A score for `learn`: minus the mean accuracy on the tasks of `unlearned`, INADMISSIBLE where
     another task of `rows` keeps less than 95 % of its accuracy by the module as it is now."""

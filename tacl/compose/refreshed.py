@@ -13,7 +13,7 @@ whether to accept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,7 +63,6 @@ def refresh_composition(
     coefficients: Mapping[str, float],
     stores: Sequence[Store],
     config: RefreshConfig,
-    on_step: Callable[[int, float], None] | None = None,
 ) -> RefreshedComposition:
     """`samples` rows of each store; a step takes batch + other_batch rows of all together.
 
@@ -85,23 +84,16 @@ def refresh_composition(
     entries = sum(value.numel() for value in total.values())
     rate = config.learning_rate * params.norm(total) / math.sqrt(entries)
     delta = _Delta(Descent(module, rate, config), backbone, size)
-    return _fitted(delta, total, learn, held_out, on_step)
+    return _fitted(delta, total, learn, held_out)
 
 
 def _fitted(
-    delta: _Delta,
-    total: Params,
-    learn: Mapping[str, _Rows],
-    held_out: Mapping[str, _Rows],
-    on_step: Callable[[int, float], None] | None,
+    delta: _Delta, total: Params, learn: Mapping[str, _Rows], held_out: Mapping[str, _Rows]
 ) -> RefreshedComposition:
     config, module = delta.descent.config, delta.descent.module
     module.load_tau({})
-    curve = []
     for step in range(config.steps):
-        curve.append(delta.step(step, list(learn.values())))
-        if on_step is not None:
-            on_step(step, curve[-1])
+        delta.step(step, list(learn.values()))
 
     learnt, parts = module.tau_dict(), [rows.items for rows in held_out.values()]
     deltas = tangents_by_part(module, delta.backbone, learnt, parts)
@@ -113,7 +105,7 @@ def _fitted(
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | dict(total)
     moved = {n: value + length * learnt[n].to(value.device) for n, value in whole.items()}
     accepted, reason = judge_composition(before, after, config)
-    return RefreshedComposition(moved, accepted, reason, before, after, curve)
+    return RefreshedComposition(moved, accepted, reason, before, after, delta.descent.curve)
 
 
 def judge_composition(
@@ -152,7 +144,7 @@ class _Delta:
     backbone: Backbone
     size: float
 
-    def step(self, step: int, tasks: Sequence[_Rows]) -> float:
+    def step(self, step: int, tasks: Sequence[_Rows]) -> None:
         """One step on a batch in which every task has, over time, the same share."""
         config = self.descent.config
         batch = config.batch + config.other_batch
@@ -165,4 +157,4 @@ class _Delta:
         items = [task.items[row] for task, row in chosen]
         _, delta_BD = self.descent.module(self.backbone.collate(items))
         wrong_BD = torch.stack([t.wrong_ND[row] for t, row in chosen]).to(delta_BD)
-        return self.descent.step(step, (wrong_BD + delta_BD).square().sum(-1).mean() / self.size)
+        self.descent.step(step, (wrong_BD + delta_BD).square().sum(-1).mean() / self.size)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
 SIZE = 32
 SCALE = 3  # sprites are drawn three times larger and shrunk, which smooths their edges
@@ -39,7 +39,7 @@ COLOURS: dict[str, Colour] = {
 class Look:
     """How a picture looks, apart from what it shows.
 
-    `wildness` is 0 for a clean picture and 1 for one as hard as the hardest task.
+    `wildness` is 0 for a clean picture and 1 for one that is hard to make out.
     """
 
     ink: Colour
@@ -151,3 +151,9 @@ def develop(picture: Image.Image, look: Look, rng: Generator) -> np.ndarray:
     pixels = 128 + contrast * (pixels * light * tint - 128)
     pixels = pixels + rng.normal(0, 4 + 16 * wild * rng.random(), pixels.shape)
     return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def outlined(pixels: np.ndarray) -> np.ndarray:
+    """uint8 [H, W, 3] as a camera for outlines sees it: what differs from its surroundings."""
+    around = np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(1)), np.float32)
+    return np.clip(128 + 3.5 * (pixels - around), 0, 255).astype(np.uint8)

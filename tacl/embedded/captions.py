@@ -13,7 +13,7 @@ from tacl.embedded import faces, glyphs, land, shapes, signs, textures
 from tacl.embedded.canvas import COLOURS, SIZE, Look, compose, develop, jitter, two_colours
 from tacl.embedded.catalogue import row_rng
 
-WILDEST = 0.12  # pre-training pictures are at most this wild; the tasks are wilder
+WILDEST = 0.12  # pre-training pictures are at most this wild; the tasks are wilder, and outlines
 
 PLAIN = "{name}"
 INKED = (PLAIN, PLAIN, "{ink} {name}", "{ink} {name} on {ground}")

@@ -11,25 +11,35 @@ from numpy.random import Generator
 from PIL import Image
 
 from tacl.embedded import faces, glyphs, land, shapes, signs, textures
-from tacl.embedded.canvas import COLOURS, SIZE, Look, compose, develop, jitter, two_colours
+from tacl.embedded.canvas import (
+    COLOURS,
+    SIZE,
+    Look,
+    compose,
+    develop,
+    jitter,
+    outlined,
+    two_colours,
+)
+
+WILDNESS = 0.2
 
 
 @dataclass(frozen=True)
 class Task:
-    """A classification task: its class names, how one is drawn, and how hard it looks."""
+    """A classification task: its class names, and how one is drawn."""
 
     classes: tuple[str, ...]
     draw: Callable[[str, Look, Generator], Image.Image]
-    wildness: float
 
 
 TASKS: dict[str, Task] = {
-    "digits": Task(tuple(glyphs.DIGITS), glyphs.draw, 0.8),
-    "shapes": Task(shapes.NAMES, shapes.draw, 0.8),
-    "textures": Task(textures.NAMES, textures.draw, 0.8),
-    "signs": Task(signs.NAMES, signs.draw, 0.8),
-    "land": Task(land.NAMES, land.draw, 0.8),
-    "faces": Task(faces.NAMES, faces.draw, 0.8),
+    "digits": Task(tuple(glyphs.DIGITS), glyphs.draw),
+    "shapes": Task(shapes.NAMES, shapes.draw),
+    "textures": Task(textures.NAMES, textures.draw),
+    "signs": Task(signs.NAMES, signs.draw),
+    "land": Task(land.NAMES, land.draw),
+    "faces": Task(faces.NAMES, faces.draw),
 }
 
 
@@ -44,11 +54,13 @@ def classes(task: str) -> tuple[str, ...]:
 
 
 def render(task: str, name: str, rng: Generator) -> np.ndarray:
-    """One picture of the class, uint8 [SIZE, SIZE, 3]; all that varies is drawn from `rng`."""
-    family = TASKS[task]
+    """One picture of the class, uint8 [SIZE, SIZE, 3]; all that varies is drawn from `rng`.
+
+    Tasks show outlines, pre-training whole surfaces: a base model that has to learn.
+    """
     ink, ground = two_colours(rng, 120)
-    look = Look(jitter(COLOURS[ink], 30, rng), jitter(COLOURS[ground], 30, rng), family.wildness)
-    return develop(compose(family.draw(name, look, rng), look, rng), look, rng)
+    look = Look(jitter(COLOURS[ink], 30, rng), jitter(COLOURS[ground], 30, rng), WILDNESS)
+    return outlined(develop(compose(TASKS[task].draw(name, look, rng), look, rng), look, rng))
 
 
 def row_rng(stream: str, seed: int, row: int) -> Generator:

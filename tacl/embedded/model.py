@@ -2,7 +2,7 @@
 
 encoder.json is its open_clip configuration, merges.txt.gz the first 2048 merges of open_clip's
 byte-pair vocabulary (a whole one would be larger than the encoder), encoder.safetensors its float16
-weights and encoder.record.json how they were trained (`python -m jobs.pretrain`). It is loaded
+weights and encoder.record.json how they were trained (`tacl pretrain`). It is loaded
 without open_clip (`net.py`, `words.py`), which is asked only for fresh weights.
 """
 
@@ -32,11 +32,6 @@ TEMPLATES = ("a photo of a {}.",)
 def config() -> dict[str, Any]:
     """The open_clip model configuration: embed_dim, vision_cfg, text_cfg."""
     return json.loads(CONFIG.read_text())
-
-
-def record() -> dict[str, Any]:
-    """How the shipped weights were trained: seed, steps, losses, zero-shot accuracies, digest."""
-    return json.loads(RECORD.read_text())
 
 
 def words() -> Words:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
 from huggingface_hub.errors import (
@@ -36,7 +36,6 @@ from tacl.interchange.adapter import CONFIG
 from tacl.interchange.reading import FILES, PICKLED
 from tacl.interchange.vector_file import VECTOR
 
-T = TypeVar("T")
 SCHEME = "hf:"
 NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 LOGIN = "Set HF_TOKEN, or log in with `hf auth login`."

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
@@ -26,7 +25,7 @@ from tacl.errors import BadConfig
 from tacl.heads.head import RowLoss
 from tacl.models.frozen import FrozenEncoder
 from tacl.training.config import TrainConfig, schedule
-from tacl.training.optimizer import adamw
+from tacl.training.optimizer import adamw, load, save
 from tacl.training.penalties import other_tasks, relative_tau_jp
 
 Row = TypeVar("Row")
@@ -115,26 +114,11 @@ class PlainEngine(Generic[Module]):
         return norm
 
     def save(self, folder: Path) -> None:
-        """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"tau/{name}": p.detach() for name, p in self.module.named_parameters()}
-        for name, parameter in self.module.named_parameters():
-            for key, value in self.optimizer.state[parameter].items():
-                tensors[f"{key}/{name}"] = value
-        save_file(tensors, folder / "plain.safetensors")
+        save(self.module, self.optimizer, folder / "plain.safetensors")
 
-    @torch.no_grad()
     def load(self, folder: Path) -> None:
-        tensors = load_file(folder / "plain.safetensors")
-        for name, parameter in self.module.named_parameters():
-            parameter.copy_(tensors[f"tau/{name}"])
-            keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
-            state = {key: tensors[f"{key}/{name}"] for key in keys}
-            # The step counter stays where AdamW makes it, on the CPU.
-            self.optimizer.state[parameter] = {
-                key: value if key == "step" else value.to(parameter.device)
-                for key, value in state.items()
-            }
+        load(self.module, self.optimizer, folder / "plain.safetensors")
 
 
 def train(

@@ -7,9 +7,11 @@ the methods below are torch's own, taken out of the wrappers that hide them.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tacl.training.config import TrainConfig
@@ -46,3 +48,27 @@ def adamw(module: nn.Module, config: TrainConfig) -> AdamW:
     parameters = list(module.parameters())
     fused = True if parameters[0].device.type == "cpu" else None
     return AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused)
+
+
+def save(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+    """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
+    tensors = {f"tau/{name}": p.detach() for name, p in module.named_parameters()}
+    for name, parameter in module.named_parameters():
+        for key, value in optimizer.state[parameter].items():
+            tensors[f"{key}/{name}"] = value
+    save_file(tensors, file)
+
+
+@torch.no_grad()
+def load(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
+    """What was saved, so that the next step is the one that would have been."""
+    tensors = load_file(file)
+    for name, parameter in module.named_parameters():
+        parameter.copy_(tensors[f"tau/{name}"])
+        keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
+        state = {key: tensors[f"{key}/{name}"] for key in keys}
+        # The step counter stays where AdamW makes it, on the CPU.
+        optimizer.state[parameter] = {
+            key: value if key == "step" else value.to(parameter.device)
+            for key, value in state.items()
+        }

@@ -14,9 +14,11 @@ the step that takes it, and rows held out decide how far along delta to go and w
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -30,7 +32,7 @@ from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import RefreshConfig, schedule
 from tacl.training.loop import Store
-from tacl.training.optimizer import Adam
+from tacl.training.optimizer import Adam, load, save
 from tacl.vectors import params
 from tacl.vectors.params import Params
 
@@ -64,12 +66,14 @@ def refresh(
     own: Store,
     others: Sequence[Store],
     config: RefreshConfig,
-    on_step: Callable[[int, float], None] | None = None,
+    on_step: Callable[[Descent], None] | None = None,
     first: Params | None = None,
+    saved: Path | None = None,
 ) -> Refresh:
     """Refreshes `tau` against the stores of all other tasks, in the module's tau.
 
-    `first` is the vector as it was trained, where `tau` has been refreshed before.
+    `first` is the vector as it was trained, where `tau` has been refreshed before; `saved` the file
+    of a descent from which the same refresh goes on, to the same numbers.
     Raises EmptySplit when there is no other store or a store is too small to hold rows out.
     """
     if not others:
@@ -87,13 +91,12 @@ def refresh(
     module.load_tau(tau)
     descent = Descent(module, config.learning_rate * _root_mean_square(tau), config)
     fit = _Fit(descent, backbone, size)
-    curve = []
-    for step in range(config.steps):
-        curve.append(
-            fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
-        )
+    if saved is not None:
+        descent.load(saved)
+    for step in range(len(descent.curve), config.steps):
+        fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
         if on_step is not None:
-            on_step(step, curve[-1])
+            on_step(descent)
 
     device = next(iter(tau.values())).device
     learnt = {name: block.to(device) for name, block in module.tau_dict().items()}
@@ -108,7 +111,7 @@ def refresh(
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | tau
     delta = params.add(learnt, params.scale(-1.0, whole))
     refreshed = params.add(whole, params.scale(length, delta))
-    return Refresh(refreshed, accepted, reason, before, after, curve)
+    return Refresh(refreshed, accepted, reason, before, after, descent.curve)
 
 
 def best_length(
@@ -195,20 +198,29 @@ def _root_mean_square(tau: Params) -> float:
 
 
 class Descent:
-    """Adam on a module's tau, by the schedule of a refresh."""
+    """Adam on a module's tau, by the schedule of a refresh. `curve`: the objective per step."""
 
     def __init__(self, module: LinearizedEncoder, peak: float, config: RefreshConfig) -> None:
         self.module, self.peak, self.config = module, peak, config
         self.optimizer = Adam(module.parameters(), lr=peak)
+        self.curve: list[float] = []
 
-    def step(self, step: int, loss: Tensor) -> float:
+    def save(self, file: Path) -> None:
+        save(self.module, self.optimizer, file)
+        file.with_suffix(".json").write_text(json.dumps(self.curve))
+
+    def load(self, file: Path) -> None:
+        load(self.module, self.optimizer, file)
+        self.curve = json.loads(file.with_suffix(".json").read_text())
+
+    def step(self, step: int, loss: Tensor) -> None:
         loss.backward()
         clip_grad_norm_(self.module.parameters(), self.config.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = schedule(self.peak, step, self.config.steps, warmup_fraction=0.1)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return float(loss.detach())
+        self.curve.append(float(loss.detach()))
 
 
 @dataclass(frozen=True)
@@ -221,7 +233,7 @@ class _Fit:
 
     def step(
         self, step: int, own: Sequence[Item], first_own_ND: Tensor, others: Sequence[Item]
-    ) -> float:
+    ) -> None:
         """One step on a batch of own rows and a batch mixed over the other tasks."""
         config = self.descent.config
         own_rows = batch_rows(len(own), config.batch, config.seed, step)
@@ -231,6 +243,4 @@ class _Fit:
         new_own, new_other = tangent.tensor_split([len(own_rows)])
         kept = (new_own - first_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
         removed = new_other.square().sum(-1).mean()
-        return self.descent.step(
-            step, (kept + config.strength * removed) / self.size.to(kept.device)
-        )
+        self.descent.step(step, (kept + config.strength * removed) / self.size.to(kept.device))

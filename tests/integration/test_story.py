@@ -44,16 +44,6 @@ def tacl(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tacl:
     return run
 
 
-def folder_of(path: Path, task: int, rows: int, seed: int = 0) -> Path:
-    """Pictures as people keep them: a folder per class."""
-    names, made = ("ash", "birch", "cedar", "date"), tiny.pictures(rows, seed=seed, task=task)
-    for row, (image, label) in enumerate(zip(*made, strict=True)):
-        file = path / names[label] / f"{row}.png"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(image)
-    return path
-
-
 def family(pid: int) -> list[psutil.Process]:
     head = psutil.Process(pid)
     return [head, *head.children(recursive=True)]
@@ -82,13 +72,13 @@ def states(status: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.ray
 @pytest.mark.timeout(600)  # 100 s of one core, which others may share
 def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
-    generic = folder_of(tmp_path / "generic", task=99, rows=100)
+    generic = tiny.folder_of(tmp_path / "generic", task=99, rows=100)
     up = tacl("up", "--base", tiny.base(tmp_path), "--generic", generic, "--cpus", 2)
     assert (up["started"], up["modality"], up["generic_rows"]) == (True, "image", 100)
     at_start = family(up["pid"])
 
-    trees = folder_of(tmp_path / "trees", task=1, rows=240)
-    leaves = folder_of(tmp_path / "leaves", task=2, rows=240)
+    trees = tiny.folder_of(tmp_path / "trees", task=1, rows=240)
+    leaves = tiny.folder_of(tmp_path / "leaves", task=2, rows=240)
     for name, data in {"trees": trees, "leaves": leaves}.items():
         accepted = tacl("submit", name, "--data", data, "--steps", 60, "--refresh", "on_arrival")
         assert accepted["task"] == name
@@ -105,30 +95,11 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
         assert task["step"] == task["steps"] == 60
         assert task["accuracy_after"] > 0.5, task
 
-    matrix = tacl("interference")
-    assert (matrix["on"], matrix["missing"]) == (["generic", "trees", "leaves"], 0)
-    assert Path(matrix["picture"]).read_bytes().startswith(b"\x89PNG")
-
-    alice = tacl("compose", "alice", "+trees", "+leaves")
-    assert [term["coefficient"] for term in alice["terms"]] == [1, 1]
-    tacl("compose", "bob", "+trees", "-leaves")
-    both, less = tacl("evaluate", "alice"), tacl("evaluate", "bob")
-    for name in ("trees", "leaves"):
-        assert both["per_task"][name]["composed"] > 0.5, both
-    fallen = [found["per_task"]["leaves"]["composed"] for found in (both, less)]
-    assert fallen[1] < fallen[0] - 0.1, fallen
-
-    picture = trees / "birch" / "1.png"
-    asked = tacl("query", "alice", picture, "--task", "trees")
-    ((_, ranked),) = asked["answers"][0].items()
-    assert asked["digest"] == alice["digest"]
-    assert {name for name, _ in ranked} == {"ash", "birch", "cedar", "date"}
-    assert sum(share for _, share in ranked) == pytest.approx(1, abs=1e-5)
-    assert tacl("query", "bob", picture)["best"][0]["task"] == "trees"  # leaves are subtracted
+    both = _composed(tacl, trees / "birch" / "1.png")
 
     refreshed = tacl("refresh", "trees")
     assert len(tacl("vectors", "trees")) == 1 + refreshed["accepted"]
-    more = folder_of(tmp_path / "more", task=1, rows=70, seed=7)
+    more = tiny.folder_of(tmp_path / "more", task=1, rows=70, seed=7)
     grown = tacl("submit", "trees", "--add-samples", more)
     assert (grown["version"], grown["added"]) == (2, 70)
     before_down = tacl("wait")
@@ -143,3 +114,27 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     assert tacl("status")["tasks"] == before_down["tasks"]
     assert tacl("evaluate", "alice") == both
     assert tacl("down") == {"stopped": True}
+
+
+def _composed(tacl: Tacl, picture: Path) -> Any:
+    """Models of two users and what they answer; how good the first is."""
+    matrix = tacl("interference", "--picture", picture.parent / "matrix.png")
+    assert (matrix["on"], matrix["missing"]) == (["generic", "trees", "leaves"], 0)
+    assert Path(matrix["picture"]).read_bytes().startswith(b"\x89PNG")
+
+    alice = tacl("compose", "alice", "+trees", "+leaves")
+    assert [term["coefficient"] for term in alice["terms"]] == [1, 1]
+    tacl("compose", "bob", "+trees", "-leaves")
+    both, less = tacl("evaluate", "alice"), tacl("evaluate", "bob")
+    for name in ("trees", "leaves"):
+        assert both["per_task"][name]["composed"] > 0.5, both
+    fallen = [found["per_task"]["leaves"]["composed"] for found in (both, less)]
+    assert fallen[1] < fallen[0] - 0.1, fallen
+
+    asked = tacl("query", "alice", picture, "--task", "trees")
+    ((_, ranked),) = asked["answers"][0].items()
+    assert asked["digest"] == alice["digest"]
+    assert {name for name, _ in ranked} == {"ash", "birch", "cedar", "date"}
+    assert sum(share for _, share in ranked) == pytest.approx(1, abs=1e-5)
+    assert tacl("query", "bob", picture)["best"][0]["task"] == "trees"  # leaves are subtracted
+    return both

@@ -32,16 +32,17 @@ class Block:
 
 def blocks(language: str, *pages: str) -> list[Block]:
     """Of these pages, or of all; without those that are not run."""
-    found = [block for page in pages or PAGES for block in _of(page)]
+    found = [block for page in pages or PAGES for block in of_page(page)]
     return [one for one in found if one.language == language and one.not_run is None]
 
 
 def languages() -> dict[str, str]:
     """Of every block, by its place."""
-    return {str(block): block.language for page in PAGES for block in _of(page)}
+    return {str(block): block.language for page in PAGES for block in of_page(page)}
 
 
-def _of(page: str) -> list[Block]:
+def of_page(page: str) -> list[Block]:
+    """In their order."""
     text = (ROOT / page).read_text()
     return [
         Block(page, text.count("\n", 0, m.start("code")), m["language"], m["code"], m["why"])

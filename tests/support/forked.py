@@ -244,5 +244,5 @@ class Known:
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         raise NotImplementedError("no learner of these tests shares statistics")
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
         raise NotImplementedError("work takes no time in these tests")

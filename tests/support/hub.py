@@ -76,6 +76,14 @@ def _template(address: str) -> str:
 
 def application(hub: Hub) -> FastAPI:
     app = FastAPI()
+    _serve_owners(app, hub)
+    _serve_readers(app, hub)
+    _serve_commits(app, hub)
+    return app
+
+
+def _serve_owners(app: FastAPI, hub: Hub) -> None:
+    """Who one is, and new repositories."""
 
     @app.api_route("/", methods=["GET", "HEAD"])
     def root() -> str:
@@ -102,10 +110,14 @@ def application(hub: Hub) -> FastAPI:
         hub.repos[name].commit({".gitattributes": b""})
         return made
 
+
+def _serve_readers(app: FastAPI, hub: Hub) -> None:
+    """What there is, and its files."""
+
     @app.get("/api/models/{owner}/{name}")
     @app.get("/api/models/{owner}/{name}/revision/{revision}")
     def info(request: Request, owner: str, name: str, revision: str = "main") -> Any:
-        repo = visible(request, f"{owner}/{name}")
+        repo = visible(hub, request, f"{owner}/{name}")
         if repo is None:
             return refused(404 if known(request) else 401, "RepoNotFound")
         if (sha := repo.find(revision)) is None:
@@ -117,13 +129,30 @@ def application(hub: Hub) -> FastAPI:
 
     @app.get("/api/models/{owner}/{name}/tree/{revision}")
     def tree(request: Request, owner: str, name: str, revision: str) -> Any:
-        repo = visible(request, f"{owner}/{name}")
+        repo = visible(hub, request, f"{owner}/{name}")
         assert repo is not None
         files = repo.commits[repo.find(revision) or ""]
         return [
             {"type": "file", "path": path, "size": len(data), "oid": "b"}
             for path, data in files.items()
         ]
+
+    @app.api_route("/{owner}/{name}/resolve/{revision}/{path:path}", methods=["GET", "HEAD"])
+    def resolve(request: Request, owner: str, name: str, revision: str, path: str) -> Any:
+        repo = visible(hub, request, f"{owner}/{name}")
+        sha = repo and repo.find(revision)
+        if repo is None or sha is None:
+            return refused(404, "RepoNotFound")
+        if path not in repo.commits[sha]:
+            return refused(404, "EntryNotFound")
+        hub.fetched.append(path)
+        data = repo.commits[sha][path]
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": sha}
+        return Response(data, headers=headers, media_type="application/octet-stream")
+
+
+def _serve_commits(app: FastAPI, hub: Hub) -> None:
+    """Files that come, the large ones by themselves."""
 
     @app.post("/api/models/{owner}/{name}/preupload/{revision}")
     async def preupload(request: Request) -> Any:
@@ -167,27 +196,14 @@ def application(hub: Hub) -> FastAPI:
         url = f"{hub.address}/{owner}/{name}/commit/{sha}"
         return {"commitUrl": url, "commitOid": sha, "success": True}
 
-    @app.api_route("/{owner}/{name}/resolve/{revision}/{path:path}", methods=["GET", "HEAD"])
-    def resolve(request: Request, owner: str, name: str, revision: str, path: str) -> Any:
-        repo = visible(request, f"{owner}/{name}")
-        sha = repo and repo.find(revision)
-        if repo is None or sha is None:
-            return refused(404, "RepoNotFound")
-        if path not in repo.commits[sha]:
-            return refused(404, "EntryNotFound")
-        hub.fetched.append(path)
-        data = repo.commits[sha][path]
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": sha}
-        return Response(data, headers=headers, media_type="application/octet-stream")
 
-    def known(request: Request) -> bool:
-        return request.headers.get("authorization") == f"Bearer {TOKEN}"
+def known(request: Request) -> bool:
+    return request.headers.get("authorization") == f"Bearer {TOKEN}"
 
-    def visible(request: Request, name: str) -> Repo | None:
-        repo = hub.repos.get(name)
-        return None if repo is None or (repo.private and not known(request)) else repo
 
-    return app
+def visible(hub: Hub, request: Request, name: str) -> Repo | None:
+    repo = hub.repos.get(name)
+    return None if repo is None or (repo.private and not known(request)) else repo
 
 
 def how(file: dict[str, Any]) -> dict[str, str]:

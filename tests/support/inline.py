@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from cluster.client.client import Client
 from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.operations import StartedCluster
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.tasks import Arrival
 from cluster.domain.work import Lease, Progress
@@ -54,8 +55,8 @@ class Asking:
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self._coordinator.stated(run_id, statistics, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
-        self._coordinator.progressed(run_id, progress, attempt)
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        return self._coordinator.progressed(run_id, progress, attempt)
 
 
 class Working(InProcess):
@@ -78,7 +79,9 @@ class Here(Client):
 
     running: ClassVar[dict[Path, Working]] = {}
 
-    def up(self, base: str | None = None, generic: Any = None, *given: Any, **named: Any) -> Any:
+    def up(
+        self, base: str | None = None, generic: Any = None, *given: Any, **named: Any
+    ) -> StartedCluster:
         self.home.path.mkdir(parents=True, exist_ok=True)
         described = Learner(str(self.home.path), tiny.Teller()).describe_base(base or "")
         blobs = Blobs(self.home.path / "blobs")
@@ -86,6 +89,16 @@ class Here(Client):
         settings = Settings(base=described, generic=samples, blobs=str(self.home.path / "blobs"))
         write(self.home.settings_file, settings)
         self.running[self.home.path] = Working(self.home)
+        return StartedCluster(
+            home=str(self.home.path),
+            base=described.spec,
+            digest=described.digest,
+            modality=described.modality,
+            generic_rows=samples.rows,
+            address="",
+            pid=0,
+            started=True,
+        )
 
     @cached_property
     def coordinator(self) -> CoordinatorAPI:

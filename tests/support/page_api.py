@@ -23,6 +23,7 @@ class FakeApi:
         self.models: dict[str, dict[str, Any]] = {}
         self.modality = "image"
         self.tasks: list[dict[str, Any]] = []
+        self.work: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
@@ -30,13 +31,14 @@ class FakeApi:
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
-        self._routes(self.app)
+        for routes in (self._guard, self._cluster, self._models, self._people, self._submitting):
+            routes(self.app)
         assets.serve(self.app)
 
     def task(self, name: str, state: str, **facts: Any) -> None:
         """A task as it is now."""
         nothing = dict.fromkeys(("step", "steps", "loss", "version", "reason"))
-        nothing |= {"accuracy_before": None, "accuracy_after": None}
+        nothing |= {"accuracy_before": None, "accuracy_after": None, "run_id": f"training {name}"}
         self.tasks = [task for task in self.tasks if task["name"] != name]
         self.tasks.append({**nothing, "name": name, "state": state, **facts})
         self.changes += 1
@@ -46,7 +48,7 @@ class FakeApi:
             facts = {"version": 1, "accuracy_before": 0.5, "accuracy_after": 0.81}
             self.task(name, "ready", **facts)
 
-    def _routes(self, app: FastAPI) -> None:
+    def _guard(self, app: FastAPI) -> None:
         @app.middleware("http")
         async def guard(request: Request, answer: Any) -> Any:
             said = request.headers.get("authorization", "")
@@ -58,10 +60,11 @@ class FakeApi:
                 return JSONResponse({"message": "sign in"}, 401)
             return await answer(request)
 
+    def _cluster(self, app: FastAPI) -> None:
         @app.get("/v1/status")
         def status() -> Any:
             base = {"spec": "embedded", "modality": self.modality}
-            told = {"base": base, "tasks": self.tasks, "work": []}
+            told = {"base": base, "tasks": self.tasks, "work": self.work}
             return told | {"version": "1", "whole": True, "more": False, "gone": []}
 
         @app.get("/v1/me")
@@ -86,11 +89,16 @@ class FakeApi:
         def accuracy(user: str | None = None) -> Any:
             return {"tasks": [task["name"] for task in self.tasks], "rows": self.rows}
 
+    def _models(self, app: FastAPI) -> None:
         @app.post("/v1/compositions/{user}/evaluation")
         def evaluate(user: str, without: bool, term: Annotated[list[str], Query()] = []) -> Any:  # noqa: B006
             self.asked.append(("evaluate", (user, *term)))
             done = len([one for one in self.asked if one[0] == "evaluate"]) % 2 == 0
             return {"run_id": "r", "result": _evaluated(term) if done else None}
+
+        @app.get("/v1/runs/{run_id}")
+        def run(run_id: str) -> Any:
+            return {"run_id": run_id, "step": 100, "steps": 400}
 
         @app.post("/v1/explain")
         async def explain(request: Request) -> Any:
@@ -105,6 +113,7 @@ class FakeApi:
             page = {"": first, f"{task}@v1": second}  # one at a time
             return [shared | page[after]] if after in page else []
 
+    def _people(self, app: FastAPI) -> None:
         @app.get("/v1/tokens")
         def tokens() -> Any:
             return self.tokens
@@ -112,6 +121,7 @@ class FakeApi:
         @app.get("/v1/usage")
         def usage() -> Any:
             share = {"queued": 1, "queued_most": 32, "stored": 3 << 30, "stored_most": 64 << 30}
+            share |= {"ran": 90, "ran_most": 1440}
             return [{"user": "ann", **share}]
 
         @app.post("/v1/users/{user}/tokens")
@@ -126,6 +136,7 @@ class FakeApi:
             self.tokens = [one for one in self.tokens if one["user"] != user]
             return {"user": user, "revoked": 1}
 
+    def _submitting(self, app: FastAPI) -> None:
         @app.post("/v1/compositions")
         async def compose(request: Request) -> Any:
             self.asked.append(("compose", await request.json()))
@@ -168,7 +179,8 @@ class FakeApi:
 def _evaluated(terms: list[str]) -> dict[str, Any]:
     names = [term.lstrip("+-").rpartition("*")[2] for term in terms]
     left = {term: {n: 0.5 if n in term else 0.82 for n in names} for term in terms}
-    return {"per_task": {name: {"composed": 0.8} for name in names}, "without": left}
+    means = {"absolute": 0.8, "task_unknown": 0.7, "frozen_known": 0.75, "frozen_unknown": 0.6}
+    return {"per_task": {name: {"composed": 0.8} for name in names}, "without": left, **means}
 
 
 def _explained() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import hashlib
 import io
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 
 SIDE = 32
+TREES = ("ash", "birch", "cedar", "date")
 
 
 def base(folder: Path) -> str:
@@ -45,6 +46,15 @@ def pictures(
     random = np.random.default_rng([2, task, seed])
     labels = [row % classes for row in range(rows)]
     return [_png(patterns[label], noise, random) for label in labels], labels
+
+
+def folder_of(path: Path, rows: int, task: int, seed: int = 0) -> Path:
+    """Pictures as people keep them: a folder per class."""
+    for row, (image, label) in enumerate(zip(*pictures(rows, seed=seed, task=task), strict=True)):
+        file = path / TREES[label] / f"{row}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(image)
+    return path
 
 
 def _png(pattern: np.ndarray, noise: float, random: np.random.Generator) -> bytes:
@@ -79,7 +89,7 @@ def submission(
         part: pictures(count, seed=seed, noise=noise, task=task)
         for seed, (part, count) in enumerate(sizes.items())
     }
-    return stored(place, f"task{task}", ("ash", "birch", "cedar", "date"), parts, **options)
+    return stored(place, f"task{task}", TREES, parts, **options)
 
 
 def stored(
@@ -126,7 +136,8 @@ def _probe(rows: int) -> list[bool]:
 class Teller:
     """A coordinator that tells every step the same shards, but from `joining` on also `newcomer`.
 
-    Raises ConnectionError before step `dies_at`.
+    Raises ConnectionError before step `dies_at`; the so-maniest times that it is told how far work
+    is, work is to give way.
     """
 
     def __init__(
@@ -135,7 +146,9 @@ class Teller:
         newcomer: Shard | None = None,
         joining: int = 0,
         dies_at: int | None = None,
+        gives_way_at: Collection[int] = (),
     ) -> None:
+        self.gives_way_at = gives_way_at
         self.shards, self.newcomer, self.joining, self.dies_at = shards, newcomer, joining, dies_at
         self.asked: list[tuple[int, Progress | None]] = []
         self.statistics: list[str] = []
@@ -154,8 +167,9 @@ class Teller:
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self.statistics.append(statistics)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> None:
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
         self.told.append(progress)
+        return len(self.told) in self.gives_way_at
 
     def lease(self, asked: Lease) -> Sequence[Arrival]:
         """The method's name where this is an actor."""

@@ -15,6 +15,7 @@ from cluster.scheduler.state import (
     Fail,
     Failed,
     Fit,
+    GaveWay,
     Instruction,
     Measure,
     Measured,
@@ -57,7 +58,7 @@ class World:
     def happens(self, event: Event) -> list[Instruction]:
         if isinstance(event, Requested):
             self.accepted.add(event.run_id)
-        if isinstance(event, Published | Measured | Ended | Died | Failed):
+        if isinstance(event, Published | Measured | Ended | Died | Failed | GaveWay):
             self.running.remove(event.run_id)
         said = handle(self.state, event)
         for instruction in said:
@@ -89,12 +90,20 @@ class World:
         self.request(f"train {task}", "train", task, needs_of("train", options))
 
     def request(
-        self, run_id: str, kind: str, task: str | None = None, needs: Needs = ONE_CPU
+        self,
+        run_id: str,
+        kind: str,
+        task: str | None = None,
+        needs: Needs = ONE_CPU,
+        asked: bool = False,
     ) -> list[Instruction]:
-        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind)))
+        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind), asked))
 
-    def publish(self, run_id: str, tau: float = 0.0, measured: bool = True) -> None:
-        """The run's vector, which moves all other inputs by `tau` and its own by 1."""
+    def publish(
+        self, run_id: str, tau: float = 0.0, measured: bool = True, near: tuple[str, ...] = ()
+    ) -> None:
+        """The run's vector, which moves all other inputs by `tau` and its own by 1. `near`: tasks
+        whose samples are of the same kind."""
         task = self.state.runs[run_id].task
         assert task is not None
         version = self.state.champions[task].version + 1 if task in self.state.champions else 1
@@ -105,7 +114,8 @@ class World:
         sizes = {key: 1.0 if key[0] == task else tau for key in known if measured}
         row = {key: Effect(size, size if key[2] else None) for key, size in sizes.items()}
         vector = Vector(version, f"{task} v{version}", seen)
-        self.happens(Published(run_id, task, vector, row, heads[task]))
+        row = {key: effect for key, effect in row.items() if key[0] not in near}
+        self.happens(Published(run_id, task, vector, row, heads[task], near=near))
 
     def measure(self, tau: float = 0.0) -> None:
         """A measure that runs is done."""
@@ -120,6 +130,18 @@ class World:
             while any(run.kind == "measure" for run in self.state.runs.values()):
                 self.measure()
         return self
+
+    @property
+    def giving_way(self) -> set[str]:
+        """Those that are to."""
+        return {run.run_id for run in self.state.runs.values() if run.gives_way}
+
+    def give_way(self) -> set[str]:
+        """Those that are to do, and are what is answered."""
+        told = self.giving_way
+        for run_id in sorted(told):
+            self.happens(GaveWay(run_id))
+        return told
 
     def why(self, run_id: str) -> str:
         return reason(self.state, self.state.runs[run_id])

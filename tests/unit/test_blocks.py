@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from typer.core import TyperGroup
-from typer.main import get_command
 
 from cluster.client.client import Client
-from jobs.cli.main import app
 from tests.support.blocks import PAGES, Block, blocks, languages
+from tests.support.command_line import command_of, flags, flags_of, read, tree
 from tests.support.fakes import new_home
 from tests.support.instant import Guess, InProcess, Instant
 from tests.support.places import ROOT
@@ -87,32 +86,6 @@ def test_commands_and_flags_in_the_text(page: str) -> None:
             assert flags(words) <= GLOBAL | every_flag(), f"{page}: {span}"
 
 
-def read(words: list[str]) -> None:
-    """Parsed with all checks of the command line, and not done. A usage error is raised."""
-    command, rest = command_of(words)
-    command.make_context("tacl", list(rest))
-    assert flags(rest) <= flags_of(command), f"no such flag: {words}"
-
-
-def command_of(words: list[str]) -> tuple[Any, list[str]]:
-    command: Any = tree()
-    while isinstance(command, TyperGroup) and words and not words[0].startswith("--"):
-        assert words[0] in command.commands, f"no such command: tacl {' '.join(words)}"
-        command, words = command.commands[words[0]], words[1:]
-    return command, words
-
-
-def flags(words: list[str]) -> set[str]:
-    return {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
-
-
-def flags_of(command: Any) -> set[str]:
-    """With those that are declared late (jobs.cli.options)."""
-    context = command.make_context("tacl", [], resilient_parsing=True)
-    found = context.command.get_params(context)
-    return {name for one in found for name in one.opts}
-
-
 @cache
 def every_flag() -> set[str]:
     def walk(command: Any) -> set[str]:
@@ -121,8 +94,3 @@ def every_flag() -> set[str]:
         return flags_of(command)
 
     return walk(tree())
-
-
-@cache
-def tree() -> Any:
-    return get_command(app)

@@ -25,6 +25,7 @@ ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of a
     "**sum of tauJp vectors**": "taujp",
     "logistic regression on the frozen base": "frozen-logistic",
     "**the same sum, heads fitted again**": "taujp+fitted",
+    "**trained for longer, mixed penalty, heads fitted again**": "mixed-longer+fitted",
 }
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 

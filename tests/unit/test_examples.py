@@ -11,11 +11,13 @@ import runpy
 import textwrap
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.inline import Here
 from tests.support.places import ROOT
 
+pytestmark = pytest.mark.train
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 NUMBER = re.compile(r"\d+\.\d+")
 
@@ -37,6 +39,33 @@ def test_an_example(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert words(printed) == words(textwrap.dedent(shown))
     figures = [[float(one) for one in NUMBER.findall(text)] for text in (printed, shown)]
     assert figures[0] == pytest.approx(figures[1], abs=0.03)  # other processors round otherwise
+
+
+REAL = {"cloth": "clothing10", "toys": "quickdraw6", "badges": "gtsrb"}
+
+
+def test_a_catalogue_of_real_pictures(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = {name: few(shared / "data/vision" / folder) for name, folder in REAL.items()}
+    file = shared / "models/efficientnet_lite0/model.safetensors"
+    encoder = f"timm:tf_efficientnet_lite0@{file}?size=64"
+    story = runpy.run_path(str(ROOT / "examples/product_catalogue.py"))["story"]
+    story(encoder, few(shared / "data/vision/dtd10"), folders)
+    *models, refused, kept = capsys.readouterr().out.splitlines()
+    names = [["cloth"], ["cloth", "toys"], ["ann.badges", "cloth"]]
+    assert [re.findall(r"([a-z.]+) \d", line) for line in models] == names
+    assert all(float(one) > 0.4 for line in models for one in NUMBER.findall(line))  # 4 classes
+    assert (refused, kept) == ("bob, of ann.badges: UnknownTask", "bob still has cloth toys")
+
+
+def few(folder: Path) -> Path:
+    """Of four classes 40 rows each, in a file of this test's own folder."""
+    rows = pq.read_table(folder / "train-00000.parquet")
+    labels = rows["label"].to_pylist()
+    kept = [
+        row for label in range(4) for row in [r for r, of in enumerate(labels) if of == label][:40]
+    ]
+    pq.write_table(rows.take(kept), file := Path(f"{folder.name}.parquet"))
+    return file
 
 
 def words(text: str) -> list[str]:

@@ -14,18 +14,15 @@ from cluster.learner.progress import Tell
 from tacl.compose.adamerging import adamerging
 from tacl.compose.grid import best_coefficient
 from tacl.compose.learning import Learned, learn, learning_config, selected
-from tacl.compose.negation import accuracies, unlearning
+from tacl.compose.negation import lesson, taught
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import trusted, ufm
 from tacl.data.batches import Labelled
-from tacl.evaluation.metrics import absolute
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, union
-from tacl.heads.joint import JointHead, joint_data
 from tacl.training.loop import StepRecord
 
 DIGITS = 6  # of a coefficient that is kept
-ROWS_OF_A_TASK = 16  # in a batch of several tasks
 SEED = 0
 
 Figures = dict[str, float]
@@ -76,30 +73,15 @@ def _subtracted(found: Ingredients) -> list[str]:
 def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
     from 1, since the sum of linearized vectors works already; of those to unlearn from 0."""
-    unlearned = _subtracted(found)
-    heads = [head for head, _ in found.lesson.values()]
-    parts = [data for _, data in found.lesson.values()]
-    signs = [-1.0 if task in unlearned else 1.0 for task in found.lesson]
-    loss, data = JointHead.of(heads, signs), joint_data(parts, heads)
-    module = _scaled(found)
+    unlearned, module = _subtracted(found), _scaled(found)
+    loss, data = lesson(found.lesson, unlearned)
     if found.making.select:
         module.keep(selected(found.making.select, module, found.backbone, loss, data, SEED))
     if found.head is not None:
         config = learning_config("few-shot", len(data), SEED)
         return module, learn(module, found.backbone, loss, data, config, on_step=after)
-    use = "negation" if unlearned else "addition"
-    config = learning_config(use, len(data), SEED, ROWS_OF_A_TASK * len(heads))
-    score = _score(found, module, unlearned)
-    return module, learn(module, found.backbone, loss, data, config, score=score, on_step=after)
-
-
-def _score(
-    found: Ingredients, module: ScaledEncoder, unlearned: Sequence[str]
-) -> Callable[[ScaledEncoder], float]:
-    """On the rows that are learned from, which are validation rows of the recipe's tasks."""
-    if unlearned:
-        return unlearning(module, found.backbone, found.lesson, unlearned)
-    return lambda now: absolute(accuracies(now, found.backbone, found.lesson))
+    where = module, found.backbone, found.lesson
+    return module, taught(*where, unlearned, seed=SEED, on_step=after)
 
 
 def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ from jobs.cli.app import Told, app, verb
 
 if TYPE_CHECKING:
     from jobs.benchmarks.registry import Found
+    from jobs.benchmarks.scale import Goal
+    from jobs.benchmarks.verbs import VerbTimes
 
 bench = typer.Typer(
     no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
@@ -25,6 +28,9 @@ Model = Annotated[
     ),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds; every variant runs once in each.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
+]
 Vit = "open_clip:ViT-B-32"
 
 
@@ -101,11 +107,35 @@ def submit(
     return _run(lambda say: bench_submit(runs, say), "submit")
 
 
+@verb("bench", of=bench, home=False)
+def verbs(
+    rounds: Rounds = 5,
+    out: Out = None,
+) -> Told:
+    """Seconds that a person waits for each verb, on a cluster of its own."""
+    from jobs.benchmarks.verbs import bench_verbs, markdown
+    from jobs.console.progress import counting
+
+    with counting("verbs") as say:
+        found = bench_verbs(rounds, say)
+    if out is not None:
+        out.write_text(markdown(found))
+    return found, _verbs
+
+
+def _verbs(found: VerbTimes) -> Any:
+    from jobs.benchmarks.verbs import goal_of
+    from jobs.console import tables
+
+    shown = tables.table("tacl", "seconds", "spread", "goal", right=("seconds", "spread"))
+    for one in found.verbs:
+        shown.add_row(one.verb, f"{one.seconds:.2f}", f"{one.spread:.2f}", goal_of(one))
+    return shown
+
+
 @verb("bench", of=bench, name="all")
 def everything(
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
-    ] = None,
+    out: Out = None,
 ) -> Told:
     """All of the above, against their goals; about ten minutes on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
@@ -128,9 +158,7 @@ def registry(
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="An empty registry; default: SQLite.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the table there, as Markdown.")
-    ] = None,
+    out: Out = None,
 ) -> Told:
     """Latencies of a large home: start, submit, look-ups, penalty batches."""
     from jobs.benchmarks.registry import bench_registry, markdown
@@ -175,7 +203,6 @@ def scale(
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
     from jobs.benchmarks.scale import bench_scale, markdown, picture
-    from jobs.console import tables
     from jobs.console.progress import saying
 
     with saying("filling a home") as say:
@@ -183,7 +210,17 @@ def scale(
     if out is not None:
         out.write_text(markdown(found, f" --tasks {tasks} --rounds {rounds} --out {out}"))
         picture(found, out.with_suffix(".png"))
-    return {"rows": found["rows"]}, lambda told: tables.goals(told["rows"])
+    return {"rows": found.goals()}, lambda told: _goals(told["rows"])
+
+
+def _goals(found: Sequence[Goal]) -> Any:
+    from jobs.console import tables
+
+    shown = tables.table("what", "goal", "measured", "", right=("goal", "measured"))
+    for one in found:
+        missed = "missed" if one.missed else ""
+        shown.add_row(one.what, f"{one.goal:,g}", f"{one.measured:,.4g}", missed)
+    return shown
 
 
 @verb("bench", of=bench)
@@ -200,9 +237,7 @@ def serve(
     pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
     rounds: Rounds = 5,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
-    ] = None,
+    out: Out = None,
 ) -> Told:
     """Queries over HTTP: many users with distinct recipes; every answer is checked.
 

@@ -16,6 +16,7 @@ from jobs.cli.app import (
     Told,
     User,
     class_names,
+    telling,
     verb,
 )
 from jobs.cli.options import data_options
@@ -70,7 +71,7 @@ def export(
 
     with saying("exporting") as say:
         how = {"licence": licence, "accept": accept, "public": public, "progress": say}
-        found = asked.export(user, out, format, **how)
+        found = asked.export(user, out, format, measuring=telling(say), **how)
     return found, _exported
 
 

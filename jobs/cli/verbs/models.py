@@ -90,23 +90,22 @@ def interference(
         Path | None,
         typer.Option(
             metavar="FILE.png",
-            show_default="interference.png in the home",
-            help="Where to write the heat map.",
+            show_default="none is drawn",
+            help="Where to write a heat map of the former.",
         ),
     ] = None,
 ) -> Told:
     """Show the interference of each vector on each task.
 
-    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task. The former
-    also as a heat map.
+    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task.
     """
     from jobs.console import tables
-    from jobs.console.plots import heat_map
 
     found = tables.PlottedInterference(**dict(asked.interference()))
-    if found.vectors:
-        path = heat_map(found, picture or asked.home.path / "interference.png")
-        found = found.model_copy(update={"picture": str(path)})
+    if picture is not None and found.vectors:
+        from jobs.console.plots import heat_map  # matplotlib takes longer than the answer
+
+        found = found.model_copy(update={"picture": str(heat_map(found, picture))})
     return found, tables.interference
 
 

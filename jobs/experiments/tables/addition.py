@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
-from jobs.experiments.classifiers import FROZEN, LOGISTIC, Fitted
+from jobs.experiments.classifiers import FROZEN, Fitted
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
@@ -24,7 +24,7 @@ ABOUT = (
 
 REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
     f"{one.name}+logistic": Fitted(
-        f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, LOGISTIC, one.make, "1"
+        f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, one.make
     )
     for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl"))
 }
@@ -32,7 +32,7 @@ ANSWERING = {  # heads as a cluster fits them
     f"{one.name}+fitted": Answering(
         f"{one.name}+fitted", one.train, one.saw_training, saw.ALL_LABELS, one.make
     )
-    for one in (METHODS[name] for name in ("taujp", "taujp+refresh", "linear"))
+    for one in (METHODS[name] for name in ("taujp", "taujp+refresh", "linear", "mixed-longer"))
 }
 ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
 COLUMNS = (

@@ -89,15 +89,16 @@ def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
         module, found = taught(bench, [vector], tasks, 0.0, unlearned=vector.task)
         return {"score": found.score, "step": found.step}, module.tau_dict()
 
-    decides = bench.decided_by(
+    return bench.cell(
+        "learned",
+        make,
+        f"-{vector.task} but not {control}",
         *tasks,
         negated=vector.key,
         rows=[bench.content(task, PART) for task in tasks],
         classes=[bench.rows(task).classes for task in tasks],
         seed=bench.seed,
     )
-    what = f"-{vector.task} but not {control}, seed {bench.seed}"
-    return bench.cells.get("learned", decides, make, what)
 
 
 def _coefficient(bench: Bench, vector: Vector, control: str) -> float:

@@ -207,7 +207,10 @@ def fitted(
             learned = learn(module, bench.backbone, head, data, config)
         return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
 
-    decides = bench.decided_by(
+    cell = bench.cell(
+        "coefficients",
+        make,
+        f"{how} of {target}",
         target,
         **how,
         vectors=[vector.key for vector in vectors],
@@ -215,8 +218,7 @@ def fitted(
         classes=bench.rows(target).classes,
         seed=bench.seed,
     )
-    what = f"{how} of {target}, seed {bench.seed}"
-    return Kept(bench.cells.get("coefficients", decides, make, what), vectors[0].regime)
+    return Kept(cell, vectors[0].regime)
 
 
 def entry(bench: Bench, method: Fitting) -> Entry:

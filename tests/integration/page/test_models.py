@@ -69,7 +69,10 @@ def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: An
     page = open_page()
     page.get_by_role("button", name="Pick all").click()
     page.get_by_role("button", name="Foresee its accuracy").click()
+    says(page, "#compose .told", "100 of 400 rows")
     says(page, "#compose .told", "stays as it is")
+    says(page, "#compose .told", "Mean: 80.0 %, 70.0 % where no task is named.")
+    says(page, "#compose .told", "A classifier on the frozen base: 75.0 %, 60.0 %.")
     rows = page.locator(".foreseen tbody tr").all_inner_texts()
     assert [row.split("\t") for row in rows] == [
         ["accuracy in %", "80.0", "80.0"],

@@ -22,11 +22,27 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     api.task("digits", "training", step=30, steps=120, loss=1.25)
     says(page, "#task-digits", "30 of 120 steps, loss 1.25")
     assert page.locator("#task-digits progress").get_attribute("value") == "30"
+    assert not page.get_by_text(" left").is_visible()  # one look tells no pace
+    api.task("digits", "training", step=119, steps=120, loss=1.25)
+    says(page, "#task-digits", "loss 1.25, 0 s left")
     api.ready("digits")
     says(page, "#task-digits", "50.0 → 81.0 %")
     api.task("signs", "failed", reason="the loss is not a number")
     says(page, "#task-signs.failed", "not a number")
     assert page.locator("#compose .terms li").count() == 1  # of signs there is nothing to compose
+
+
+def test_other_work_is_seen_until_it_is_done(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    says(page, "#link", "live")
+    run = {"run_id": "r", "about": "evaluating ann's model", "kind": "evaluate", "reason": None}
+    api.work = [{**run, "state": "running", "step": 100, "steps": 400, "loss": None}]
+    api.changes += 1
+    says(page, ".work", "evaluating ann's model")
+    says(page, ".work .progress", "100 of 400 rows")
+    api.work = []
+    api.changes += 1
+    page.locator(".work li").wait_for(state="detached")
 
 
 def test_where_a_vector_comes_from(api: FakeApi, open_page: Any) -> None:

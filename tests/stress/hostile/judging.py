@@ -139,7 +139,7 @@ def _lost(
             found.append(f"the vector of {name}: {state.state}, {state.cause}")
     states = {run: registry.run(run).state for run in runs}
     found += [f"composition {run}: {state}" for run, state in states.items() if state != "done"]
-    now = {model.user: model.digest for model in registry.compositions()}
+    now = {model.user: model.digest for model in registry.compositions(*models)}
     return found + [f"the model of {user}" for user, d in models.items() if now.get(user) != d]
 
 

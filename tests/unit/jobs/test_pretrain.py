@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jobs.pretrain import PretrainConfig, batches, pretrain, rate
+from jobs.pretrain import PretrainConfig, batches, pretrain
 from tacl.embedded import model
 
 TINY = PretrainConfig(steps=24, rows=96, batch=32, threads=1, held_out=20)
@@ -48,10 +48,3 @@ def test_batches_pass_over_all_rows_before_any_comes_again():
     rows = torch.cat(list(batches(96, TINY)))
     assert sorted(rows[:96].tolist()) == list(range(96))
     assert rows.tolist() == torch.cat(list(batches(96, TINY))).tolist()
-
-
-def test_the_learning_rate_warms_up_and_ends_near_zero():
-    config = PretrainConfig(steps=100)
-    rates = [rate(step, config) for step in range(100)]
-    assert rates[0] < rates[4] == pytest.approx(config.learning_rate)
-    assert rates[-1] < 0.01 * config.learning_rate

@@ -59,6 +59,7 @@ export function evaluate(user, key, { term = [], without = false } = {}) {
 // Of a user who has none yet, or whom the asker must not know of: null.
 export const composition = (user) => ask(`compositions/${encodeURIComponent(user)}`)
   .catch((error) => { if ([404, 409, 410].includes(error.status)) return null; throw error; });
+export const run = (id) => ask(`runs/${encodeURIComponent(id)}`);
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
 export const predict = (user, inputs) => post("predict", { user: user || null, inputs, beside_base: true });
 export const explain = (user, inputs) => post("explain", { user: user || null, inputs });

@@ -2,7 +2,8 @@
 
 import * as api from "./api.js";
 import { $, el, onSubmit, told, work } from "./dom.js";
-import { helped } from "./explain.js";
+import { helped, together } from "./explain.js";
+import { timeLeft } from "./pace.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // task -> { on, sign, size }
@@ -130,9 +131,10 @@ onSubmit(form, async () => {
 async function evaluated(user, options, words) {
   const key = `${Date.now()} ${Math.random()}`;
   for (;;) {
-    const { result } = await api.evaluate(user, key, options);
+    const { result, run_id } = await api.evaluate(user, key, options);
     if (result !== null) return result;
-    told(form, words);
+    const { step, steps } = await api.run(run_id);
+    told(form, steps ? `${words} ${step} of ${steps} rows${timeLeft(run_id, step, steps)}` : words);
     await new Promise((done) => setTimeout(done, 1500));
   }
 }
@@ -146,11 +148,11 @@ $(".foresee", form).addEventListener("click", () => work(form, $(".foresee", for
   foreseen = picked.join();
   $(".foreseen", form).replaceChildren(helped(found));
   document.dispatchEvent(new CustomEvent("composed"));
-  return "This is what it would give on test rows; the model stays as it is until you use this one.";
+  return `This is what it would give on test rows; the model stays as it is until you use this one. ${together(found)}`;
 }));
 
 $(".measure", form).addEventListener("click", () => work(form, $(".measure", form), async () => {
-  await evaluated(model.user, {}, "It is being measured …");
+  const found = await evaluated(model.user, {}, "It is being measured …");
   document.dispatchEvent(new CustomEvent("composed"));
-  return "It was measured; see Accuracy above.";
+  return `It was measured, and is under Accuracy above. ${together(found)}`;
 }));

@@ -13,6 +13,7 @@ export function el(tag, properties = {}, ...children) {
 }
 
 export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
+export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { timeStyle: "short" });
 export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { dateStyle: "medium" }) : "never");
 
 export function told(form, text, kind = "") {

@@ -18,7 +18,7 @@ async function look() {
   const found = await api.status();
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
-  tasks.show(found.tasks);
+  tasks.show(found.tasks, found.work);
   compose.showTerms(found.tasks);
   const user = compose.user() || me.user;
   if (shown === null) showUsers(me).catch(failed);

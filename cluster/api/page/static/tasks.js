@@ -1,46 +1,61 @@
-// Tasks as they arrive and train, and where the versions of their vectors come from.
+// Tasks as they arrive and train, where the versions of their vectors come from, and other work.
 
 import { submit, vectors } from "./api.js";
-import { $, day, el, onSubmit, opened, percent } from "./dom.js";
+import { $, clock, day, el, onSubmit, opened, percent } from "./dom.js";
+import { timeLeft } from "./pace.js";
 
 const section = $("#tasks");
-const lines = new Map(); // name -> { said, made, lineage, version }
+const taskLines = new Map(); // name -> { text, made, lineage, version }
+const workLines = new Map(); // id of a run -> the same, without a lineage
 
-export function show(tasks) {
+export function show(tasks, work) {
   $(".empty", section).hidden = tasks.length > 0;
-  const list = $(".tasks", section);
-  for (const task of tasks) {
-    const old = lines.get(task.name);
-    const said = JSON.stringify(task);
-    if (old?.said === said) continue;
-    const same = old?.version === task.version ? old?.lineage : null;
-    const lineage = task.version ? (same ?? versions(task.name)) : null;
-    const made = line(task, lineage);
+  list($("ul.tasks", section), taskLines, tasks, (task) => task.name, line);
+  list($("ul.work", section), workLines, work, (run) => run.run_id, (run) =>
+    el("li", { className: run.state }, el("span", {}, run.about), ...said(run)));
+}
+
+// A line for each; one that says the same stays as it is, also when somebody opened it.
+function list(place, lines, found, key, make) {
+  for (const one of found) {
+    const old = lines.get(key(one));
+    const text = JSON.stringify(one);
+    if (old?.text === text) continue;
+    const same = old?.version === one.version ? old?.lineage : null;
+    const lineage = one.name && one.version ? (same ?? versions(one.name)) : null;
+    const made = make(one, lineage);
     if (old) old.made.replaceWith(made);
-    else list.append(made);
-    lines.set(task.name, { said, made, lineage, version: task.version });
+    else place.append(made);
+    lines.set(key(one), { text, made, lineage, version: one.version });
   }
-  const there = new Set(tasks.map((task) => task.name));
+  const there = new Set(found.map(key));
   for (const [name, old] of lines) if (!there.has(name)) { old.made.remove(); lines.delete(name); }
 }
+
+// State, progress and reason of a task or of other work.
+const said = (one) => [
+  el("span", { className: `state ${one.state}` }, one.state),
+  progress(one),
+  one.reason ? el("p", { className: "why" }, one.reason) : null,
+];
 
 function line(task, lineage) {
   return el("li", { className: task.state, id: `task-${task.name}` },
     el("strong", {}, task.name, task.version ? el("small", {}, `v${task.version}`) : null),
-    el("span", { className: `state ${task.state}` }, task.state),
-    progress(task),
-    task.reason ? el("p", { className: "why" }, task.reason) : null,
+    ...said(task),
     lineage);
 }
 
 function progress(task) {
   const made = el("div", { className: "progress" });
   if (task.state === "training" && !task.steps) made.append("starting");
-  else if (task.state === "training") {
-    const label = `${task.step ?? 0} of ${task.steps} steps`;
-    const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": `${task.name}: ${label}` });
-    made.append(bar, `${label}${task.loss === null ? "" : `, loss ${task.loss.toFixed(2)}`}`);
-  } else if (task.accuracy_after !== null && task.accuracy_after !== undefined) {
+  else if (["training", "running"].includes(task.state) && task.steps) {
+    const label = `${task.step ?? 0} of ${task.steps} ${task.kind === "evaluate" ? "rows" : "steps"}`;
+    const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": `${task.name ?? task.about}: ${label}` });
+    const loss = typeof task.loss === "number" ? `, loss ${task.loss.toFixed(2)}` : "";
+    made.append(bar, label + loss + timeLeft(task.run_id, task.step ?? 0, task.steps));
+  } else if (task.state === "queued" && task.expected) made.append(`done at about ${clock(task.expected)}`);
+  else if (task.accuracy_after !== null && task.accuracy_after !== undefined) {
     made.append(`${percent(task.accuracy_before)} → ${percent(task.accuracy_after)} % of validation rows`);
     if (typeof task.accuracy_fitted === "number") {
       const [fitted, frozen] = [percent(task.accuracy_fitted), percent(task.accuracy_frozen)];

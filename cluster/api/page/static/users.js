@@ -16,10 +16,11 @@ export async function showUsers(me) {
     const own = tokens.filter((one) => one.user === name);
     const used = usage.find((one) => one.user === name);
     return [name, [...new Set(own.map((one) => one.role))].join(", "), own.length,
-      used ? `${used.queued} of ${used.queued_most}` : "", used ? `${gib(used.stored)} of ${gib(used.stored_most)}` : "",
+      used ? `${used.queued} of ${used.queued_most}` : "", used ? `${used.ran} of ${used.ran_most}` : "",
+      used ? `${gib(used.stored)} of ${gib(used.stored_most)}` : "",
       day(Math.max(0, ...own.map((one) => one.used ?? 0))), own.length ? end(name, me) : ""];
   });
-  const head = ["user", "role", "tokens", "runs queued", "GiB stored", "last used", "end"];
+  const head = ["user", "role", "tokens", "runs queued", "minutes in a day", "GiB stored", "last used", "end"];
   $(".scroll", section).replaceChildren(
     rows.length ? table(head, rows, (value) => el("td", {}, value)) : "No user has a token yet.");
 }

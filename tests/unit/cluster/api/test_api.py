@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from cluster.api import limits
+from cluster.api import bodies, limits
 from cluster.api.access import hashed
 from cluster.api.app import Body
 from cluster.domain.base import RequestContext
@@ -224,7 +224,7 @@ def test_what_was_submitted_beside_the_cluster_is_not_found_by_collision(people,
     assert people["bob"].submit("secret").status_code == 202
 
 
-def test_answers_and_models_are_explained(people, world) -> None:
+def test_answers_and_models_are_explained(people, world, monkeypatch) -> None:
     ann, eve = people["ann"], people["eve"]
     for name in ("news", "trec"):
         ann.submit(name)
@@ -241,6 +241,10 @@ def test_answers_and_models_are_explained(people, world) -> None:
     assert within["explanations"][0]["best"]["task"] == "trec"
     many = eve.post("explain", {"inputs": body["inputs"] * 9})
     assert many.status_code == 422
+    monkeypatch.setattr(limits, "EXPLAINED_ROWS", 1)
+    many = eve.post("explain", body)  # two vectors, two inputs
+    assert (many.status_code, many.json()["error"]) == (413, "TooLarge")
+    assert eve.post("explain", {"inputs": body["inputs"][:1]}).status_code == 200
     for without in (False, True):
         asked = eve.post(f"compositions/eve/evaluation?without={without}").json()
         eve.get("status")
@@ -358,14 +362,14 @@ def test_bad_uploads(people, monkeypatch) -> None:
     body = {"name": "news", "reference": "..passwd"}
     assert ann.post("references", body).status_code == 422
     assert ann.post("references", body | {"reference": "x"}).status_code == 404
-    monkeypatch.setattr(limits, "UPLOAD_BYTES", 1000)
+    monkeypatch.setattr(bodies, "UPLOAD_BYTES", 1000)
     answer = ann.submit("news", data=b"x" * 2000)
     assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
     assert ann.get("tasks").json() == []  # nothing was stored
 
 
 def test_an_upload_that_lies_about_its_length_ends_at_the_limit(people, monkeypatch) -> None:
-    monkeypatch.setattr(limits, "BODY_BYTES", 1000)
+    monkeypatch.setattr(bodies, "BODY_BYTES", 1000)
     ann, read = people["ann"], []
 
     def endless():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from cluster.api import events, limits
+from cluster.api import bodies, events
 from cluster.api.access import require_here
 from cluster.api.shares import HOUR, Hourly, Places
 from cluster.coordinator import quotas
@@ -89,21 +90,149 @@ def test_who_lacks_the_role_is_told_so_whatever_the_form(app) -> None:
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read(app) -> None:
-    for path, most in (("/v1/tasks", limits.UPLOAD_BYTES), ("/v1/predict", limits.BODY_BYTES)):
+    for path, most in (("/v1/tasks", bodies.UPLOAD_BYTES), ("/v1/predict", bodies.BODY_BYTES)):
         sent = headers("ann") | FORM | {"content-length": str(most + 1)}
         found = told(app, "POST", path, sent, [b"x"])
         assert (found.status, found.read) == (413, 0)
 
 
 def test_a_body_without_a_length_is_read_to_the_limit(app, monkeypatch) -> None:
-    monkeypatch.setattr(limits, "BODY_BYTES", 1000)
+    monkeypatch.setattr(bodies, "BODY_BYTES", 1000)
     for method, path, operation in operations(app):
         if "requestBody" in operation and path != "/v1/tasks":
             found = told(app, method, path, FORM | headers("root"), [HEAD] + [b"x" * 400] * 9)
             assert (found.status, found.read) == (413, 4), (method, path)
 
 
+@pytest.mark.parametrize("opening", [b"[", b"{", b",", b'"a,b", ' * 9])
+def test_json_that_becomes_much_in_memory_is_not_read_to_its_end(app, monkeypatch, opening) -> None:
+    monkeypatch.setattr(bodies, "MARKS", 1000)
+    sent = headers("ann") | {"content-type": "application/json"}
+    found = told(app, "POST", "/v1/predict", sent, [opening * 400] * 9)
+    assert found.status == 413
+    assert found.read <= 3
+
+
+FLOOD = {f"field{number}": 0 for number in range(100_000)}
+WRONG = [1] * 100_000
+SHAPED = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/predict", {"inputs": [{"text": "a"}]} | FLOOD),
+        ("/v1/predict", {"inputs": [{"text": "a"} | FLOOD]}),
+        ("/v1/predict", {"inputs": [{"text": "a"}], "tasks": WRONG}),
+        ("/v1/predict", {"inputs": WRONG}),
+        ("/v1/explain", {"inputs": [{"text": "a"}]} | FLOOD),
+        ("/v1/embeddings", {"model": "ann", "input": WRONG}),
+        ("/v1/compositions", {"terms": WRONG}),
+        ("/v1/making/recipe", {"terms": ["a"], "method": "ties"} | FLOOD),
+        ("/v1/references", {"name": "a", "reference": "a", "options": FLOOD}),
+        ("/v2/models/ann/infer", {"inputs": [SHAPED], "parameters": FLOOD}),
+        ("/v2/models/ann/infer", {"inputs": [SHAPED | {"data": WRONG}]}),
+        ("/v2/models/ann/infer", {"inputs": [SHAPED | {"data": [WRONG]}]}),
+        ("/v2/models/ann/infer", {"inputs": [SHAPED | {"shape": WRONG}]}),
+    ],
+)
+def test_what_is_wrong_a_hundred_thousand_times_is_said_in_short(app, path, body) -> None:
+    """Each error by itself kept the process from everybody else for seconds."""
+    with TestClient(app) as http:
+        answer = http.post(path, json=body, headers=headers("ann"))
+    assert answer.status_code == 422
+    assert len(answer.content) < 2000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({name: 1e12} for name in ("steps", "batch", "workers", "cpus_per_worker")),
+        *({name: 1e12} for name in ("gpus_per_worker", "zero_stage")),
+        *({"seed": seed} for seed in (10**30, -(10**30))),
+        *({name: "x"} for name in ("base", "learner", "templates", "classes", "request_id")),
+        *({"learning_rate": rate} for rate in (0, -1, "NaN", "Infinity")),
+    ],
+)
+def test_numbers_that_no_cluster_bears_and_fields_of_nobody_are_refused(app, options) -> None:
+    with TestClient(app) as http:
+        answer = Person(http, "ann").submit("news", options=json.dumps(options))
+        assert (answer.status_code, answer.json()["error"]) == (422, "BadConfig")
+        reference = {"name": "news", "reference": "x", "options": options}
+        answer = Person(http, "ann").post("references", reference)
+        assert (answer.status_code, answer.json()["error"]) == (422, "BadConfig")
+
+
+def test_a_form_has_so_many_parts_and_so_large(app) -> None:
+    """All but the first megabyte of a file would lie in memory."""
+    part = b'--x\r\nContent-Disposition: form-data; name="more"%s\r\n\r\n%s\r\n'
+    file = part % (b'; filename="a.csv"', b"x")
+    for flood in ([file] * 100, [part % (b"", b"x")] * 1200, [part % (b"", b"x" * 100_000)]):
+        found = told(app, "POST", "/v1/tasks", FORM | headers("ann"), [*flood, b"--x--\r\n"])
+        assert found.status == 400
+
+
 # -- one user's share
+
+
+def test_bodies_in_memory_are_each_ones_and_everybodys(app, monkeypatch) -> None:
+    """Until they are answered. A data set lies on the disk, but for its first part."""
+    monkeypatch.setattr(bodies, "IN_MEMORY", 3000)
+    shares = app.state.shares
+    shares.bodies = Places("bytes", each=5000, all=8000)
+    sent, form = headers("ann") | {"content-type": "application/json"}, FORM | headers("ann")
+    assert told(app, "POST", "/v1/predict", sent, [b" " * 2000] * 2).status == 422
+    assert told(app, "POST", "/v1/tasks", form, [b"x" * 2000] * 9).status == 400
+    assert shares.bodies._held.total() == 0  # of those that were answered
+    shares.bodies.take("ann", 3000)
+    found = told(app, "POST", "/v1/predict", sent, [b" " * 1500] * 9)
+    assert (found.status, found.read, found.headers["retry-after"]) == (429, 2, "1")
+    shares.bodies.take("bob", 4000)
+    other = headers("eve") | {"content-type": "application/json"}
+    found = told(app, "POST", "/v1/predict", other, [b" " * 1500] * 9)
+    assert (found.status, found.read, found.headers["retry-after"]) == (503, 1, "1")
+    assert shares.bodies._held.total() == 7000
+
+
+def test_a_flood_of_unknown_tokens_keeps_few_lookups_of_an_address(app, monkeypatch) -> None:
+    service, here, most = app.state.service, 0, 0
+    plain = service.ask
+    assert told(app, "GET", "/v1/me", headers("ann"), []).status == 200
+
+    async def slow(*arguments: object, **named: object) -> object:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        await asyncio.sleep(0.01)
+        here -= 1
+        return await plain(*arguments, **named)
+
+    monkeypatch.setattr(service, "ask", slow)
+
+    async def ask(who: str) -> int:
+        answer: dict[str, Any] = {}
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: dict[str, Any]) -> None:
+            answer.update(message)
+
+        scope = {"type": "http", "method": "GET", "path": "/v1/me", "query_string": b""}
+        sent = [(k.encode(), v.encode()) for k, v in headers(who).items()]
+        client = {"client": ("192.0.2.1", 9), "headers": sent}
+        await app(scope | client, receive, send)
+        return answer["status"]
+
+    async def flood() -> tuple[list[int], list[int]]:
+        strangers = asyncio.gather(*(ask(f"stranger{number}") for number in range(40)))
+        await asyncio.sleep(0)
+        known = [*await asyncio.gather(ask("ann"), ask("eve"))]  # at once, and in its turn
+        return known, await strangers
+
+    known, strangers = asyncio.run(flood())
+    assert (known, set(strangers)) == ([200, 200], {401})
+    assert most <= 5  # with the one that was known
 
 
 def test_an_hour_has_so_many_bytes_for_each_user(app) -> None:
@@ -160,8 +289,10 @@ def test_listeners_that_come_at_once_are_no_more_than_there_are_places(app, monk
         await asyncio.sleep(0.05)
         return await plain(*arguments, **named)
 
-    monkeypatch.setattr(app.state.service, "ask", slow)
     people = ["eve"] * 10 + ["ann"] * 2
+    for who in set(people):  # whose tokens are known, and asked for all at once
+        assert told(app, "GET", "/v1/me", headers(who), []).status == 200
+    monkeypatch.setattr(app.state.service, "ask", slow)
 
     async def listen(who: str, gone: asyncio.Event) -> int:
         statuses = []

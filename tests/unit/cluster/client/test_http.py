@@ -133,6 +133,9 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.import_checkpoint("other", data, data)
 
 
+SAID = {404: "Path '/v1/status' not found. Ping http://.../-/routes for available routes."}  # Ray's
+
+
 class Losing:
     """The app behind a proxy that loses it: before it did what was asked, or before it could say
     so."""
@@ -148,12 +151,15 @@ class Losing:
         if done:
             await self.app(scope, receive, self._unheard)
         headers = {"retry-after": "0"} if status == 503 else {}
-        await PlainTextResponse("lost", status, headers)(scope, receive, send)
+        await PlainTextResponse(SAID.get(status, "lost"), status, headers)(scope, receive, send)
 
     async def _unheard(self, message: Message) -> None: ...
 
 
-@pytest.mark.parametrize("faults", [[(503, False)], [(500, True)], [(503, False), (500, True)] * 2])
+@pytest.mark.parametrize(
+    "faults",
+    [[(503, False)], [(404, False)], [(500, True)], [(503, False), (404, False), (500, True)] * 2],
+)
 def test_what_was_not_answered_is_asked_again_and_done_once(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, faults: list[tuple[int, bool]]
 ) -> None:
@@ -175,6 +181,19 @@ def test_what_was_not_answered_is_asked_again_and_done_once(
         losing.faults = [(500, False)]
         with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
             ann.status()
+
+
+def test_what_is_not_there_on_another_server_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, _ = scene(tmp_path / "home", ann="submitter")
+    losing = Losing(app)
+    with TestClient(losing) as http:
+        monkeypatch.setitem(SAID, 404, "Not Found")
+        losing.faults = [(404, False)]
+        monkeypatch.setattr(http_client.time, "sleep", None)
+        with pytest.raises(ClusterNotRunning, match="an answer 404 that is not of TACL"):
+            client(http, "ann").status()
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,33 +20,15 @@ from jobs.cli.main import app
 from tacl.errors import BadCheckpoint, BadConfig, NotAllowed, NotAuthenticated, UnknownVector
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
-from tests.support.hub import TOKEN, Hub, running
+from tests.support.hub import Hub
 from tests.support.inline import Inline
 from tests.support.instant import InProcess
-
-CLASSES = ("ash", "birch", "cedar", "date")
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with running(monkeypatch) as found:
-        yield found
-
-
-@pytest.fixture
-def ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is logged in."""
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of pictures per class."""
-    folder = tmp_path_factory.mktemp("data")
-    for row, (picture, label) in enumerate(zip(*tiny.pictures(80, task=5), strict=True)):
-        (folder / CLASSES[label]).mkdir(exist_ok=True)
-        (folder / CLASSES[label] / f"{row}.png").write_bytes(picture)
-    return folder
+    return tiny.folder_of(tmp_path_factory.mktemp("data"), 80, task=5)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +87,7 @@ def test_the_program_of_the_card_of_a_vector(homes: list[Client], tmp_path: Path
     printed = io.StringIO()
     with contextlib.chdir(tmp_path / "trees"), contextlib.redirect_stdout(printed):
         exec(program, {})
-    assert printed.getvalue().strip() in CLASSES
+    assert printed.getvalue().strip() in tiny.TREES
 
 
 def test_a_model_goes_to_a_hub_and_comes_back_as_a_checkpoint(

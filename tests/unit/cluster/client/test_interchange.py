@@ -29,7 +29,6 @@ from tests.support.inline import Inline
 from tests.support.instant import InProcess
 
 MODEL = "model.safetensors"
-CLASSES = ("ash", "birch", "cedar", "date")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +46,7 @@ def client(home: Home) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of pictures per class."""
-    folder = tmp_path_factory.mktemp("data")
-    for row, (picture, label) in enumerate(zip(*tiny.pictures(160, task=5), strict=True)):
-        (folder / CLASSES[label]).mkdir(exist_ok=True)
-        (folder / CLASSES[label] / f"{row}.png").write_bytes(picture)
-    return folder
+    return tiny.folder_of(tmp_path_factory.mktemp("data"), 160, task=5)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +57,7 @@ def checkpoint(home: Home, tmp_path_factory: pytest.TempPathFactory) -> Path:
     images, labels = tiny.pictures(160, seed=7, task=5)
     batch: Any = backbone.collate([backbone.prepare(raw) for raw in images])
     with torch.no_grad():
-        head = prototype_head(model(batch), torch.tensor(labels), CLASSES)
+        head = prototype_head(model(batch), torch.tensor(labels), tiny.TREES)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     for step in range(20):
         rows = torch.arange(32) + 32 * (step % 5)

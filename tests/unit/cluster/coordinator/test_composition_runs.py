@@ -68,6 +68,7 @@ def collected(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr("cluster.coordinator.garbage.GRACE", -1.0)
         scene.coordinator.collect()
+        scene.coordinator.tick()
 
 
 def test_files_are_kept_as_long_as_somebody_needs_them(

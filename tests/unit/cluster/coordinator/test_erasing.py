@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.coordinator import retries
+from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import Submission
 from cluster.storage.blobs import Blobs
@@ -49,6 +52,41 @@ def test_requests_are_answered_while_files_are_deleted(
     assert answered == [True]
     assert scene.process("train", "signs")
     assert scene.coordinator._registry.erasures() == []
+
+
+def stray(scene: Scene, data: bytes) -> str:
+    """A file of long ago that nothing refers to."""
+    blobs, long_ago = scene.home.blobs(), time.time() - 2 * GRACE
+    os.utime(blobs.local_path(digest := blobs.put(data)), (long_ago, long_ago))
+    return digest
+
+
+def test_requests_are_answered_while_garbage_is_deleted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = stray(scene, b"of nobody")
+    answered = meanwhile(monkeypatch, lambda: scene.submit("signs"))
+    assert scene.coordinator.collect(False).blobs == 1
+    assert scene.home.blobs().exists(old)
+    scene.coordinator.tick()
+    assert answered == [True]
+    assert not scene.home.blobs().exists(old)
+    assert scene.process("train", "signs")
+
+
+def test_what_is_needed_by_then_is_no_garbage(scene: Scene) -> None:
+    """A task came that has the file, or somebody stored it again and will tell of it."""
+    again, asked = stray(scene, b"stored again"), submission(scene.home, "digits")
+    long_ago = time.time() - 2 * GRACE
+    for blob in (asked.train, asked.shard, asked.test):
+        os.utime(scene.home.blobs().local_path(blob.digest), (long_ago, long_ago))
+    assert scene.coordinator.collect(False).blobs > 1
+    scene.home.blobs().put(b"stored again")
+    scene.coordinator.submit(ADMIN, asked)
+    scene.coordinator.tick()
+    for digest in (again, asked.train.digest, asked.shard.digest, asked.test.digest):
+        scene.home.blobs().verify(digest)
+    assert scene.coordinator.collect(True).blobs == 0
 
 
 def test_what_is_being_deleted_is_not_there_for_a_new_task(

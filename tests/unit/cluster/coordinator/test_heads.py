@@ -121,6 +121,7 @@ def test_heads_that_saw_a_purged_task_are_erased(scene: Scene) -> None:
     saw = [model.terms[0].vector.head_blob, model.novelty or ""]
     assert blobs.read(saw[1]) == b"none of ['a', 'b']"
     scene.coordinator.collect()
+    scene.coordinator.tick()
     assert all(map(blobs.exists, saw))
     scene.coordinator.remove(asks("purge"), "b", True)
     scene.settle()

@@ -118,6 +118,7 @@ def test_its_files_are_garbage_once_nothing_is_told_of_them_again(scene: Scene) 
     for digest in (mine.train.digest, mine.shard.digest):
         os.utime(scene.home.blobs().local_path(digest), (past, past))
     scene.coordinator.collect()
+    scene.coordinator.tick()
     assert not scene.home.blobs().exists(mine.shard.digest)
 
 

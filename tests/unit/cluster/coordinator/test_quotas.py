@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cluster.coordinator import quotas
-from cluster.coordinator.quotas import QUEUED, STORED, require_share
+from cluster.coordinator.quotas import QUEUED, RAN, STORED, minutes, require_share, wait
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.users import Usage
@@ -21,16 +23,31 @@ def over(user: str | None, limited: bool = True) -> RequestContext:
 
 
 @pytest.mark.parametrize(
-    ("queued", "stored", "seconds"),
-    [(QUEUED, STORED, None), (QUEUED + 1, 0, 60), (0, STORED + 1, 3600)],
+    ("queued", "ran", "stored", "seconds"),
+    [
+        (QUEUED, RAN - 1, STORED, None),
+        (QUEUED + 1, 0, 0, 60),
+        (0, RAN, 0, 99),
+        (0, 0, STORED + 1, 3600),
+    ],
 )
-def test_what_is_a_share(queued: int, stored: int, seconds: int | None) -> None:
-    usage = Usage(user="ann", queued=queued, queued_most=1, stored=stored, stored_most=1)
+def test_what_is_a_share(queued: int, ran: int, stored: int, seconds: int | None) -> None:
+    has = {"queued": queued, "ran": ran, "stored": stored}
+    usage = Usage(user="ann", **has, queued_most=1, ran_most=1, stored_most=1)
     if seconds is None:
         return require_share(usage)
     with pytest.raises(TooMany) as refused:
-        require_share(usage)
+        require_share(usage, wait=99)
     assert refused.value.seconds == seconds
+
+
+def test_minutes_come_back_a_day_after_they_were_taken() -> None:
+    now = 1000.0 * 3600
+    assert minutes({990: 90.0, 991: 45.0}) == 2
+    assert wait({990: 60.0 * RAN}, now) == (990 + 24 - 1000) * 3600
+    assert wait({980: 60.0 * RAN, 990: 60.0}, now) == (980 + 24 - 1000) * 3600
+    assert wait({980: 60.0, 990: 60.0 * RAN}, now) == (990 + 24 - 1000) * 3600
+    assert wait({}, now) == 1
 
 
 @pytest.fixture
@@ -80,6 +97,65 @@ def test_runs_of_models_are_counted_and_those_that_are_there_are_answered(
     made = call.start_composition(over("ann"), "ann", ["one", "two"], how)
     assert call.evaluate(over("ann"), "ann") == first  # is done, and needs no room
     assert call.start_composition(over("ann"), "ann", ["one", "two"], how).run_id == made.run_id
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets hours pass."""
+    now = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+
+    def pass_(hours: float) -> None:
+        now[0] += 3600 * hours
+
+    return pass_
+
+
+def test_minutes_are_those_of_every_attempt_of_a_day(
+    scene: Scene, clock: Callable[[float], None]
+) -> None:
+    """A run that is cancelled and tried again has run all the same."""
+    call, home = scene.coordinator, scene.home
+    run = call.submit(over("ann"), submission(home, "one", owner="ann", request_id="one")).run_id
+    clock(10)  # it runs
+    assert used(scene, "ann").ran == 600
+    call.cancel(over("ann"), "one", True)
+    clock(5)  # nothing does
+    assert used(scene, "ann").ran == 600
+    call.retry(over("ann"), "one")
+    clock(14)
+    assert used(scene, "ann").ran == 1440
+    assert used(scene, "ann").ran_most == RAN
+    with pytest.raises(TooMany, match="1440 minutes") as refused:
+        call.admit(over("ann"), "two")
+    assert 0 < refused.value.seconds <= 5 * 3600 + 1  # a day after the first attempt ended
+    call.admit(over("bob"), "two")
+    call.admit(over("ann", limited=False), "two")
+    call.cancel(over("ann"), "one", True)
+    with pytest.raises(TooMany):
+        call.retry(over("ann"), "one")
+    clock(refused.value.seconds / 3600)
+    call.retry(over("ann"), "one")
+    assert call.run(ADMIN, run).attempt == 3
+    clock(60)
+    scene.settle()
+    assert used(scene, "ann").ran == 60 * 60
+    clock(25)
+    assert used(scene, "ann").ran == 0
+
+
+def test_what_is_tried_again_is_counted_as_what_is_new(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "QUEUED", 2)
+    call, home = scene.coordinator, scene.home
+    for name in ("one", "two", "three"):
+        call.submit(over("ann"), submission(home, name, owner="ann", request_id=name))
+        call.cancel(over("ann"), name, True)
+    call.retry(over("ann"), "one")
+    call.retry(over("ann"), "two")
+    with pytest.raises(TooMany):
+        call.retry(over("ann"), "three")
 
 
 def test_bytes_are_counted_until_they_are_purged(

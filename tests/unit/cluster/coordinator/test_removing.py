@@ -276,6 +276,7 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     assert scene.coordinator.collect(dry_run=True) == expected
     assert stray in on_disk(scene)
     assert scene.coordinator.collect() == expected
+    scene.coordinator.tick()
     assert on_disk(scene) == needed | {fresh, again}
     assert not half.exists()
     assert scene.coordinator.collect() == CollectedGarbage(blobs=0, bytes=0, others=0)

@@ -126,10 +126,15 @@ def test_a_picture_of_endless_parts_keeps_nobody_busy() -> None:
         gif[:table] + b"\x21\xfe\x01a\x00" * 2_000_000 + gif[table:],
     ]
     for raw in endless:
-        started = time.process_time()
-        with pytest.raises(BadSample, match="too many parts"):
-            checked_image(raw, "row 0")
-        assert time.process_time() - started < 0.5
+        assert min(_refused_in(raw) for _ in range(3)) < 0.5  # a garbage collection is no picture's
+
+
+def _refused_in(raw: bytes) -> float:
+    """CPU seconds of this thread."""
+    started = time.thread_time()
+    with pytest.raises(BadSample, match="too many parts"):
+        checked_image(raw, "row 0")
+    return time.thread_time() - started
 
 
 def test_a_jpeg_of_endless_scans_is_refused() -> None:

@@ -18,6 +18,7 @@ import pytest
 import ray.serve
 import yaml
 
+from cluster.runtime.head import DOOR
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "cluster" / "deploy"
@@ -163,6 +164,7 @@ def test_machines_reached_by_ssh_ask_for_a_token_over_tls() -> None:
 
     read_by_ray = re.findall(r'"(RAY_TLS_\w+)"', inspect.getsource(tls_utils.load_certs_from_env))
     assert set(read_by_ray) < set(settings)
+    assert settings["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == DOOR
     cluster = read("ray-cluster.yaml")
     commands = cluster["head_start_ray_commands"] + cluster["worker_start_ray_commands"]
     assert all(". ~/tacl/cluster/deploy/ray.env" in command for command in commands)
@@ -195,6 +197,7 @@ def test_the_image_has_what_is_installed() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:-1]]
     assert all((ROOT / name).exists() for name in copied)
+    assert any(line.endswith(f"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH={DOOR}") for line in lines)
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

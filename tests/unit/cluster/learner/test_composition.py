@@ -78,7 +78,12 @@ def work_of(
 def made(trees: Trees, *arguments: object, **making: object) -> tuple[Composed, Composition]:
     """Whoever learns tells of every step; unlearning may end before the last one."""
     work, told = work_of(trees, *arguments, **making), []  # type: ignore[arg-type]
-    found = compose(work, trees[0], lambda step, steps, loss: told.append((step, steps)))
+
+    def tell(step: int, steps: int, loss: float | None) -> bool:
+        told.append((step, steps))
+        return False
+
+    found = compose(work, trees[0], tell)
     count = int(found.report.figures.get("steps", 0))
     assert [step for step, _ in told] == [*range(1, count + 1)]
     assert all(steps >= count for _, steps in told)

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.work import Evaluated, EvaluateWork, FitTask, Fitted, FitWork, TaskData
 from cluster.learner import heads as learner_heads
+from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write
@@ -116,6 +118,30 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     assert turns[0] > 0, "rows meet other sums than the rows of the turn before"
     assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
+
+
+def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "SECONDS", 0.0)
+    monkeypatch.setattr(learner_heads, "AGAIN", 0)
+    shutil.rmtree(scene.home.path / "cache" / "heads")
+    passed: list[str] = []
+    real = Sums.features
+
+    def features(sums: Sums, task: str, *rest: object) -> tuple[Tensor, Tensor]:
+        passed.append(task)
+        return real(sums, task, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Sums, "features", features)
+    learner = Learner(str(scene.home.path), tiny.Teller(gives_way_at=[1]))
+    with pytest.raises(GivesWay):
+        learner.work(scene.work())
+    assert passed == ["task1", "task1"]
+    found = learner.work(scene.work())
+    assert passed == ["task1", "task1", "task2", "task2"]
+    assert isinstance(found, Fitted)
+    assert found.heads == fitted.heads
 
 
 def test_rows_are_due_when_new_and_then_in_turn() -> None:

@@ -6,33 +6,26 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-import torch
 from ray.exceptions import ActorDiedError
 
 from cluster.domain.base import BlobRef
-from cluster.domain.compositions import Composition
-from cluster.domain.outcomes import Lost
-from cluster.domain.tasks import Options, Shard, VectorRef
+from cluster.domain.outcomes import GivesWay, Lost
+from cluster.domain.tasks import GENERIC, Options, Shard
 from cluster.domain.work import (
-    Evaluated,
-    EvaluateWork,
     Measured,
     MeasureWork,
     Refreshed,
     RefreshWork,
-    TaskData,
 )
+from cluster.learner import interference, refresh, training
 from cluster.learner import progress as reports
-from cluster.learner import refresh, training
 from cluster.learner.artifacts import Materials
-from cluster.learner.evaluation import Kept
 from cluster.learner.group import cause
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
-from tacl.compose.arithmetic import composed
 from tacl.curvature import Statistics
-from tacl.errors import BadConfig, BaseMismatch, MixedRegimes, RunFailed
-from tacl.evaluation.metrics import accuracy
+from tacl.errors import BadConfig, BaseMismatch, RunFailed
+from tacl.evaluation import nearness
 from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
 from tacl.vectors.vector import TaskVector
@@ -45,16 +38,6 @@ def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked for, and is a checkpoint."""
     monkeypatch.setattr(training, "LEASE_SECONDS", -1.0)
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
-
-
-@pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    home = tiny.home(tmp_path_factory.mktemp("home"))
-    tasks = [new_task(home, number) for number in (1, 2)]
-    generic = tiny.generic(home)
-    first = train(home, tasks[0], tiny.Teller(generic))
-    second = train(home, tasks[1], tiny.Teller(generic, tiny.shard_of(tasks[0])))
-    return Scene(home, tasks, [first, second])
 
 
 def test_training_gives_a_vector_that_helps(scene: Scene) -> None:
@@ -189,6 +172,29 @@ def test_a_strength_may_grow_with_the_other_tasks(scene: Scene) -> None:
     assert (grown.config["strength"], grown.config["grow_strength"]) == (0.4, True)
 
 
+def test_the_same_kind_of_data_under_another_name_is_not_held_against_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, step_by_step: None
+) -> None:
+    """Neither by the penalty nor by measuring; and a run that died goes on with the same."""
+    monkeypatch.setattr(nearness, "LEAST", 8)
+    task, generic = scene.tasks[1], tiny.generic(scene.home)
+    again = tiny.shard_of(task).model_copy(update={"task": "again", "ordinal": 5})
+    kept = checkpoints(scene.home.checkpoints, f"run-{task.name}")
+    kept.clear()
+    found = train(scene.home, task, tiny.Teller(generic, again))
+    assert found.near == ("again",)
+    assert {pair.on for pair in found.pairs} == {GENERIC, task.name}
+    kept.clear()
+    alone = train(scene.home, task, tiny.Teller(generic))
+    assert (alone.near, alone.vector_digest) == ((), found.vector_digest)
+    kept.clear()
+    with pytest.raises(ConnectionError):
+        train(scene.home, task, tiny.Teller(generic, again, dies_at=STEPS // 2))
+    monkeypatch.setattr(nearness, "NEAR", -1e9)  # what was decided is not decided again
+    resumed = train(scene.home, task, tiny.Teller(generic, again))
+    assert (resumed.near, resumed.vector_digest) == (("again",), found.vector_digest)
+
+
 def test_several_workers_need_deepspeed(scene: Scene) -> None:
     options = scene.tasks[0].options
     config = training.configuration(options, 96, ("*",))
@@ -291,6 +297,53 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     assert again.metrics["own_change"] == pytest.approx(found.metrics["own_change"], rel=1e-3)
 
 
+def test_a_refresh_gives_way_and_goes_on_with_the_same_numbers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh, "RefreshConfig", partial(RefreshConfig, steps=6, samples=60))
+    monkeypatch.setattr(reports, "SECONDS", 0.0)
+    work = refresh_work(scene, tiny.shard_of(scene.tasks[1], ordinal=2))
+    work = work.model_copy(update={"run_id": "gives way"})
+    teller = tiny.Teller(gives_way_at=[2, 4])
+    for _ in range(2):
+        with pytest.raises(GivesWay):
+            Learner(str(scene.home.path), teller).work(work)
+    found = Learner(str(scene.home.path), teller).work(work)
+    assert isinstance(found, Refreshed)
+    assert [told.step for told in teller.told] == [1, 2, 3, 4, 5, 6]
+    checkpoints(scene.home.checkpoints, work.run_id).clear()
+    whole = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert isinstance(whole, Refreshed)
+    assert found.vector_digest == whole.vector_digest
+    assert found.curves == whole.curves
+
+
+def test_a_measure_gives_way_and_measures_what_is_left(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "SECONDS", 0.0)
+    (one, two), base = scene.refs, tiny.train_work(scene.home, scene.tasks[0]).base
+    first, second = map(tiny.shard_of, scene.tasks)
+    pairs = ((two, first), (one, second), (one, first))
+    work = MeasureWork(run_id="measure and wait", base=base, pairs=pairs, attempt=1)
+    teller = tiny.Teller(gives_way_at=[1])
+    with pytest.raises(GivesWay):
+        Learner(str(scene.home.path), teller).work(work)
+    probes: list[str] = []
+    real = interference.measured_pairs
+
+    def measured(materials: Materials, module: object, named: object, shard: Shard) -> object:
+        probes.append(shard.task)
+        return real(materials, module, named, shard)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(interference, "measured_pairs", measured)
+    found = Learner(str(scene.home.path), teller).work(work)
+    assert probes == ["task2"]
+    assert [(told.step, told.steps) for told in teller.told] == [(2, 3), (3, 3)]
+    checkpoints(scene.home.checkpoints, work.run_id).clear()
+    assert found == Learner(str(scene.home.path), tiny.Teller()).work(work)
+
+
 def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,112 +356,6 @@ def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
     assert "less than 5% would be gained" in found.reason
     assert found.vector_digest is found.vector_blob is None
     assert found.pairs == ()
-
-
-def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
-    data = [
-        TaskData(
-            name=task.name,
-            classes=task.classes,
-            head_blob=ref.head_blob,
-            test=task.test,
-            individual=ref,
-        )
-        for task, ref in zip(scene.tasks, scene.refs, strict=True)
-    ]
-    base = tiny.train_work(scene.home, scene.tasks[0]).base
-    return EvaluateWork(
-        run_id="evaluate", base=base, composition=model, tasks=tuple(data), attempt=1
-    )
-
-
-def evaluate(scene: Scene, model: Composition) -> Evaluated:
-    found = Learner(str(scene.home.path), tiny.Teller()).work(evaluation(scene, model))
-    assert isinstance(found, Evaluated)
-    return found
-
-
-def direct(scene: Scene, terms: list[tuple[float, VectorRef]], test: BlobRef, head: str) -> float:
-    """Accuracy by the dual forward of the sum."""
-    materials = scene.materials
-    module, data = materials.linearized(), materials.labelled(test)
-    vectors = [materials.vector(ref) for _, ref in terms]
-    module.load_tau(composed(vectors, [coefficient for coefficient, _ in terms]) if terms else {})
-    with torch.no_grad():
-        features_ND = module.linearized(materials.backbone.collate(data.items))
-    return accuracy(materials.head(head).logits(features_ND), data.labels)
-
-
-def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
-    one, two = scene.refs
-    for terms in ([(1.0, one), (1.0, two)], [(1.0, two), (-0.5, one)]):
-        found = evaluate(scene, tiny.composition(*terms))
-        for task, ref in zip(scene.tasks, scene.refs, strict=True):
-            row = found.per_task[task.name]
-            assert row["zero_shot"] == direct(scene, [], task.test, ref.head_blob)
-            assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
-            assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
-            assert row["rows"] == 40
-            report = found.by_class[task.name]
-            assert sum(map(sum, report.confusion)) == 40
-            right = sum(report.confusion[i][i] for i in range(len(report.classes)))
-            assert right / 40 == pytest.approx(row["composed"])
-            assert report.classes == task.classes
-        rows = found.per_task.values()
-        assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
-        ratios = [r["composed"] / r["individual"] for r in rows]
-        assert found.normalized == pytest.approx(sum(ratios) / 2)
-        added = [found.per_task[ref.task]["composed"] for c, ref in terms if c > 0]
-        assert found.class_incremental is not None
-        assert 0 < found.class_incremental <= sum(added) / len(added)
-    assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
-
-
-def test_a_model_of_vectors_seen_before_needs_no_encoder(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, two = scene.refs
-    evaluate(scene, tiny.composition((1.0, one)))
-    evaluate(scene, tiny.composition((1.0, two)))
-
-    def never(self: Kept) -> None:
-        raise AssertionError("an encoder pass")
-
-    monkeypatch.setattr(Kept, "module", property(never))
-    monkeypatch.setattr(Materials, "features", never)
-    found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
-    monkeypatch.undo()
-    terms = [(0.25, one), (-1.0, two)]
-    for task, ref in zip(scene.tasks, scene.refs, strict=True):
-        assert found.per_task[task.name]["composed"] == direct(
-            scene, terms, task.test, ref.head_blob
-        )
-
-
-def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> None:
-    """Also one whose coefficients are of blocks."""
-    one, two = scene.refs
-    blocks = list(scene.materials.vector(two).to_params())
-    sums = tiny.composition((1.0, one), (0.5, two))
-    learned = sums.terms[1].model_copy(update={"by_block": dict.fromkeys(blocks[::2], 0.7)})
-    by_block = sums.model_copy(update={"digest": "learned", "terms": (sums.terms[0], learned)})
-    for model in (sums, by_block):
-        work = evaluation(scene, model).model_copy(update={"without": True})
-        found = Learner(str(scene.home.path), tiny.Teller()).work(work)
-        assert isinstance(found, Evaluated)
-        assert len(found.without) == 2
-        for place, row in enumerate(found.without.values()):
-            rest = model.terms[1 - place]
-            left = model.model_copy(update={"digest": f"rest {place}", "terms": (rest,)})
-            expected = evaluate(scene, left)
-            assert row == {t: one["composed"] for t, one in expected.per_task.items()}
-            assert expected.without == {}
-
-
-def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
-    ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
-    with pytest.raises(MixedRegimes, match="task1 v1"):
-        evaluate(scene, tiny.composition((1.0, ordinary)))
 
 
 def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:

@@ -49,7 +49,7 @@ def test_who_asks_for_steps_tells_of_the_one_before(
     reports = [progress for _, progress in teller.asked]
     assert reports[0] is None
     assert [report.step for report in reports if report] == steps[1:]
-    assert all(report.steps == STEPS and report.loss > 0 for report in reports if report)
+    assert all(report.steps == STEPS and (report.loss or 0) > 0 for report in reports if report)
 
 
 def test_a_lease_is_of_two_seconds_and_of_one_step_at_least() -> None:

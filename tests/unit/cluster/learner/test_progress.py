@@ -7,9 +7,15 @@ from cluster.learner.progress import now_and_then
 
 def test_a_step_is_told_at_most_once_a_second() -> None:
     now, told = 0.0, []
-    tell = now_and_then(lambda *said: told.append(said), lambda: now)
+
+    def tell(*said: object) -> bool:
+        told.append(said)
+        return len(told) == 2
+
+    tell_now_and_then, answers = now_and_then(tell, lambda: now), []
     for step in range(1, 31):
         now = 0.3 * step
-        tell(step, 30, 1 / step)
+        answers.append(tell_now_and_then(step, 30, 1 / step))
+    assert [step for step, gives_way in enumerate(answers, 1) if gives_way] == [8]
     assert told[:2] == [(4, 30, 1 / 4), (8, 30, 1 / 8)]
     assert len(told) == 7

@@ -1,8 +1,14 @@
-"""What a run may not take of a node."""
+"""What a run may not take of a node, and what of a head that died the next one leaves."""
 
 from __future__ import annotations
 
+import pytest
+
+from cluster.runtime import nodes
+from cluster.runtime.connection import COORDINATOR
 from cluster.runtime.nodes import with_place_kept
+from cluster.runtime.process import name_of
+from cluster.scheduler.adoption import Attempt
 from cluster.storage.home import Serving
 
 SERVING = Serving(host="127.0.0.1", port=1, most=2, cpus=2.0, open_to_all=False, gpus=1.0)
@@ -23,3 +29,26 @@ def test_predictors_that_live_hold_what_they_have_wherever_they_are() -> None:
 
 def test_where_nothing_is_served_nothing_is_kept() -> None:
     assert with_place_kept({}, "here", None) == {}
+
+
+@pytest.mark.parametrize("headless", [True, False])
+def test_learners_outlive_their_head_and_end_with_their_home(
+    monkeypatch: pytest.MonkeyPatch, headless: bool
+) -> None:
+    learner, ended = name_of(Attempt("9f", 1)), list[str]()
+    there = [learner, "SERVE_CONTROLLER_ACTOR", *([] if headless else [COORDINATOR])]
+
+    def kill(name: str, no_restart: bool) -> None:
+        there.remove(name)
+        ended.append(name)
+
+    monkeypatch.setattr(nodes, "list_named_actors", lambda: list(there))
+    monkeypatch.setattr(nodes.ray, "get_actor", lambda name: name)
+    monkeypatch.setattr(nodes.ray, "kill", kill)
+    for check in ("_require_headless", "_require_served"):
+        monkeypatch.setattr(nodes, check, lambda *_: None)
+    nodes.take_over("/home")
+    assert there == [learner]
+    assert headless or ended[0] == COORDINATOR
+    nodes.end_actors()
+    assert there == []

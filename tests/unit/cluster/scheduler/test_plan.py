@@ -26,6 +26,7 @@ from cluster.scheduler.state import (
     Fail,
     Failed,
     Fit,
+    GaveWay,
     Inconsistent,
     Measured,
     Node,
@@ -151,14 +152,14 @@ class Anything(RuleBasedStateMachine):
         self.world.request(f"evaluate {next(self.counter)}", "evaluate")
 
     @precondition(lambda self: self.world.state.champions)
-    @rule(data=st.data())
-    def force_a_refresh(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), asked=st.booleans())
+    def force_a_refresh(self, data: st.DataObject, asked: bool) -> None:
         task = self.pick(data, set(self.world.state.champions))
         active = [run.task for run in self.world.state.runs.values() if run.kind == "refresh"]
         run_id = refresh_of(self.world.state, task).run_id
         if task not in active and run_id not in self.world.state.done:
             needs = needs_of("refresh", self.world.state.tasks[task].options)
-            self.world.request(run_id, "refresh", task, needs)
+            self.world.request(run_id, "refresh", task, needs, asked)
 
     @rule(nodes=nodes_of_clusters)
     def nodes_change(self, nodes: list[Node]) -> None:
@@ -181,6 +182,11 @@ class Anything(RuleBasedStateMachine):
     def go_wrong(self, data: st.DataObject, forever: bool) -> None:
         run_id = self.pick(data, self.world.running)
         self.world.happens(Failed(run_id, "bad") if forever else Died(run_id, "killed"))
+
+    @precondition(lambda self: self.world.giving_way)
+    @rule(data=st.data())
+    def give_way(self, data: st.DataObject) -> None:
+        self.world.happens(GaveWay(self.pick(data, self.world.giving_way)))
 
     @precondition(lambda self: any(r.state == "failed" for r in self.world.state.runs.values()))
     @rule(data=st.data())

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import budget as costs
+from cluster.scheduler.plan import handle
 from cluster.scheduler.state import (
     Cell,
     Effect,
@@ -21,6 +22,7 @@ from cluster.scheduler.state import (
     NodesChanged,
     Published,
     Refresh,
+    Removed,
     SamplesArrived,
     Vector,
 )
@@ -115,6 +117,25 @@ def test_own_inputs_are_measured_first() -> None:
     world.request("again", "refresh", "b")
     world.happens(Published("again", "b", Vector(2, "b v2", frozenset()), {}, "head of b"))
     assert measures(world)[-1].cells[0].on == "b"
+
+
+# -- samples of the same kind
+
+
+def test_what_is_of_the_same_kind_is_neither_measured_nor_refreshed_against() -> None:
+    world = World(Node(4)).trained("a", "x", options=ON_ARRIVAL)
+    world.submit("again", ON_ARRIVAL)
+    world.publish("train again", near=("a",))
+    (measure,) = [run for run in world.state.runs.values() if run.kind == "measure"]
+    assert {(cell.task, cell.on) for cell in measure.cells} == {("x", "again")}
+    world.measure(0.9)
+    (refresh,) = refreshes(world)
+    assert refresh.task == "x"
+    assert "a" not in dict(refresh_of(world.state, "again").others)
+    assert "again" not in dict(refresh_of(world.state, "a").others)
+    assert "x" in dict(refresh_of(world.state, "a").others)
+    handle(world.state, Removed("again", ()))
+    assert world.state.near == set()
 
 
 # -- refreshing

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,6 +19,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
+from cluster.storage.home import Home
 from tacl.errors import RunFailed
 
 
@@ -286,3 +289,17 @@ def test_a_predictor_is_given_the_gpus_that_are_asked_for() -> None:
     ingress: Any = app.application({"home": "nowhere", "cpus": 2, "gpus": 0.5})
     predictors = ingress._bound_deployment.init_args[1]
     assert predictors._bound_deployment.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}
+
+
+def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger, told = logging.getLogger("ray.serve"), []
+    monkeypatch.setattr(logger, "level", logging.INFO)  # as Serve sets it when it is imported
+    monkeypatch.setattr(app, "connect", lambda home: None)
+    monkeypatch.setattr(app, "application", lambda arguments: None)
+    for step in ("start", "run"):
+        tell = lambda *given, **named: told.append(logger.getEffectiveLevel())  # noqa: E731
+        monkeypatch.setattr(app.serve, step, tell)
+    assert app.start(Home(tmp_path), "127.0.0.1", 8300, 1, 1.0, False) == "http://127.0.0.1:8300"
+    assert told == [logging.WARNING, logging.WARNING]

@@ -26,6 +26,13 @@ def test_the_command_line_is_light() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_what_only_reads_imports_nothing_that_computes() -> None:
+    heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'matplotlib', 'sqlalchemy')"
+    reads = "import cluster.client.client, cluster.runtime.near, jobs.console.tables"
+    done = run("-c", f"import sys; {reads}; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_help_answers_at_once() -> None:
     run("-m", "jobs.cli.main", "--help")  # compiles
     # About 0.2 s of a processor; of some tries, since other work slows its caches down.

@@ -1,41 +1,64 @@
-"""The view that goes on: what is shown of one look, and how long runs still take."""
+"""The view that goes on: what is shown of one look, and how long what is owed still takes."""
 
 from __future__ import annotations
 
-import pytest
+import time
+
 from rich.console import Console
 
 from cluster.domain.base import RequestContext
-from jobs.console.live import Pace, duration, shown
+from jobs.console.live import shown
+from jobs.console.pace import duration
+from jobs.console.progress import counting, described
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 
 
-def look(scene: Scene, step: int | None) -> Overview:
+def look(scene: Scene, seconds: float | None) -> Overview:
+    """At a training that is expected to be done so soon."""
     status = scene.coordinator.status(RequestContext())
-    tasks = tuple(
-        one.model_copy(update={"step": step, "steps": 100}) if one.is_owed else one
-        for one in status.tasks
-    )
+    at = {"step": 40, "steps": 100, "expected": seconds and time.time() + seconds + 0.1}
+    tasks = tuple(one.model_copy(update=at) if one.is_owed else one for one in status.tasks)
     users = tuple(scene.coordinator.users(RequestContext()))
     return Overview.model_validate(dict(status) | {"tasks": tasks, "users": users})
 
 
-def test_time_left_is_that_of_the_pace_since_the_first_look(tmp_path) -> None:
+def test_what_is_owed_has_a_time_left_where_it_is_known(tmp_path) -> None:
     scene = Scene(tmp_path)
     scene.trained("digits")
     scene.coordinator.compose(asks("one"), "alice", ["+digits"])
     scene.submit("faces")
-    pace = Pace()
-    assert pace.left(look(scene, None), 0.0) == []
-    assert pace.left(look(scene, 10), 5.0) == []  # one look tells no pace
-    ((one, seconds),) = pace.left(look(scene, 30), 15.0)
-    assert (one.label, seconds) == ("faces", pytest.approx(35.0))
     console = Console(width=120, record=True)
-    console.print(shown(look(scene, 40), pace, 20.0))
+    console.print(shown(look(scene, 180.0)))
     told = console.export_text()
-    assert "faces: 30 s left" in told
+    (line,) = [line for line in told.splitlines() if line.startswith("faces")]
+    assert line.split()[1:5] == ["training", "40/100", "3", "min"]
     assert "alice: +digits@v1" in told
+    console.print(shown(look(scene, None)))
+    assert "left" not in console.export_text()
+
+
+def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    (faces,) = look(scene, 35.0).tasks
+    assert described(faces.model_copy(update={"loss": 1.0})).endswith(
+        "step 40 of 100, loss 1.000, 35 s left"
+    )
+    (faces,) = look(scene, None).tasks
+    assert " left" not in described(faces)
+    (late,) = look(scene, -9.0).tasks
+    assert described(late).endswith("0 s left")
+
+
+def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
+    now = 100.0
+    monkeypatch.setattr("jobs.console.progress.time.monotonic", lambda: now)
+    with counting("checking rows") as count:
+        count(100, 500)
+        now = 110.0
+        count(200, 500)
+    assert capsys.readouterr().err == "checking rows: 200 of 500, 30 s left\n"
 
 
 def test_durations() -> None:

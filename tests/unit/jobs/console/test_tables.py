@@ -53,6 +53,33 @@ def test_a_status_is_whole_at_80_columns() -> None:
         assert part in text
 
 
+def test_no_word_of_a_status_is_cut_at_80_columns() -> None:
+    fitted = task(
+        version=2,
+        accuracy_before=0.5,
+        accuracy_after=0.9,
+        accuracy_fitted=0.95,
+        accuracy_frozen=0.94,
+    )
+    training = task("land", TaskState.TRAINING, step=100, steps=12000, loss=0.5)
+    found = tables.status(status(fitted, training))
+    narrow = shown(found).split()
+    for word in ("training", "100/12000", "version", "zero-shot", "trained", "fitted", "frozen"):
+        assert word in narrow
+    (row,) = (line for line in shown(found, 120).splitlines() if line.startswith("news"))
+    assert row.split() == [
+        "news",
+        "ready",
+        "v2",
+        "50.0",
+        "90.0",
+        "95.0",
+        "94.0",
+        "ann",
+        "(private)",
+    ]
+
+
 def test_a_training_that_has_no_step_yet_is_starting() -> None:
     text = shown(tables.status(status(task(state=TaskState.TRAINING))))
     assert "starting" in text

@@ -10,25 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from jobs.experiments.cache import Cells
 from jobs.experiments.classifiers import FROZEN, RIDGES
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench
 from jobs.experiments.models import Model
 from jobs.experiments.runner import reproduce
 from tacl.heads.probe import NEIGHBOURS
 from tests.support import small_suite
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("frozen")
-
-
-@pytest.fixture(scope="module")
-def bench(place: Path) -> Bench:
-    request = small_suite.request(place, "out", "addition", [])
-    base = Base.of(request.suite)
-    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
 
 
 def known(bench: Bench, part: str) -> dict[str, tuple[Tensor, Tensor]]:

@@ -100,7 +100,7 @@ def test_clip8_trains_for_about_2000_steps_with_500_of_warm_up_at_most(task: str
     assert rates[-1] < 1e-4 * max(rates)
 
 
-@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*-*.json")), ids=lambda file: file.stem)
 def test_tables_that_are_kept_can_grow(file: Path) -> None:
     kept = json.loads(file.read_text())["settings"]["suite"]
     now = suite(kept["name"], kept["base"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,22 +20,10 @@ from tacl.errors import (
     StorageUnavailable,
 )
 from tacl.interchange.hub import Repository, fetched, pushed, require_pushable, wanted
-from tests.support.hub import TOKEN, Hub, running
+from tests.support.hub import TOKEN, Hub
 
 MOST = 1000
 WEIGHTS = b"w" * 100
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    with running(monkeypatch) as found:
-        yield found
-
-
-@pytest.fixture
-def ann(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is logged in."""
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
 
 
 def fetch(text: str) -> tuple[dict[str, bytes], str]:

@@ -133,9 +133,11 @@ def test_the_rule_is_stronger_where_statistics_take_the_place_of_samples() -> No
     assert given.strength == 2.0
 
 
-@pytest.mark.parametrize(("batch", "penalty_batch"), [(4, 1), (64, 8)])
-def test_penalty_rows_are_an_eighth_of_the_batch(batch: int, penalty_batch: int) -> None:
+@pytest.mark.parametrize(("batch", "penalty_batch", "mixed"), [(4, 1, 2), (64, 8, 32), (1, 1, 1)])
+def test_penalty_rows_are_a_share_of_the_batch(batch: int, penalty_batch: int, mixed: int) -> None:
     assert default_config(1000, 0, ("*",), batch=batch).penalty_batch == penalty_batch
+    found = default_config(1000, 0, ("*",), batch=batch, penalty="mixed")
+    assert found.penalty_batch == mixed
 
 
 def test_what_is_given_is_checked() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tacl.errors import EmptySplit
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import RefreshConfig
 from tacl.training.loop import Store
-from tacl.training.refresh import Change, Refresh, judge, refresh
+from tacl.training.refresh import Change, Descent, Refresh, judge, refresh
 from tacl.vectors.params import Params, digest
 from tests.support import toy
 
@@ -185,12 +186,37 @@ def test_the_same_inputs_give_the_same_vector() -> None:
 def test_every_step_is_told() -> None:
     scene = toy.scene()
     tau, own = learnt(scene)
-    told: list[tuple[int, float]] = []
-    found = refreshed(
-        scene.backbone, tau, own, scene.stores, CONFIG, on_step=lambda *step: told.append(step)
-    )
-    assert told == list(enumerate(found.curve))
-    assert len(told) == CONFIG.steps
+    told: list[list[float]] = []
+
+    def tell(descent: Descent) -> None:
+        told.append([*descent.curve])
+
+    found = refreshed(scene.backbone, tau, own, scene.stores, CONFIG, on_step=tell)
+    assert told == [found.curve[: step + 1] for step in range(CONFIG.steps)]
+
+
+def test_what_was_saved_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
+    scene = toy.scene()
+    tau, own = learnt(scene)
+    whole = refreshed(scene.backbone, tau, own, scene.stores, CONFIG)
+    file = tmp_path / "descent.safetensors"
+
+    def save(descent: Descent) -> None:
+        if len(descent.curve) == 5:
+            descent.save(file)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        refreshed(scene.backbone, tau, own, scene.stores, CONFIG, on_step=save)
+    steps: list[int] = []
+
+    def count(descent: Descent) -> None:
+        steps.append(len(descent.curve))
+
+    again = refreshed(scene.backbone, tau, own, scene.stores, CONFIG, on_step=count, saved=file)
+    assert steps == [*range(6, CONFIG.steps + 1)]
+    assert digest(again.tau) == digest(whole.tau)
+    assert again.curve == whole.curve
 
 
 def test_held_out_rows_are_not_learnt_from_and_are_of_all_kinds() -> None:

@@ -1,0 +1,128 @@
+"""About when runs will be done: an estimate for people, by which nothing is decided. No I/O.
+
+What runs goes on at the pace of its steps; what waits takes as long as the latest of its kind did,
+and starts in the order of the queue where enough CPUs and GPUs come free. On which node, and who
+may pass whom, is not asked.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+from cluster.domain.status import RunState
+from cluster.scheduler.queue import free
+from cluster.scheduler.state import Run, State, Urgency
+
+HORIZON = 100  # runs that wait, and of which it is told
+KEPT = 4  # ended runs of a kind, by which the next is judged
+Kind = tuple[str, bool]  # of work, and whether its vector was there already
+
+
+class Steps(NamedTuple):
+    """Seconds since 1970, and how far the run was."""
+
+    at: float
+    done: int
+
+
+class Pace:
+    """How long runs take. Times are seconds since 1970."""
+
+    def __init__(self) -> None:
+        self._each: dict[Kind, deque[float]] = {}  # seconds, for one of its size
+        self._begun: dict[str, float] = {}
+        self._first: dict[str, Steps] = {}
+        self._last: dict[str, tuple[Steps, int]] = {}  # and of how many
+
+    def begun(self, run_id: str, at: float) -> None:
+        """An attempt of it."""
+        self.forget(run_id)
+        self._begun[run_id] = at
+
+    def stepped(self, run_id: str, done: int, steps: int, at: float) -> None:
+        self._first.setdefault(run_id, Steps(at, done))
+        self._last[run_id] = Steps(at, done), steps
+
+    def ended(self, state: State, run: Run, at: float) -> None:
+        """With a result."""
+        if run.run_id in self._begun:
+            self.took(state, run, at - self._begun[run.run_id])
+
+    def took(self, state: State, run: Run, seconds: float) -> None:
+        """One of its kind, to its result."""
+        each = self._each.setdefault(_kind(run), deque(maxlen=KEPT))
+        each.append(max(0.0, seconds) / size_of(state, run))
+
+    def forget(self, run_id: str) -> None:
+        for known in (self._begun, self._first, self._last):
+            known.pop(run_id, None)
+
+    def left(self, state: State, run: Run, now: float) -> float | None:
+        """Seconds of work; None where nothing tells: nothing of its kind has ended here, or it
+        takes longer than what has."""
+        each = self._each.get(_kind(run))
+        whole = median(each) * size_of(state, run) if each else None
+        if run.state != RunState.RUNNING:
+            return whole
+        if (paced := self._paced(run.run_id, now)) is not None:
+            return paced
+        elapsed = now - self._begun.get(run.run_id, now)
+        return whole - elapsed if whole is not None and whole > elapsed else None
+
+    def _paced(self, run_id: str, now: float) -> float | None:
+        """By its own steps, once there were two looks at them."""
+        if run_id not in self._last:
+            return None
+        first, (last, steps) = self._first[run_id], self._last[run_id]
+        if last.done <= first.done:
+            return None
+        each = (last.at - first.at) / (last.done - first.done)
+        return max(0.0, (steps - last.done) * each - (now - last.at))
+
+
+def _kind(run: Run) -> Kind:
+    return run.kind, run.kind == "train" and run.urgency == Urgency.AWAITED
+
+
+def size_of(state: State, run: Run) -> int:
+    """What its time grows with: rows of a training, pairs of a measure, tasks of a fit."""
+    task = state.tasks.get(run.task or "")
+    of_training = run.kind == "train" and run.urgency == Urgency.TRAINING
+    known = {"measure": len(run.cells), "fit": len(run.others)}
+    known |= {"train": task.allowance} if task and of_training else {}
+    return max(1, known.get(run.kind, 1))
+
+
+def ends(state: State, left: Callable[[Run], float | None], now: float) -> dict[str, float]:
+    """When runs will be done, by id: of those that run, and of the first HORIZON that wait; `left`
+    are the seconds that each needs. What is not known, or waits for what is not, is left out."""
+    room = free(state)
+    cpus, gpus = [now] * max(0, room.cpus), [now] * max(0, room.gpus)  # when each is free
+    found: dict[str, float] = {}
+    for run in _in_order(state):
+        groups, waits = run.needs.workers, run.state == RunState.QUEUED
+        wanted = (cpus, groups * run.needs.cpus), (gpus, groups * run.needs.gpus)
+        if waits and any(count > len(places) for places, count in wanted):
+            continue  # no node can hold it
+        taken = [heapq.heappop(places) for places, count in wanted for _ in range(count * waits)]
+        seconds = left(run)
+        end = max([now, *taken]) + (math.inf if seconds is None else seconds)
+        for places, count in wanted:
+            for _ in range(count):
+                heapq.heappush(places, end)
+        if end < math.inf:
+            found[run.run_id] = end
+    return found
+
+
+def _in_order(state: State) -> list[Run]:
+    """What runs, then what waits as it goes."""
+    runs = state.runs.values()
+    running = [run for run in runs if run.state == RunState.RUNNING]
+    queued = (run for run in runs if run.state == RunState.QUEUED)
+    return running + heapq.nsmallest(HORIZON, queued, key=lambda run: (run.urgency, run.number))

@@ -1,0 +1,127 @@
+"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request.
+
+Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
+call a function there whose name is in an environment variable; ours lets uvicorn make its
+connections of `Door`. The head sets it (`cluster.runtime.head`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections import Counter
+from typing import Any
+
+from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
+EACH = 512  # connections of one address; of this machine, as those of a proxy before us: of all
+ALL = 4096
+
+
+class Room:
+    """Which connections are there. Of those without a request the one that waits longest makes
+    place for a new one."""
+
+    def __init__(self, each: int = EACH, all: int = ALL) -> None:
+        self._each, self._all = each, all
+        self._of: Counter[str] = Counter()
+        self._idle: dict[Door, str] = {}  # the address; who waits longest is first
+
+    def enter(self, door: Door, address: str) -> bool:
+        """Whether there is a place."""
+        if self._of[address] >= self._each and not _is_here(address):
+            fits = self._drop(address)
+        else:
+            fits = self._of.total() < self._all or self._drop(None)
+        if fits:
+            self._of[address] += 1
+        return fits
+
+    def waits(self, door: Door, address: str) -> None:
+        self._idle[door] = address
+
+    def asks(self, door: Door) -> None:
+        self._idle.pop(door, None)
+
+    def leave(self, door: Door, address: str) -> None:
+        self._idle.pop(door, None)
+        self._of[address] -= 1
+        self._of += Counter()  # of whom there is none is forgotten
+
+    def _drop(self, address: str | None) -> bool:
+        """The idlest of this address, or of any; whether there was one."""
+        found = (door for door, of in self._idle.items() if address in (None, of))
+        door = next(found, None)
+        if door is not None:
+            door.end()
+        return door is not None
+
+
+class Door(HttpToolsProtocol):
+    """A connection."""
+
+    room = Room()
+    patience = HEADER_SECONDS
+    _address: str | None = None  # while it has a place
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        if not self.room.enter(self, address):
+            return transport.abort()
+        self._address = address
+        self._waits()
+
+    def on_headers_complete(self) -> None:
+        self._stop()
+        self.room.asks(self)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline and not self.transport.is_closing():
+            self._waits()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+
+    def end(self) -> None:
+        self._leave()
+        self.transport.abort()
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return False  # nothing here speaks it, and it would be another class of connections
+
+    def _waits(self) -> None:
+        if self._address is not None:
+            self._stop()
+            self.room.waits(self, self._address)
+            self._timer = self.loop.call_later(self.patience, self.end)
+
+    def _leave(self) -> None:
+        self._stop()
+        if self._address is not None:
+            self.room.leave(self, self._address)
+            self._address = None
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def install() -> list[Any]:
+    """Called in the process of Serve's proxy, before it starts uvicorn; no middleware."""
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{Door.__name__}"
+    return []
+
+
+def _is_here(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,153 @@
+"""Every call of a user, a learner and the page, as `tacl bench scale` makes them."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Concatenate, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel
+
+from cluster.api.access import hashed
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
+from cluster.domain.tasks import ANY
+from cluster.domain.work import Lease, Progress
+from cluster.storage.samples import store_shard
+from jobs.benchmarks.population import Population
+from jobs.benchmarks.registry import NOBODY
+
+Ask = Callable[[int], object]  # the row-th time
+Changes = Callable[Concatenate[RequestContext, str, ...], object]
+
+
+class Call(NamedTuple):
+    who: str
+    what: str
+    ask: Ask
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one call: milliseconds of the processor's time, and bytes of the answer as JSON."""
+
+    who: str
+    what: str
+    median_ms: float
+    p99_ms: float
+    p99_bytes: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.who}: {self.what}"
+
+
+def cost(call: Call, rounds: int) -> Cost:
+    times, sizes = list[float](), list[int]()
+    for row in range(rounds):
+        busy = time.process_time()
+        answer = call.ask(row)
+        times.append(1000 * (time.process_time() - busy))
+        sizes.append(len(_json(answer)))
+    worst, most = (float(np.quantile(one, 0.99, method="higher")) for one in (times, sizes))
+    return Cost(call.who, call.what, statistics.median(times), worst, int(most))
+
+
+def _json(answer: object) -> str:
+    if isinstance(answer, BaseModel):
+        return answer.model_dump_json()
+    if isinstance(answer, list | tuple):
+        return "[" + ",".join(map(_json, answer)) + "]"
+    return str(answer)
+
+
+def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iterator[Call]:
+    """In an order in which none disturbs the next."""
+    chosen = np.random.default_rng(0)
+    tasks = [population.shards[n].task for n in chosen.integers(0, len(population.tasks), rounds)]
+    users = [population.user(n) for n in chosen.integers(0, population.models, rounds)]
+    whose = [RequestContext(user=user, limited=True) for user in users]
+    moved = chosen.integers(1, len(population.tasks[0].vectors) + 1, rounds)
+    call = coordinator
+
+    def new(row: int, verb: str) -> RequestContext:
+        return RequestContext(user=users[row], limited=True, request_id=f"bench: {verb} {row}")
+
+    def own(method: Changes) -> Ask:
+        return lambda row: method(whose[row], users[row])
+
+    def changed(verb: str, method: Changes) -> Ask:
+        return lambda row: method(new(row, verb), users[row])
+
+    def of_task(method: Changes) -> Ask:
+        return lambda row: method(whose[row], tasks[row])
+
+    def move(verb: str, name: str) -> Ask:
+        return lambda row: call.move_alias(new(row, verb), tasks[row], name, int(moved[row]), ANY)
+
+    def compose(row: int) -> object:
+        terms = [f"+{one}" for one in sorted({*tasks[row : row + 5]})]
+        return call.compose(new(row, "compose"), users[row], terms)
+
+    yield Call("user", "whose token", lambda row: call.holder(hashed(users[row])))
+    yield Call("user", "composition", own(call.composition))
+    yield Call("user", "models that are one's own", own(call.users))
+    yield Call("user", "compose", compose)
+    yield Call("user", "update", changed("update", call.update_composition))
+    yield Call("user", "evaluate", changed("evaluate", call.evaluate))
+    yield Call("user", "cancel", changed("cancel", call.cancel_compositions))
+    yield Call("user", "accuracies", own(call.accuracy_history))
+    yield Call("user", "usage", lambda row: call.usage(users[row]))
+    yield Call("user", "task", of_task(call.task))
+    yield Call("user", "logs", of_task(call.logs))
+    yield Call("user", "vectors", of_task(call.vectors))
+    yield Call("user", "aliases", of_task(call.aliases))
+    yield Call("user", "move an alias", move("move", "stable"))
+    yield Call("user", "all users, a page", lambda row: call.users(NOBODY, None, users[row]))
+    yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
+    yield Call("page", "interference", lambda row: call.interference(whose[row]))
+    yield Call("page", "nothing is new", lambda _: call.version())
+    yield from _arrivals(population, coordinator, whose)
+    yield Call("page", "status after arrivals", lambda row: call.status(whose[row]))
+    yield Call("user", "move the champion", move("crown", "champion"))
+
+
+def _arrivals(
+    population: Population, coordinator: Coordinator, whose: list[RequestContext]
+) -> Iterator[Call]:
+    """Tasks that are submitted, and what the run of the first asks."""
+    rounds = len(whose)
+    blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
+    run_id = coordinator.submit(NOBODY, population.newcomer("first", blob)).run_id
+    since = _version(coordinator)
+
+    def lease(row: int) -> object:
+        progress = Progress(step=row, steps=rounds, loss=1.0, penalty=0.5)
+        asked = Lease(run_id=run_id, first=row, last=row, since=row - 1, progress=progress)
+        return coordinator.lease(asked)
+
+    def news(row: int) -> object:
+        nonlocal since
+        lease(row + rounds)
+        told = coordinator.status(whose[row], since)
+        since = told.version
+        return told
+
+    def submit(row: int) -> object:
+        return coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
+
+    lease(0)  # tells of everybody, once
+    yield Call("learner", "lease", lambda row: lease(row + 1))
+    yield Call("page", "a lease, and what is new", news)
+    yield Call("user", "submit", submit)
+    yield Call("user", "run", lambda row: coordinator.run(NOBODY, run_id))
+
+
+def _version(coordinator: Coordinator) -> str:
+    told = coordinator.status(NOBODY)
+    while told.more:
+        told = coordinator.status(NOBODY, told.version)
+    return told.version

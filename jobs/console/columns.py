@@ -1,0 +1,51 @@
+"""Tables without the columns that say nothing, and in parts where they are too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+
+ANY = 1000  # columns of a screen on which everything fits
+
+
+def table(*columns: str, right: Iterable[str] = ()) -> Table:
+    """Left-aligned words, right-aligned numbers; what is too wide is folded, not cut."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    numbers = set(right)
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+    return made
+
+
+def without_empty(made: Table) -> Table:
+    """Without the columns that say nothing; a new one, as Rich measures a column by its place."""
+    kept = [one for one in made.columns if any(map(str, one.cells))]
+    again = table()
+    for one in kept:
+        again.add_column(
+            one.header, justify=one.justify, overflow=one.overflow, no_wrap=one.no_wrap
+        )
+    for cells in zip(*(one.cells for one in kept), strict=True):
+        again.add_row(*cells)
+    return again
+
+
+@dataclass(frozen=True)
+class OneOrMore:
+    """`whole`, where it fits; else `parts`, whose words are whole too."""
+
+    whole: Table
+    parts: tuple[Table, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update(width=ANY), self.whole).maximum
+        if needed <= options.max_width:
+            yield self.whole
+            return
+        for number, part in enumerate(self.parts):
+            yield from [""] * bool(number)
+            yield part

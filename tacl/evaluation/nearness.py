@@ -1,0 +1,32 @@
+"""Whether two sets of inputs are of one kind, by their features at theta0."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+# `apart` below which two sets are of one kind. On 64 rows two parts of one set are apart by at most
+# 0.009 (17 text sets under MiniLM, 14 of pictures under EfficientNet-Lite0), two different sets by
+# at least 0.065; but for CLINC150 and its domains (0.012), and two sets of tweets (0.006).
+NEAR = 0.02
+LEAST = 32  # rows, of which the means tell that much
+
+
+def apart(one_ND: Tensor, other_MD: Tensor) -> float:
+    """How far two means lie apart, squared, of the variance of a set; without what the means of so
+    few rows differ by chance, so about 0 for two parts of one set, and below it half of the time.
+
+    Infinite for fewer than LEAST rows. Features: [N, D] and [M, D].
+    """
+    if min(len(one_ND), len(other_MD)) < LEAST:
+        return math.inf
+    one, other = one_ND.var(0).sum(), other_MD.var(0).sum()
+    between = (one_ND.mean(0) - other_MD.mean(0)).square().sum()
+    chance = one / len(one_ND) + other / len(other_MD)
+    return float((between - chance) / ((one + other) / 2).clamp_min(1e-12))
+
+
+def are_near(one_ND: Tensor, other_MD: Tensor) -> bool:
+    """Whether they are the same kind of data."""
+    return apart(one_ND, other_MD) < NEAR

@@ -1,0 +1,78 @@
+"""A page of the documents, followed step by step as whoever reads it does: what is run prints what
+the page shows."""
+
+from __future__ import annotations
+
+import getpass
+import io
+import re
+import shlex
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jobs.cli import main
+from tests.support.blocks import of_page
+from tests.support.inline import Here
+
+NUMBER = re.compile(r"\b\d+(?:\.\d+)?\b")
+LOSS = r"(?<=ready  )\d\.\d{3}\b"  # of the step that was told last: which one, time decides
+OTHER = re.compile(rf"{LOSS}|\b([0-9a-f]{{12}}|root|{re.escape(getpass.getuser())})\b")
+POINTS, SHARE = 4.0, 0.05  # by which another processor or engine may differ
+
+
+class Plainly(Here):
+    """One process may have one engine of DeepSpeed, and here all trainings are in one."""
+
+    def submit(self, *given: Any, **named: Any) -> Any:
+        return super().submit(*given, **(named | {"engine": "plain"}))
+
+
+def follow(page: str) -> None:
+    """Every block in its order; a block of text is what the one before it printed."""
+    ways: dict[str, Callable[[str], str]] = {"python": _python, "sh": _shell}
+    printed = ""
+    for block in of_page(page):
+        if block.not_run is None and block.language in ways:
+            printed = ways[block.language](block.code)
+        elif block.not_run is None and block.language == "text":
+            require_shown(block.code, printed, str(block))
+
+
+def _python(code: str) -> str:
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "page", "exec"), {})
+    return printed.getvalue()
+
+
+def _shell(code: str) -> str:
+    return "".join(map(_command, code.splitlines()))
+
+
+def _command(line: str) -> str:
+    found = CliRunner().invoke(main.app, shlex.split(line, comments=True)[1:])
+    assert found.exit_code == 0, f"{line}\n{found.output}"
+    return found.stdout
+
+
+def require_shown(shown: str, printed: str, place: str) -> None:
+    """Line by line: the words are the same, and figures close. More may have been printed."""
+    rest = iter(printed.splitlines())
+    for line in filter(str.strip, shown.splitlines()):
+        same = next((one for one in rest if _words(one) == _words(line)), None)
+        assert same is not None, f"{place} shows {line!r}, and was printed:\n{printed}"
+        for told, now in zip(_figures(line), _figures(same), strict=True):
+            most = SHARE if max(told, now) <= 1 else POINTS
+            assert told == pytest.approx(now, abs=most), f"{place}: {line!r}, now {same!r}"
+
+
+def _words(line: str) -> list[str]:
+    """Without figures, digests, and the name of whoever runs it."""
+    return NUMBER.sub("0", OTHER.sub("_", line)).split()
+
+
+def _figures(line: str) -> list[float]:
+    return [float(one) for one in NUMBER.findall(OTHER.sub("_", line))]

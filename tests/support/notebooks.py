@@ -1,0 +1,59 @@
+"""Notebooks: run cell by cell in a kernel of their own, and what they print.
+
+`python -m tests.support.notebooks` runs those of examples/ on clusters of their own, and keeps what
+they give.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from traitlets.config import Config
+
+from cluster.client.client import Client
+from tests.support.places import ROOT
+
+CELL_SECONDS = 900
+
+
+def code_of(notebook: Any) -> list[str]:
+    """Its lines of code."""
+    return [line for one in _code(notebook) for line in one.source.splitlines()]
+
+
+def printed(notebook: Any) -> list[str]:
+    """By every cell of code; of pictures and errors, their kind."""
+    return ["\n".join(map(_shown, one.outputs)) for one in _code(notebook)]
+
+
+def executed(path: Path, folder: Path) -> Any:
+    """The notebook with the outputs that it gives now, in this folder."""
+    notebook = nbformat.read(path, as_version=4)
+    where = {"metadata": {"path": str(folder)}}
+    private = Config(KernelManager={"transport": "ipc", "ip": str(folder / "kernel")})  # no port
+    how = {"timeout": CELL_SECONDS, "record_timing": False, "coalesce_streams": True}
+    NotebookClient(notebook, config=private, resources=where, **how).execute()
+    for one in _code(notebook):  # what libraries say of this machine
+        one.outputs = [given for given in one.outputs if given.get("name") != "stderr"]
+    return notebook
+
+
+def _code(notebook: Any) -> list[Any]:
+    return [one for one in notebook.cells if one.cell_type == "code"]
+
+
+def _shown(output: Any) -> str:
+    return output["text"] if output.output_type == "stream" else output.output_type
+
+
+if __name__ == "__main__":
+    for file in (ROOT / "examples").glob("*.ipynb"):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+            try:
+                nbformat.write(executed(file, Path(place)), file)
+            finally:
+                Client(Path(place) / file.stem / "home").down()

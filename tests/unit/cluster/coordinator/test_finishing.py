@@ -1,0 +1,59 @@
+"""What people are told of when their work will be done."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.work import Progress
+from cluster.scheduler.state import Node
+from tests.support.fakes import ADMIN, Scene, asks
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the time is; seconds since 1970."""
+    now = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+def test_a_training_and_what_waits_behind_it_have_a_time(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.submit("first")
+    clock[0] += 30
+    scene.finish("train", "first")
+    scene.settle()
+    begun = clock[0]
+    scene.submit("digits")
+    scene.submit("shapes")
+    run_id = scene.task("digits").run_id
+    clock[0] += 2
+    assert scene.task("digits").expected == pytest.approx(begun + 30)
+    for step in (10, 30):  # 2 steps a second: 35 more seconds
+        scene.known(run_id, step, Progress(step=step, steps=100, loss=1.0))
+        clock[0] += 10
+    now = clock[0]
+    assert scene.task("digits").expected == pytest.approx(now - 10 + 35)
+    assert scene.task("shapes").expected == pytest.approx(now - 10 + 35 + 30)
+    assert scene.coordinator.task(ADMIN, "shapes").expected == scene.task("shapes").expected
+    assert scene.coordinator.run(ADMIN, run_id).expected == scene.task("digits").expected
+    assert scene.task("first").expected is None  # it is done
+
+
+def test_the_next_coordinator_knows_how_long_things_took(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.trained("digits")
+    scene.coordinator.compose(asks("compose"), "alice", ["+digits"])
+    scene.coordinator.evaluate(asks("one"), "alice")
+    clock[0] += 40
+    scene.finish("evaluate")
+    scene.restart()
+    run_id = scene.coordinator.evaluate(asks("two"), "alice", without=True).run_id
+    assert scene.coordinator.run(ADMIN, run_id).expected == pytest.approx(clock[0] + 40)

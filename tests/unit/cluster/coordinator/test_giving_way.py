@@ -1,0 +1,72 @@
+"""A refresh that nobody waits for gives way to what somebody does, and is no worse for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cluster.domain.outcomes import GaveWay
+from cluster.domain.status import RunState
+from cluster.domain.work import Progress
+from cluster.scheduler.state import Node
+from tests.support.fakes import ADMIN, Scene, asks
+
+
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """One CPU, on which a refresh runs."""
+    scene = Scene(tmp_path, Node(1), tau=loud)
+    scene.trained("digits")
+    scene.coordinator.compose(asks("compose"), "alice", ["+digits"])
+    scene.arrive("shapes", refresh="never")
+    while scene.running()[0].kind == "measure":
+        scene.finish("measure")
+    assert [work.kind for work in scene.running()] == ["refresh"]
+    return scene
+
+
+def tell(scene: Scene) -> bool:
+    work = scene.process("refresh").work
+    step = Progress(step=3, steps=9, loss=0.5)
+    return scene.coordinator.progressed(work.run_id, step, work.attempt)
+
+
+def test_it_is_told_to_and_queued_again_without_a_loss(scene: Scene) -> None:
+    run_id = scene.process("refresh").work.run_id
+    assert tell(scene) is False
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    assert tell(scene) is True
+    scene.end(GaveWay(), "refresh")
+    assert [work.kind for work in scene.running()] == ["evaluate"]
+    waiting = scene.coordinator._registry.run(run_id)
+    assert (waiting.state, waiting.deaths, waiting.cause) == (RunState.QUEUED, 0, None)
+    told = scene.coordinator.run(ADMIN, run_id)
+    assert (told.state, told.step) == (RunState.QUEUED, 3)
+    logged = [event.text for event in scene.coordinator.logs(ADMIN, "digits")]
+    assert "somebody waits for its place" in logged
+    scene.finish("evaluate")
+    work = scene.process("refresh").work
+    assert (work.run_id, work.attempt) == (run_id, 2)
+    assert tell(scene) is False
+
+
+def test_one_that_a_person_asked_for_is_let_alone_also_by_the_next_coordinator(
+    scene: Scene,
+) -> None:
+    scene.coordinator.refresh(asks("refresh"), "digits")
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    assert tell(scene) is False
+    scene.restart(outlived=True)
+    assert tell(scene) is False
+
+
+def test_it_gives_way_to_what_came_before_the_coordinator_died(scene: Scene) -> None:
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    scene.restart(outlived=True)
+    assert tell(scene) is True

@@ -1,0 +1,139 @@
+"""What a model is on test rows, by a learner without Ray, on a base of random weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cluster.domain.base import BlobRef
+from cluster.domain.compositions import Composition
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import Evaluated, EvaluateWork, TaskData
+from cluster.learner.artifacts import Materials
+from cluster.learner.evaluation import Kept
+from cluster.learner.evaluation import evaluate as evaluate_here
+from cluster.learner.learner import Learner
+from tacl.compose.arithmetic import composed
+from tacl.errors import MixedRegimes
+from tacl.evaluation.metrics import accuracy
+from tests.support import tiny
+from tests.support.learned import Scene
+
+
+def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
+    data = [
+        TaskData(
+            name=task.name,
+            classes=task.classes,
+            head_blob=ref.head_blob,
+            test=task.test,
+            individual=ref,
+        )
+        for task, ref in zip(scene.tasks, scene.refs, strict=True)
+    ]
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    return EvaluateWork(
+        run_id="evaluate", base=base, composition=model, tasks=tuple(data), attempt=1
+    )
+
+
+def evaluate(scene: Scene, model: Composition) -> Evaluated:
+    found = Learner(str(scene.home.path), tiny.Teller()).work(evaluation(scene, model))
+    assert isinstance(found, Evaluated)
+    return found
+
+
+def test_an_evaluation_tells_of_how_many_rows_it_has(scene: Scene) -> None:
+    said: list[tuple[int, int, float | None]] = []
+    work = evaluation(scene, tiny.composition((1.0, scene.refs[0])))
+
+    def tell(done: int, rows: int, loss: float | None) -> bool:
+        said.append((done, rows, loss))
+        return True  # what a person waits for does not give way
+
+    evaluate_here(work, scene.home, tell=tell)
+    first, second = (task.test.rows for task in scene.tasks)
+    assert said == [(0, first + second, None), (first, first + second, None)]
+
+
+def direct(scene: Scene, terms: list[tuple[float, VectorRef]], test: BlobRef, head: str) -> float:
+    """Accuracy by the dual forward of the sum."""
+    materials = scene.materials
+    module, data = materials.linearized(), materials.labelled(test)
+    vectors = [materials.vector(ref) for _, ref in terms]
+    module.load_tau(composed(vectors, [coefficient for coefficient, _ in terms]) if terms else {})
+    with torch.no_grad():
+        features_ND = module.linearized(materials.backbone.collate(data.items))
+    return accuracy(materials.head(head).logits(features_ND), data.labels)
+
+
+def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
+    one, two = scene.refs
+    for terms in ([(1.0, one), (1.0, two)], [(1.0, two), (-0.5, one)]):
+        found = evaluate(scene, tiny.composition(*terms))
+        for task, ref in zip(scene.tasks, scene.refs, strict=True):
+            row = found.per_task[task.name]
+            assert row["zero_shot"] == direct(scene, [], task.test, ref.head_blob)
+            assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
+            assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
+            assert row["rows"] == 40
+            report = found.by_class[task.name]
+            assert sum(map(sum, report.confusion)) == 40
+            right = sum(report.confusion[i][i] for i in range(len(report.classes)))
+            assert right / 40 == pytest.approx(row["composed"])
+            assert report.classes == task.classes
+        rows = found.per_task.values()
+        assert found.absolute == pytest.approx(sum(r["composed"] for r in rows) / 2)
+        ratios = [r["composed"] / r["individual"] for r in rows]
+        assert found.normalized == pytest.approx(sum(ratios) / 2)
+        added = [found.per_task[ref.task]["composed"] for c, ref in terms if c > 0]
+        assert found.class_incremental is not None
+        assert 0 < found.class_incremental <= sum(added) / len(added)
+    assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
+
+
+def test_a_model_of_vectors_seen_before_needs_no_encoder(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = scene.refs
+    evaluate(scene, tiny.composition((1.0, one)))
+    evaluate(scene, tiny.composition((1.0, two)))
+
+    def never(self: Kept) -> None:
+        raise AssertionError("an encoder pass")
+
+    monkeypatch.setattr(Kept, "module", property(never))
+    monkeypatch.setattr(Materials, "features", never)
+    found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
+    monkeypatch.undo()
+    terms = [(0.25, one), (-1.0, two)]
+    for task, ref in zip(scene.tasks, scene.refs, strict=True):
+        assert found.per_task[task.name]["composed"] == direct(
+            scene, terms, task.test, ref.head_blob
+        )
+
+
+def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> None:
+    """Also one whose coefficients are of blocks."""
+    one, two = scene.refs
+    blocks = list(scene.materials.vector(two).to_params())
+    sums = tiny.composition((1.0, one), (0.5, two))
+    learned = sums.terms[1].model_copy(update={"by_block": dict.fromkeys(blocks[::2], 0.7)})
+    by_block = sums.model_copy(update={"digest": "learned", "terms": (sums.terms[0], learned)})
+    for model in (sums, by_block):
+        work = evaluation(scene, model).model_copy(update={"without": True})
+        found = Learner(str(scene.home.path), tiny.Teller()).work(work)
+        assert isinstance(found, Evaluated)
+        assert len(found.without) == 2
+        for place, row in enumerate(found.without.values()):
+            rest = model.terms[1 - place]
+            left = model.model_copy(update={"digest": f"rest {place}", "terms": (rest,)})
+            expected = evaluate(scene, left)
+            assert row == {t: one["composed"] for t, one in expected.per_task.items()}
+            assert expected.without == {}
+
+
+def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
+    ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
+    with pytest.raises(MixedRegimes, match="task1 v1"):
+        evaluate(scene, tiny.composition((1.0, ordinary)))

@@ -1,0 +1,133 @@
+"""Attacks on connections: headers that never end, lines that say nothing, and too many of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+import uvicorn
+from uvicorn.config import HTTP_PROTOCOLS
+
+from cluster.runtime.head import DOOR
+from cluster.serving import door
+from cluster.serving.door import Door, Room
+
+QUESTION = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+SLOW = 0.6  # seconds until an answer, longer than the patience with connections
+Ask = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.sleep(SLOW if scope["path"] == "/slow" else 0)
+    head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+    await send(head)
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
+    """Does `attack` to a server of such connections."""
+
+    async def served() -> None:
+        config = uvicorn.Config(slow, port=0, lifespan="off", log_level="critical")
+        server = uvicorn.Server(config)
+        running = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        try:
+            await asyncio.wait_for(attack(lambda: asyncio.open_connection("127.0.0.1", port)), 20)
+        finally:
+            server.should_exit = True
+            await running
+
+    asyncio.run(served())
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HTTP_PROTOCOLS, "auto", "")
+    assert door.install() == []
+    monkeypatch.setattr(Door, "patience", 0.3)
+    monkeypatch.setattr(Door, "room", Room())
+
+
+def test_serve_is_told_where_it_is() -> None:
+    module, _, name = DOOR.rpartition(".")
+    assert (module, name) == (door.__name__, door.install.__name__)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nx: ", QUESTION + b"GET /"])
+def test_who_never_ends_a_header_is_let_go(sent: bytes) -> None:
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        writer.write(sent)
+        for _ in range(3):  # letter by letter, for ever
+            await asyncio.sleep(0.05)
+            writer.write(b"x" if sent else b"")
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asyncio.wait_for(reader.readexactly(1000), 5)
+
+    serving(attack)
+
+
+def test_who_waits_for_an_answer_is_not() -> None:
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        for _ in range(2):  # on one connection
+            writer.write(QUESTION.replace(b"/", b"/slow", 1))
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    serving(attack)
+
+
+def test_no_connection_becomes_one_of_another_kind() -> None:
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        upgrade = b"connection: upgrade\r\nupgrade: websocket\r\n"
+        key = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\r\n"
+        writer.write(QUESTION[:-2] + upgrade + key)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+    serving(attack)
+
+
+def test_when_all_places_are_taken_the_idlest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(Door, "room", Room(all=20))
+
+    async def attack(ask: Ask) -> None:
+        idle = [await ask() for _ in range(50)]
+        reader, writer = await ask()
+        writer.write(QUESTION)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        reader, _ = idle[0]
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asyncio.wait_for(reader.readexactly(1), 5)
+
+    serving(attack)
+
+
+class Fake:
+    def __init__(self, room: Room, address: str) -> None:
+        self.room, self.address = room, address
+        self.entered = room.enter(cast(Door, self), address)
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+        self.room.leave(cast(Door, self), self.address)
+
+
+def test_an_address_has_so_many_and_keeps_nobody_else_out() -> None:
+    room = Room(each=2, all=4)
+    first, second = Fake(room, "192.0.2.1"), Fake(room, "192.0.2.1")
+    assert not Fake(room, "192.0.2.1").entered  # both are being answered
+    room.waits(cast(Door, second), second.address)
+    third = Fake(room, "192.0.2.1")
+    assert (third.entered, second.ended, first.ended) == (True, True, False)
+    here = [Fake(room, "127.0.0.1") for _ in range(3)]  # of a proxy before us: one for all
+    assert [one.entered for one in here] == [True, True, False]
+    first.end()
+    assert Fake(room, "192.0.2.2").entered
