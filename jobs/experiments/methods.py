@@ -98,6 +98,12 @@ def at_once(bench: Bench, first: Vectors) -> Model:
     return replace(apart(bench, first), direction=direction, training=direction.cell.cost)
 
 
+def in_one_softmax(bench: Bench, first: Vectors) -> Model:
+    """The same of an ordinary model, over the classes of all tasks."""
+    direction = joint(bench, "ordinary", one_softmax=True)
+    return Model(bench, direction=direction, training=direction.cell.cost)
+
+
 def nothing(bench: Bench, first: Vectors) -> Model:
     return Model(bench)
 
@@ -135,6 +141,7 @@ METHODS: dict[str, Merging] = {
         Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),
         Merging("ordinary-grid", ordinary, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("mtl", ordinary, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
+        Merging("mtl-softmax", None, saw.ALL_LABELS, saw.AT_ONCE, in_one_softmax, "none"),
         Merging("mtl-linear", linear, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
         Merging("linear+delta", linear, saw.LABELS, saw.INPUTS, one_delta),
         Merging("taujp+delta", tau_jp, saw.PENALISED, saw.INPUTS, one_delta),

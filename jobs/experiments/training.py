@@ -13,7 +13,7 @@ from jobs.experiments.cost import Cost, together
 from jobs.experiments.directions import Kept, Vector
 from tacl.curvature.statistics import FORMAT
 from tacl.data.batches import Labelled
-from tacl.heads.head import RowLoss
+from tacl.heads.head import RowLoss, union
 from tacl.heads.joint import JointHead, joint_data
 from tacl.training.config import RefreshConfig, TrainConfig
 from tacl.training.loop import PlainEngine, StepRecord, Store, train
@@ -69,8 +69,9 @@ def trained(
     return Vector(cell, regime, task, cell.cost, Cost())
 
 
-def joint(bench: Bench, regime: Regime) -> Kept:
-    """One vector for all tasks (MTL), from as many rows as all the single trainings together."""
+def joint(bench: Bench, regime: Regime, one_softmax: bool = False) -> Kept:
+    """One vector for all tasks (MTL), from as many rows as all the single trainings together; each
+    row judged among the classes of its task, or with `one_softmax` among those of all."""
     rows = [bench.rows(task) for task in bench.pool]
     given = [(r.name, r.count("train"), bench.seed, bench.base.trainable) for r in rows]
     configs = [bench.suite.config(*one, penalty="none", **_precision(regime)) for one in given]
@@ -79,10 +80,12 @@ def joint(bench: Bench, regime: Regime) -> Kept:
     def make() -> Made:
         heads = [bench.head(task) for task in bench.pool]
         data = joint_data([one.train for one in rows], heads)
-        return _run(bench, regime, "all tasks", JointHead.of(heads), data, config)
+        loss = union(heads) if one_softmax else JointHead.of(heads)
+        return _run(bench, regime, "all tasks", loss, data, config)
 
     data = [[one.digest("train"), list(one.classes)] for one in rows]
     decides = {"regime": regime, "config": config.as_dict(), "joint": data}
+    decides |= {"softmax": "one"} if one_softmax else {}
     return Kept(bench.cell("joint", make, regime, *bench.pool, **decides), regime)
 
 

@@ -26,7 +26,7 @@ REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks 
     f"{one.name}+logistic": Fitted(
         f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, one.make
     )
-    for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl"))
+    for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl", "mtl-softmax"))
 }
 ANSWERING = {  # heads as a cluster fits them
     f"{one.name}+fitted": Answering(

@@ -22,6 +22,7 @@ from jobs.experiments.methods import METHODS, linear, total
 from jobs.experiments.parallel import waves
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
+from jobs.experiments.training import joint
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
 from tacl.evaluation.tangents import cached_tangents
@@ -56,6 +57,15 @@ def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: 
         if one["variant"] == "individual":
             assert one["numbers"]["normalised"] == pytest.approx(1.0)
             assert one["numbers"]["of_linear"] == pytest.approx(1.0)
+
+
+def test_joint_training_in_one_softmax_judges_rows_among_the_classes_of_all_tasks(
+    bench: Bench,
+) -> None:
+    """From the same theta0, over the same batches: more classes can only be more surprising."""
+    own, all_ = (joint(bench, "ordinary", one).cell.facts["loss"] for one in (False, True))
+    assert len(own) == len(all_)
+    assert all_[0] > own[0]
 
 
 def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
