@@ -91,7 +91,7 @@ def _of_coordinator(found: CoordinatorFigures) -> Iterator[Metric]:
 
 def _of_predictors(found: Sequence[PredictorFigures]) -> Iterator[Metric]:
     yield GaugeMetricFamily("tacl_predictors", "Predictors that answer.", len(found))
-    for name in ("passes", "questions"):
+    for name in ("passes", "questions", "hits", "misses"):
         family = CounterMetricFamily(f"tacl_predict_{name}", f"{name}.", labels=("predictor",))
         for one in found:
             family.add_metric((one.predictor,), getattr(one, name))

@@ -44,15 +44,23 @@ class CoordinatorFigures(Answer):
     trouble: bool
 
 
-class PredictorFigures(Answer):
-    """Of one predictor; `bytes` of its vectors, and of the models that it keeps composed."""
+class Kept(Answer):
+    """What a predictor has in memory: vectors, models that are kept composed, and bytes of both
+    and of heads. A pass that needed a vector or a head found it there (`hits`) or read it."""
+
+    vectors: int
+    models: int
+    bytes: int
+    hits: int
+    misses: int
+
+
+class PredictorFigures(Kept):
+    """Of one predictor."""
 
     predictor: str
     passes: int
     questions: int
-    vectors: int
-    models: int
-    bytes: int
 
 
 class StoreFigures(Answer):

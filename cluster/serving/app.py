@@ -76,7 +76,8 @@ class Predictors:
     """What is made a deployment: a predictor, one pass at a time. Inputs are decoded in a thread of
     their own, large ones in another, so that nobody's small question waits for them."""
 
-    def __init__(self, home: str, threads: int) -> None:
+    def __init__(self, home: str, threads: int, sharing: int = 1) -> None:
+        """`sharing`: how many of them use one memory."""
         import torch
 
         from cluster.serving.predictor import Predictor
@@ -84,7 +85,7 @@ class Predictors:
         _listen_as_the_node()
         torch.set_num_threads(threads)
         log_to(Home.at(home).logs, "serving")
-        self._predictor = Predictor(home)
+        self._predictor = Predictor(home, predictors=sharing)
         self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
         # One, also after who asked has left: a pass goes on then, and two would share a model.
         self._passing = ThreadPoolExecutor(1)
@@ -99,7 +100,7 @@ class Predictors:
 
     async def figures(self) -> PredictorFigures:
         name = serve.get_replica_context().replica_id.unique_id
-        kept = self._predictor.kept()
+        kept = dict(self._predictor.kept())
         return PredictorFigures(predictor=name, passes=self._count, questions=self._asked, **kept)
 
     async def _pass(self, calls: list[Prepared]) -> list[list[Answered | TaclError]]:
@@ -321,15 +322,15 @@ def start(
 def application(arguments: dict[str, Any]) -> serve.Application:
     """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
     node, `most` predictors, `cpus` and `gpus` of each, `open` without tokens."""
-    where, cpus = str(arguments["home"]), float(arguments.get("cpus", 1))
-    most = int(arguments.get("most", 1))
+    where, most = str(arguments["home"]), int(arguments.get("most", 1))
+    cpus, gpus = float(arguments.get("cpus", 1)), float(arguments.get("gpus", 0))
     # One call is always on its way where something is asked; a second one is full.
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,
         max_ongoing_requests=CALLS * most,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
-        ray_actor_options={"num_cpus": cpus, "num_gpus": float(arguments.get("gpus", 0))},
+        ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         logging_config=LOGGING,
     )
     ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(
@@ -338,7 +339,8 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         ray_actor_options={"num_cpus": 0},
         logging_config=LOGGING,
     )
-    handle = predictors.bind(where, max(1, int(cpus)))
+    sharing = 1 if gpus >= 1 else most
+    handle = predictors.bind(where, max(1, int(cpus)), sharing)
     return ingress.bind(where, handle, most, bool(arguments.get("open", False)))
 
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from tacl.vectors.params import Params
 
-BYTES = 512 << 20
 OFTEN = 32  # times asked before a model is composed at all: that costs as much as some passes
 REMEMBERED = 10_000  # models whose number of times is kept
 
 
 class Hot:
-    """The models that were asked most, as far as they fit. A newcomer must be asked twice as often
-    as the least asked one to take its place, so that many equal ones do not push each other out."""
+    """The models that were asked most, as many as fit: of one base all are of one size. A newcomer
+    must be asked twice as often as the least asked one to take its place, so that many equal ones
+    do not push each other out."""
 
-    def __init__(self, most: int = BYTES) -> None:
+    def __init__(self, most: int) -> None:
         self._most, self._asked = most, Counter[str]()
         self.kept: dict[str, Params] = {}
 
@@ -25,21 +25,16 @@ class Hot:
         if len(self._asked) > REMEMBERED:  # half of what was; what is rare is forgotten
             self._asked = Counter({name: n // 2 for name, n in self._asked.items() if n > 1})
         self._asked[digest] += 1
-        if digest not in self.kept and self._asked[digest] >= OFTEN:
-            self._keep(digest, compose)
+        if digest not in self.kept and self._asked[digest] >= OFTEN and self._has_place(digest):
+            self.kept[digest] = compose()
         return digest in self.kept
 
-    def _keep(self, digest: str, compose: Callable[[], Params]) -> None:
-        size = max(map(_bytes, self.kept.values()), default=0)
-        if self.kept and (len(self.kept) + 1) * size > self._most:
-            least = min(self.kept, key=self._asked.__getitem__)
-            if self._asked[digest] < 2 * self._asked[least]:
-                return
-            del self.kept[least]
-        found = compose()
-        if _bytes(found) <= self._most:
-            self.kept[digest] = found
-
-
-def _bytes(params: Params) -> int:
-    return sum(value.numel() * value.element_size() for value in params.values())
+    def _has_place(self, digest: str) -> bool:
+        """Made, where there was none."""
+        if len(self.kept) < self._most:
+            return True
+        least = min(self.kept, key=self._asked.__getitem__, default=None)
+        if least is None or self._asked[digest] < 2 * self._asked[least]:
+            return False
+        del self.kept[least]
+        return True

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,47 +19,69 @@ from torch.func import functional_call
 from cluster.api.service import Answered, Question, Ranked
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.explanations import Explanation, parts_of
+from cluster.domain.figures import Kept
 from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
 from cluster.domain.operations import Belonging, Predicted
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials, given_device
-from cluster.serving.cache import BYTES, Hot
+from cluster.serving import memory
+from cluster.serving.cache import Hot
 from cluster.serving.explaining import explained
+from cluster.serving.residency import Residency
 from cluster.storage.home import Home
 from tacl.backbone import Item
-from tacl.compose.arithmetic import require_one_model
 from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTask
 from tacl.evaluation.contributions import Parts
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 from tacl.heads.novelty import Novelty
+from tacl.models.frozen import trainable_blocks
 from tacl.models.mixed import MixedEncoder, Recipe, mixes, summed
 from tacl.vectors.params import Params
-from tacl.vectors.vector import TaskVector
+from tacl.vectors.vector import Regime
 
 LOG = logging.getLogger(__name__)
 PLAIN: Recipe = {}  # the base alone
+FOR_HOT = 4  # one part in so many of what it may fill is for models that are kept composed
 T = TypeVar("T")
 Decoded = list[Item] | TaclError
 
 
+class Resident(NamedTuple):
+    """A vector in memory, dense and on the device of the passes."""
+
+    regime: Regime
+    tau: Params
+
+
 class Predictor:
     """On a CPU vectors are mapped from their files, so predictors of one machine share them; on a
-    GPU they are copied there when they are first asked for."""
+    GPU they are copied there when they are asked for. What was used longest ago is forgotten where
+    all of it is more than `most` bytes, by default a share of the memory that there is;
+    `predictors`: that use the same memory."""
 
-    def __init__(self, home: str, hot_bytes: int = BYTES, device: str | None = None) -> None:
+    def __init__(
+        self,
+        home: str,
+        most: int | None = None,
+        device: str | None = None,
+        predictors: int = 1,
+    ) -> None:
         place = Home.at(home)
         settings = place.founded()
         self._materials = Materials(place, settings.base, device or given_device())
         self._backbone = self._materials.backbone
-        self._taus: dict[str, Params] = {}  # by digest of the vector
-        self._loaded: dict[str, TaskVector] = {}
-        self._heads: dict[str, Head] = {}
-        self._novelties: dict[str, Novelty] = {}
-        self._hot = Hot(hot_bytes)
-        self._known = ChainMap(self._taus, self._hot.kept)
+        if most is None:
+            most = memory.share(self._backbone.device, predictors)
         encoder, moved = self._backbone.encoder, self._backbone.trainable
+        blocks = set(trainable_blocks(encoder, moved))
+        theta0 = {name: value for name, value in encoder.named_parameters() if name in blocks}
+        self._each = bytes_of(theta0)  # as much as a model that is kept composed
+        self._hot = Hot(most // FOR_HOT // self._each)
+        self._resident = Residency(most - most // FOR_HOT)
+        self._taus: dict[str, Params] = {}  # of this batch, by digest of the vector
+        self._known = ChainMap(self._taus, self._hot.kept)
         self._mixed = MixedEncoder(encoder, moved, self._known)
         self._mixes = mixes(self._backbone)
         if not self._mixes:
@@ -68,11 +90,16 @@ class Predictor:
             )
         self._module = None if self._mixes else self._materials.linearized()
 
-    def kept(self) -> dict[str, int]:
-        """What lies in memory: vectors, models that are kept composed, and bytes of both."""
-        every = [*self._taus.values(), *self._hot.kept.values()]
-        size = sum(value.numel() * value.element_size() for tau in every for value in tau.values())
-        return {"vectors": len(self._taus), "models": len(self._hot.kept), "bytes": size}
+    def kept(self) -> Kept:
+        """What lies in memory; asked by another thread than the one that answers."""
+        resident, models = self._resident, len(self._hot.kept)
+        return Kept(
+            vectors=sum(isinstance(one, Resident) for one in resident.values()),
+            models=models,
+            bytes=resident.bytes + models * self._each,
+            hits=resident.hits,
+            misses=resident.misses,
+        )
 
     def predict(
         self,
@@ -116,6 +143,15 @@ class Predictor:
         """Of every question its answer or what is wrong with it, all in one pass. `decoded`: what
         `decode` made of each."""
         decoded = decoded or [self.decode(question) for question in questions]
+        try:
+            with self._resident.batch():
+                return self._answered(questions, decoded)
+        finally:
+            self._taus.clear()
+
+    def _answered(
+        self, questions: Sequence[Question], decoded: Sequence[Decoded]
+    ) -> list[Answered | TaclError]:
         asked = [self._opened(*pair) for pair in zip(questions, decoded, strict=True)]
         fine = [one for one in asked if isinstance(one, _Asked)]
         alone = [part for one in fine if one.question.explain for part in one.parts()]
@@ -161,9 +197,8 @@ class Predictor:
         blob = question.model.novelty
         if blob is None or question.features or question.tasks:
             return None
-        if blob not in self._novelties:
-            self._novelties[blob] = self._materials.novelty(blob)
-        return self._novelties[blob]
+        read = self._materials.novelty
+        return self._resident.get(blob, lambda: read(blob), lambda n: bytes_of(n.to_params()))
 
     def _columns(self, question: Question) -> Columns | None:
         """Of the tasks that may be the answer; None where features are."""
@@ -183,29 +218,33 @@ class Predictor:
         return Columns({task: self._head(blobs[task]) for task in tasks})
 
     def _head(self, blob: str) -> Head:
-        if blob not in self._heads:
-            self._heads[blob] = self._materials.head(blob)
-        return self._heads[blob]
+        read = self._materials.head
+        return self._resident.get(blob, lambda: read(blob), lambda h: bytes_of(h.to_params()))
 
     def _recipe(self, model: Composition) -> Recipe:
         """Coefficients by digest of the vector; a model that is asked often gets composed."""
         if model.merged is not None:
             self._vector(model.merged)
             return {model.merged.digest: 1.0}
-        vectors = [self._vector(term.vector) for term in model.terms]
-        require_one_model(vectors)
-        if any(vector.regime != "linearized" for vector in vectors):
+        if not model.terms:
+            raise BadRecipe("a composition needs at least one vector")
+        regimes = {self._vector(term.vector).regime for term in model.terms}
+        if regimes != {"linearized"}:
             raise MixedRegimes("only models of linearized vectors can be asked so far")
         recipe = recipe_of(model.terms)
         self._hot.asked(model.digest, lambda: summed(recipe, self._taus))
         return recipe
 
-    def _vector(self, ref: VectorRef | Merged) -> TaskVector:
-        if ref.digest not in self._loaded:
-            vector = self._materials.vector(ref)
-            tau = {n: block.to(self._backbone.device) for n, block in vector.to_params().items()}
-            self._loaded[ref.digest], self._taus[ref.digest] = vector, tau
-        return self._loaded[ref.digest]
+    def _vector(self, ref: VectorRef | Merged) -> Resident:
+        read = lambda: self._read(ref)  # noqa: E731
+        vector = self._resident.get(ref.digest, read, lambda found: bytes_of(found.tau))
+        self._taus[ref.digest] = vector.tau
+        return vector
+
+    def _read(self, ref: VectorRef | Merged) -> Resident:
+        vector, device = self._materials.vector(ref), self._backbone.device
+        tau = {name: block.to(device) for name, block in vector.to_params().items()}
+        return Resident(vector.regime, tau)
 
     def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:
         """f_lin of every row, given to whoever asked; a batch holds one row of a user after the
@@ -261,6 +300,10 @@ def _met(step: Callable[[], T]) -> T | TaclError:
     except Exception as error:
         LOG.exception("a question could not be opened")
         return RunFailed(f"a defect: {type(error).__name__}")
+
+
+def bytes_of(tensors: Mapping[str, Tensor]) -> int:
+    return sum(value.nbytes for value in tensors.values())
 
 
 def _raised(found: Answered | TaclError) -> Answered:

@@ -36,8 +36,8 @@ class Local:
         self.coordinator = InProcess(home, self.launcher)
         self.lock = threading.Lock()
         self.questions: list[Question] = []
-        figures = {"passes": 2, "questions": 5, "vectors": 4, "models": 1, "bytes": 99}
-        self.answering = [PredictorFigures(predictor="p1", **figures)]
+        kept = {"vectors": 4, "models": 1, "bytes": 99, "hits": 7, "misses": 4}
+        self.answering = [PredictorFigures(predictor="p1", passes=2, questions=5, **kept)]
 
     async def ask(
         self,

@@ -46,6 +46,7 @@ def test_what_happened_is_counted(served: tuple[TestClient, Local]) -> None:
     before = scraped(http)
     assert before["tacl_http_requests_total", "GET", "/tasks/{name}", "4xx"] == 1
     assert before["tacl_predict_questions_total", "p1"] == 5
+    assert before["tacl_predict_hits_total", "p1"] == 7
     assert (before["tacl_predictors",], before["tacl_blob_bytes",]) == (1, 300)
     assert before["tacl_trouble",] == 0
     service.coordinator.status(RequestContext())

@@ -35,7 +35,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 class Slow:
     """A predictor whose large pictures are decoded when a test lets them."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, home: str, predictors: int) -> None:
         self.decodes, self.decoding = threading.Event(), threading.Event()
         self.passing = threading.Event()
         self.passing.set()
@@ -289,6 +289,14 @@ def test_a_predictor_is_given_the_gpus_that_are_asked_for() -> None:
     ingress: Any = app.application({"home": "nowhere", "cpus": 2, "gpus": 0.5})
     predictors = ingress._bound_deployment.init_args[1]
     assert predictors._bound_deployment.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}
+
+
+def test_predictors_of_one_machine_share_its_memory() -> None:
+    def sharing(**reserved: float) -> int:
+        ingress: Any = app.application({"home": "nowhere", "most": 3, **reserved})
+        return ingress._bound_deployment.init_args[1]._bound_deployment.init_args[2]
+
+    assert (sharing(), sharing(gpus=0.5), sharing(gpus=1)) == (3, 3, 1)
 
 
 def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(

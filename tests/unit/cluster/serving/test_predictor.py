@@ -29,7 +29,7 @@ from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
 from cluster.serving.cache import Hot
-from cluster.serving.predictor import Predictor
+from cluster.serving.predictor import FOR_HOT, Predictor
 from cluster.storage.home import Home
 from cluster.storage.samples import labelled_rows
 from tacl.compose.arithmetic import composed
@@ -137,7 +137,7 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
 def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
     home, (one, two), patient = scene
     size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
-    predictor = Predictor(home.where, hot_bytes=size)  # room for one
+    predictor = Predictor(home.where, most=FOR_HOT * size)  # room for one
     inputs, _ = tiny.pictures(1, task=1)
     first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
     expected = {m.digest: patient.predict(m, inputs) for m in (first, second)}
@@ -149,6 +149,38 @@ def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
             assert isinstance(found, Answered)
             _require_close(found.answers, expected[model.digest])
         assert len(predictor._hot.kept) == 1
+
+
+def test_answers_are_the_same_whatever_was_forgotten(scene) -> None:
+    """With room for nothing, for one vector, and for all: also in a batch that needs more."""
+    home, (one, two), patient = scene
+    inputs, _ = tiny.pictures(2, task=1)
+    models = [
+        tiny.composition((1.0, one)),
+        tiny.composition((-0.5, two), (1.0, one)),
+        tiny.composition((1.0, two)),
+    ]
+    batches = [[models[0]], [models[2]], models, [models[1]], [models[0]], [models[0]]]
+    expected = {model.digest: patient.predict(model, inputs, ["task1"]) for model in models[:2]}
+    expected[models[2].digest] = patient.predict(models[2], inputs, ["task2"])
+    size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
+    misses = []
+    for most in (0, 2 * size, 4 * size):
+        predictor = Predictor(home.where, most=most)
+        for batch in batches:
+            named = [["task2"] if model is models[2] else ["task1"] for model in batch]
+            asked = [Question(m, inputs, task) for m, task in zip(batch, named, strict=True)]
+            for model, found in zip(batch, predictor.answer(asked), strict=True):
+                assert isinstance(found, Answered)
+                _require_close(found.answers, expected[model.digest])
+            assert not predictor._taus  # of the batch alone
+            assert predictor.kept().bytes <= most
+        misses.append(predictor.kept().misses)
+    kept = predictor.kept()
+    assert kept.vectors == 2
+    assert kept.bytes > 2 * size  # heads too
+    assert misses[0] > misses[1] > misses[2] == 4  # each vector and each head once
+    assert misses[2] + kept.hits == misses[0]
 
 
 def _require_close(found: list, expected: list) -> None:
@@ -360,7 +392,7 @@ def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:
 
 
 def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
-    kept = Hot(most=3 * 40)
+    kept = Hot(most=3)
     made: list[str] = []
 
     def ask(name: str, times: int) -> bool:
@@ -377,6 +409,9 @@ def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
     assert ask("d", 1)  # twice as often
     assert len(kept.kept) == 3
     assert made.count("d") == 1
+    kept = Hot(most=0)
+    assert not ask("a", 3 * cache.OFTEN)
+    assert made.count("a") == 1  # never for nothing
 
 
 def test_one_task_of_the_composition_can_be_asked(scene) -> None:
