@@ -3,7 +3,8 @@
 The application starts on the cluster of a home with `tacl serve` and ends with it. The ingress
 knows no torch. What arrives at the same time shares calls and passes (`cluster.serving.batching`):
 of the coordinator, who is asked for every request whose token it is and which model is theirs now,
-and of the predictors.
+and of the predictors, each of which is asked about the models that have their home there
+(`cluster.serving.routing`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate, cast
 from weakref import WeakValueDictionary
 
 import ray.util
@@ -26,7 +27,7 @@ from ray import serve
 from ray._common.tls_utils import add_port_to_grpc_server
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve._private import replica
-from ray.serve.config import AutoscalingConfig, HTTPOptions
+from ray.serve.config import AutoscalingConfig, HTTPOptions, RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -44,6 +45,8 @@ from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
 from cluster.serving.reading import Job, Read, Rows, read
+from cluster.serving.router import RUNNING, ToVectors
+from cluster.serving.routing import BUSY, home
 from cluster.storage.home import Home, Serving, on_loopback, write
 from tacl.errors import (
     BadConfig,
@@ -61,8 +64,7 @@ APP = "tacl"
 PORT = 8300
 AT_ONCE = 64  # rows in one pass
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
-CALLS = 2  # full ones that may be on their way for each predictor
-WAITING = 512  # questions for the predictors; more are refused
+WAITING = 512  # questions for a predictor; more are refused
 READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 DRAIN_SECONDS = 20.0
@@ -140,12 +142,15 @@ class Ingress:
             "composition": Gathering(self._many("compositions"), most=AT_ONCE),
         }
         gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
-        self._questions = gathering(
+        self._lane: Callable[[], Gathering[Question, Answered]] = partial(
+            gathering,
             most=AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
-            calls=CALLS * most,
+            calls=BUSY * most,  # what its own predictor has no place for goes to the others
         )
+        # By the home of the questions' models, while somebody waits there.
+        self._lanes = WeakValueDictionary[str, Gathering[Question, Answered]]()
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
@@ -196,7 +201,9 @@ class Ingress:
     async def predict(self, question: Question) -> Answered:
         """Of a user's questions that take long to decode, one is answered at a time."""
         if not _is_large(question):
-            return await self._questions.ask(question)
+            where = home(question.model, RUNNING.names)
+            lane = self._lanes[where] = self._lanes.get(where) or self._lane()
+            return await lane.ask(question)
         async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
 
@@ -328,7 +335,8 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,
-        max_ongoing_requests=CALLS * most,
+        request_router_config=RequestRouterConfig(request_router_class=cast("Any", ToVectors)),
+        max_ongoing_requests=BUSY * most,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         logging_config=LOGGING,

@@ -7,19 +7,26 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.config import RequestRouterConfig
 
+from cluster.api.service import Question
 from cluster.client.client import Client
 from cluster.domain.compositions import Composition
 from cluster.domain.operations import Answers, Ranked, candidates
+from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
-from cluster.runtime.connection import leave
+from cluster.runtime.connection import connect, leave
+from cluster.serving import routing
 from cluster.serving.app import require_safe
 from cluster.serving.predictor import Predictor
+from cluster.serving.router import ToVectors
 from cluster.storage.home import Home
 from jobs.benchmarks.load import VECTORS, Asking, Oracle
 from jobs.benchmarks.serving import Loads, free_port, populated
@@ -90,6 +97,13 @@ def url(client: Client) -> Iterator[str]:
 
 def ready(url: str) -> dict[str, Any]:
     return httpx2.get(f"{url}/v1/ready").json()
+
+
+class Named:
+    """In the place of a predictor: it answers with its name and process."""
+
+    async def answer(self, questions: list[Question]) -> tuple[str, int]:
+        return serve.get_replica_context().replica_id.unique_id, os.getpid()
 
 
 class Asker(threading.Thread):
@@ -221,6 +235,45 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
     assert found.killed == {"predictor": 1}
     assert found.wrong == 0, said
     assert found.longest > 1  # somebody waited for the new predictor
+
+
+@pytest.mark.ray
+def test_questions_go_to_the_predictor_where_their_model_has_its_home(
+    client: Client, url: str
+) -> None:
+    """And to the other one when that is killed."""
+    connect(client.home)
+    routed = RequestRouterConfig(request_router_class=cast("Any", ToVectors))
+    named = serve.deployment(Named, name="named").options(
+        num_replicas=2, request_router_config=routed, ray_actor_options={"num_cpus": 0}
+    )
+    handle = serve.run(named.bind(), name="named", route_prefix=None)
+    models = [tiny.composition((float(n), vector(f"v{n}"))) for n in range(12)]
+
+    def told(model: Composition) -> tuple[str, int]:
+        return handle.answer.remote([Question(model, ["x"])]).result()
+
+    try:
+        told(models[0])  # it is known who runs
+        first = [told(model) for model in models * 2]
+        names = tuple(sorted({name for name, _ in first}))
+        assert len(names) == 2
+        assert [name for name, _ in first] == [routing.home(model, names) for model in models * 2]
+        os.kill(first[0][1], signal.SIGKILL)
+        lost = []
+        for model in models:
+            try:
+                name, _ = told(model)
+                assert name != first[0][0]
+            except RayActorError:
+                lost.append(model)
+        assert len(lost) <= 1
+    finally:
+        serve.delete("named")
+
+
+def vector(digest: str) -> VectorRef:
+    return VectorRef(task=digest, version=1, digest=digest, blob="", head_blob="", run_id="")
 
 
 def _require_close(found: Sequence[Ranked], expected: Sequence[Ranked]) -> None:

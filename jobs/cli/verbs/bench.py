@@ -260,6 +260,26 @@ def serve(
     return found, lambda f: text
 
 
+@verb("bench", of=bench, home=False)
+def residency(
+    vectors: Annotated[int, typer.Option(min=20, help="Vectors of all tasks.")] = 2000,
+    users: Annotated[int, typer.Option(min=1, help="Users, each with a recipe.")] = 10_000,
+    requests: Annotated[int, typer.Option(min=1000, help="Questions of all users.")] = 20_000,
+    out: Out = None,
+) -> Told:
+    """Vectors that predictors find in memory when it holds a part of all: counted, not timed."""
+    from jobs.benchmarks.residency import Sizes, bench_residency, markdown
+    from jobs.console.progress import counting
+
+    sizes = Sizes(vectors, users, requests)
+    with counting("residency") as say:
+        found = bench_residency(sizes, say)
+    text = markdown(found, sizes)
+    if out is not None:
+        out.write_text(text)
+    return found, lambda f: text
+
+
 def _device() -> str:
     import torch
 

@@ -1,0 +1,51 @@
+"""What Serve asks which replica a call goes to, in the process that makes the call."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from cluster.api.service import Question
+from cluster.serving.routing import home, ranked
+
+
+class Running:
+    """The predictors that this process may ask now, as Serve has told it."""
+
+    names: tuple[str, ...] = ()
+
+    def set(self, replicas: Iterable[ReplicaID]) -> None:
+        self.names = tuple(sorted(replica.unique_id for replica in replicas))
+
+
+RUNNING = Running()
+
+
+class ToVectors(RequestRouter):
+    """To where the vectors of a call's first question have their home (`cluster.serving.routing`).
+    The ingress puts questions of one home into a call."""
+
+    async def choose_replicas(
+        self,
+        candidate_replicas: list[RunningReplica],
+        pending_request: PendingRequest | None = None,
+    ) -> list[list[RunningReplica]]:
+        replicas = {one.replica_id.unique_id: one for one in candidate_replicas}
+        known = self.replica_queue_len_cache
+        ongoing = {name: known.get(one.replica_id) or 0 for name, one in replicas.items()}
+        wanted = ""
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True  # where none takes it
+            questions: list[Question] = pending_request.args[0]
+            wanted = home(questions[0].model, tuple(sorted(replicas)))
+        return [[replicas[n] for n in rank] for rank in ranked(wanted, ongoing, random.sample)]
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        super().update_replicas(replicas)
+        RUNNING.set(self.curr_replicas)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        super().on_replica_actor_died(replica_id)
+        RUNNING.set(self.curr_replicas)
