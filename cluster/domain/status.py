@@ -123,11 +123,10 @@ class RunStatus(RunProgress):
 class TaskStatus(RunProgress):
     """A task, its training and its current vector.
 
+    `ordinal`, the order of arrival, is None where the asker must not see that there are others.
     `refresh` is the state of a refresh that is owed or failed; `refresh_waits`: its vector is due
     for one, which waits until the budget of arrivals reaches it. `near`: tasks whose samples are of
-    the same kind as its own: it is neither trained nor refreshed against them, and not measured on
-    them. `ordinal`, the order of arrival,
-    is None where the asker must not see that there are others.
+    the same kind as its own; it is not trained or refreshed against these, nor measured on them.
     """
 
     name: str
