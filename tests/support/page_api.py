@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -98,7 +99,7 @@ class FakeApi:
 
         @app.get("/v1/runs/{run_id}")
         def run(run_id: str) -> Any:
-            return {"run_id": run_id, "step": 100, "steps": 400}
+            return {"run_id": run_id, "step": 100, "steps": 400, "expected": time.time() + 40}
 
         @app.post("/v1/explain")
         async def explain(request: Request) -> Any:

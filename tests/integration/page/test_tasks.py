@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any
 
 from tests.support.page_api import FakeApi
@@ -22,9 +23,12 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     api.task("digits", "training", step=30, steps=120, loss=1.25)
     says(page, "#task-digits", "30 of 120 steps, loss 1.25")
     assert page.locator("#task-digits progress").get_attribute("value") == "30"
-    assert not page.get_by_text(" left").is_visible()  # one look tells no pace
-    api.task("digits", "training", step=119, steps=120, loss=1.25)
-    says(page, "#task-digits", "loss 1.25, 0 s left")
+    assert not page.get_by_text(" left").is_visible()  # nobody knows yet
+    soon = time.time() + 300
+    api.task("digits", "training", step=60, steps=120, loss=1.25, expected=soon)
+    says(page, "#task-digits", "loss 1.25, 5 min left")
+    api.task("digits", "training", step=119, steps=120, loss=1.25, expected=soon - 400)
+    says(page, "#task-digits", "loss 1.25, 0 s left")  # later than was expected
     api.ready("digits")
     says(page, "#task-digits", "50.0 → 81.0 %")
     api.task("signs", "failed", reason="the loss is not a number")

@@ -1,9 +1,8 @@
 // A model out of any of the vectors: pick, sign, coefficient; what they do to each other at once.
 
 import * as api from "./api.js";
-import { $, el, onSubmit, told, work } from "./dom.js";
+import { $, el, left, onSubmit, told, work } from "./dom.js";
 import { helped, together } from "./explain.js";
-import { timeLeft } from "./pace.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // task -> { on, sign, size }
@@ -133,8 +132,8 @@ async function evaluated(user, options, words) {
   for (;;) {
     const { result, run_id } = await api.evaluate(user, key, options);
     if (result !== null) return result;
-    const { step, steps } = await api.run(run_id);
-    told(form, steps ? `${words} ${step} of ${steps} rows${timeLeft(run_id, step, steps)}` : words);
+    const { step, steps, expected } = await api.run(run_id);
+    told(form, steps ? `${words} ${step} of ${steps} rows${left(expected)}` : words);
     await new Promise((done) => setTimeout(done, 1500));
   }
 }

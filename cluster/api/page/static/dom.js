@@ -14,7 +14,14 @@ export function el(tag, properties = {}, ...children) {
 
 export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
 export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { timeStyle: "short" });
+// Until the moment that the cluster expects: ", 40 s left"; nothing where it does not know.
+export const left = (expected) => (expected ? `, ${duration(Math.max(0, expected - Date.now() / 1000))} left` : "");
 export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { dateStyle: "medium" }) : "never");
+
+function duration(seconds) {
+  if (seconds < 90) return `${Math.round(seconds)} s`;
+  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
 
 export function told(form, text, kind = "") {
   const line = $(".told", form);

@@ -1,8 +1,7 @@
 // Tasks as they arrive and train, where the versions of their vectors come from, and other work.
 
 import { submit, vectors } from "./api.js";
-import { $, clock, day, el, onSubmit, opened, percent } from "./dom.js";
-import { timeLeft } from "./pace.js";
+import { $, clock, day, el, left, onSubmit, opened, percent } from "./dom.js";
 
 const section = $("#tasks");
 const taskLines = new Map(); // name -> { text, made, lineage, version }
@@ -53,7 +52,7 @@ function progress(task) {
     const label = `${task.step ?? 0} of ${task.steps} ${task.kind === "evaluate" ? "rows" : "steps"}`;
     const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": `${task.name ?? task.about}: ${label}` });
     const loss = typeof task.loss === "number" ? `, loss ${task.loss.toFixed(2)}` : "";
-    made.append(bar, label + loss + timeLeft(task.run_id, task.step ?? 0, task.steps));
+    made.append(bar, label + loss + left(task.expected));
   } else if (task.state === "queued" && task.expected) made.append(`done at about ${clock(task.expected)}`);
   else if (task.accuracy_after !== null && task.accuracy_after !== undefined) {
     made.append(`${percent(task.accuracy_before)} → ${percent(task.accuracy_after)} % of validation rows`);
