@@ -21,7 +21,7 @@ from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.bodies import Sent
+from cluster.api.bodies import BoundedForm
 from cluster.api.service import Service
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
@@ -135,7 +135,7 @@ class Guarded(APIRoute):
             request.state.caller = caller = await _known(request)
             caller.require(role)
             with shares_of(request).requests.held(caller.name):
-                return await answer(Sent(request.scope, request.receive))
+                return await answer(BoundedForm(request.scope, request.receive))
 
         return guarded
 

@@ -96,7 +96,7 @@ class _Body:
             self._shares.bodies.free(self._sender, self._held)
 
 
-class Sent(Request):
+class BoundedForm(Request):
     """A request whose form has as many parts, and as large ones, as any route needs: all but the
     first megabyte of each file would lie in memory."""
 

@@ -53,6 +53,7 @@ from cluster.scheduler.state import (
     Measure,
     Needs,
     NodesChanged,
+    PlaceGivenBack,
     Published,
     Refresh,
     Requested,
@@ -62,7 +63,6 @@ from cluster.scheduler.state import (
     Stop,
     Vector,
 )
-from cluster.scheduler.state import GaveWay as LeftItsPlace
 from cluster.scheduler.state import Measured as Values
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
@@ -237,12 +237,12 @@ class Execution:
             LOG.error("raised", extra=self._facts(run_id) | told)
             event = Failed(run_id, outcome.cause)
         elif isinstance(outcome, GaveWay):
-            event = LeftItsPlace(run_id)
+            event = PlaceGivenBack(run_id)
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
         self._launcher.cancel(self._handles[run_id])  # not before: only it knows what it found
-        if not isinstance(event, Died | LeftItsPlace) and tracing.is_on():
+        if not isinstance(event, Died | PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
         del self._handles[run_id]

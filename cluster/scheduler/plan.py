@@ -56,7 +56,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             _end(state, run_id, measured=values)
         case facts.Ended(run_id):
             _end(state, run_id)
-        case facts.GaveWay(run_id):
+        case facts.PlaceGivenBack(run_id):
             run = state.runs[run_id]
             run.state, run.gave_way = RunState.QUEUED, run.gave_way + 1
             yield facts.Requeue(run_id, None)

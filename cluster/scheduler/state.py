@@ -222,7 +222,7 @@ class Cancelled(RunEvent):
     """Somebody wants this run no more; it may be queued again."""
 
 
-class GaveWay(RunEvent):
+class PlaceGivenBack(RunEvent):
     """A run gave its place back before its end; it goes on from what it keeps."""
 
 
@@ -250,7 +250,7 @@ Event = (
     | Measured
     | Ended
     | Cancelled
-    | GaveWay
+    | PlaceGivenBack
     | Died
     | Failed
 )

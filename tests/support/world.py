@@ -15,13 +15,13 @@ from cluster.scheduler.state import (
     Fail,
     Failed,
     Fit,
-    GaveWay,
     Instruction,
     Measure,
     Measured,
     Needs,
     Node,
     NodesChanged,
+    PlaceGivenBack,
     Published,
     Refresh,
     Requested,
@@ -58,7 +58,7 @@ class World:
     def happens(self, event: Event) -> list[Instruction]:
         if isinstance(event, Requested):
             self.accepted.add(event.run_id)
-        if isinstance(event, Published | Measured | Ended | Died | Failed | GaveWay):
+        if isinstance(event, Published | Measured | Ended | Died | Failed | PlaceGivenBack):
             self.running.remove(event.run_id)
         said = handle(self.state, event)
         for instruction in said:
@@ -140,7 +140,7 @@ class World:
         """Those that are to do, and are what is answered."""
         told = self.giving_way
         for run_id in sorted(told):
-            self.happens(GaveWay(run_id))
+            self.happens(PlaceGivenBack(run_id))
         return told
 
     def why(self, run_id: str) -> str:

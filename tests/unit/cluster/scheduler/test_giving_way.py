@@ -14,10 +14,10 @@ from cluster.scheduler.state import (
     ONE_CPU,
     Died,
     Ended,
-    GaveWay,
     Needs,
     Node,
     NodesChanged,
+    PlaceGivenBack,
     Requeue,
     Run,
     State,
@@ -38,7 +38,7 @@ def test_upkeep_gives_way_to_what_somebody_waits_for_and_goes_on_later() -> None
     world.request("e", "evaluate")
     assert world.giving_way == {"s"}  # one place is enough: that of the one that came last
     assert "refreshing s, which gives way" in world.why("e")
-    assert Requeue("s", None) in world.happens(GaveWay("s"))
+    assert Requeue("s", None) in world.happens(PlaceGivenBack("s"))
     assert world.running == {"r", "e"}
     assert world.state.runs["s"].deaths == 0
     world.happens(Ended("e"))

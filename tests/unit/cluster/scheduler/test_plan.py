@@ -26,11 +26,11 @@ from cluster.scheduler.state import (
     Fail,
     Failed,
     Fit,
-    GaveWay,
     Inconsistent,
     Measured,
     Node,
     NodesChanged,
+    PlaceGivenBack,
     Requeue,
     SamplesArrived,
 )
@@ -186,7 +186,7 @@ class Anything(RuleBasedStateMachine):
     @precondition(lambda self: self.world.giving_way)
     @rule(data=st.data())
     def give_way(self, data: st.DataObject) -> None:
-        self.world.happens(GaveWay(self.pick(data, self.world.giving_way)))
+        self.world.happens(PlaceGivenBack(self.pick(data, self.world.giving_way)))
 
     @precondition(lambda self: any(r.state == "failed" for r in self.world.state.runs.values()))
     @rule(data=st.data())
