@@ -27,6 +27,9 @@ ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of a
     "**the same sum, heads fitted again**": "taujp+fitted",
     "**trained for longer, mixed penalty, heads fitted again**": "mixed-longer+fitted",
 }
+MARKS = {"¹": "one seed", "²": "two seeds"}
+SEEDS = {"": 3, "one seed": 1, "two seeds": 2}  # by what is written behind a row
+ROW = re.compile(r"^\| ([^|]+?)(?: \((one seed|two seeds)\))? \|[^|]*\|([^|]+)\|([^|]+)\|$", re.M)
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 
 
@@ -58,12 +61,14 @@ def test_readme_is_short() -> None:
 @pytest.mark.parametrize("document", ["README.md", "docs/explanation/measured.md"])
 def test_figures_are_those_of_the_results(document: str) -> None:
     results = json.loads((ROOT / "results/addition-text8.json").read_text())["summary"]
-    text = (ROOT / document).read_text().replace("¹", "").replace(", all tasks", "")
-    table = re.findall(r"^\| ([^|]+?)(?: \(one seed\))? \|[^|]*\|([^|]+)\|([^|]+)\|$", text, re.M)
-    found = {name: [cell.strip(" *") for cell in cells] for name, *cells in table}
+    text = (ROOT / document).read_text().replace(", all tasks", "")
+    text = re.sub(r"([¹²])(\**)", lambda mark: f"{mark[2]} ({MARKS[mark[1]]})", text)
+    table = {name: (SEEDS[seeds], *cells) for name, seeds, *cells in ROW.findall(text)}
     for row, method in ROWS.items():
-        means = [results[method][name]["mean"] for name in ("absolute", "normalised")]
-        assert found[row] == [f"{100 * mean:.1f}" for mean in means], row
+        measured = [results[method][name] for name in ("absolute", "normalised")]
+        seeds, *cells = table[row]
+        assert [cell.strip(" *") for cell in cells] == [f"{100 * m['mean']:.1f}" for m in measured]
+        assert {m["count"] for m in measured} == {seeds}, row
 
 
 def test_every_promise_names_tests_that_are_there() -> None:
