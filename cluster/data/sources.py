@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import datasets
+import pyarrow as pa
 from datasets import Dataset, DatasetDict, config, load_dataset
 from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
@@ -47,12 +49,15 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-# Blocks of a file that are parsed side by side crash the process now and then, where a column has
-# values of several types (pyarrow 26), and `datasets` has no option for it.
-json_lines.paj = SimpleNamespace(
-    read_json=arrow_json.read_json,
-    ReadOptions=partial(arrow_json.ReadOptions, use_threads=False),
-)
+def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Table:
+    """A column whose values are of one type in one block and of another in the next crashes the
+    process (pyarrow 26), and `datasets` has no option for it. In one block it is an error."""
+    size = lines.getbuffer().nbytes + 1
+    options = arrow_json.ReadOptions(use_threads=False, block_size=size)
+    return arrow_json.read_json(lines, read_options=options)
+
+
+json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
 
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
 HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+))?")

@@ -105,3 +105,13 @@ def test_a_programs_own_data_set_may_name_its_files(tmp_path: Path) -> None:
     labels = [number % 2 for number in range(len(names))]
     data = Dataset.from_dict({"image": names, "label": labels}).cast_column("image", ImageColumn())
     assert ingest(data, Blobs(tmp_path / "blobs"), "image").classes == ("0", "1")
+
+
+def test_a_column_that_changes_its_type_far_down_crashes_nothing(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [{"text": f"{i}", "label": i % 2} for i in range(2 * ROWS)]
+    rows[0] |= {"long": "x" * 200_000, "odd": ""}
+    rows[1] |= {"long": "x" * 200_000}  # in another block of those that the reader parses
+    rows[ROWS] |= {"odd": True}
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert ingest(path, Blobs(tmp_path / "blobs"), "text").classes == ("0", "1")
