@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
@@ -49,20 +49,34 @@ class Shared(Generic[A]):
         return await asyncio.shield(self._answers[what][1])
 
 
+class Heard(NamedTuple):
+    """What a listener was told last, None where nothing was new, and where the cluster was then."""
+
+    changes: str  # of everybody; it is not told
+    version: str
+    more: bool
+    told: ClusterStatus | None
+
+
+NOTHING = Heard("", "", False, None)
+
+
 class News:
     """What is new in the cluster, for all who listen to a server."""
 
     def __init__(self) -> None:
-        self._versions = Shared[str]()
+        self._changes = Shared[str]()
         self._told = Shared[ClusterStatus]()
 
-    async def since(self, asked: Asked, version: str) -> ClusterStatus | None:
-        """None: nothing is. Raises TaclError while the cluster is away."""
-        now = await self._versions.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
-        if now == version:
-            return None
+    async def since(self, asked: Asked, heard: Heard = NOTHING) -> Heard:
+        """Raises TaclError while the cluster is away."""
+        now = await self._changes.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
+        if now == heard.changes and not heard.more:
+            return heard._replace(told=None)
+        version = heard.version
         whose = asked.caller.name, asked.caller.role, version, now
-        return await self._told.ask(whose, lambda: asked.tell(CoordinatorAPI.status, version))
+        told = await self._told.ask(whose, lambda: asked.tell(CoordinatorAPI.status, version))
+        return Heard(now, told.version, told.more, told)
 
 
 class EventStream(StreamingResponse):
@@ -81,30 +95,29 @@ async def events(request: Request, asked: Look) -> EventStream:
     """An event `task` for every task now, `run` for other work, and then whenever one changes;
     `gone` for one that is there no more; never ends."""
     news: News = request.app.state.news
-    first = await news.since(asked, "")
+    first = await news.since(asked)
     stream = EventStream(_lines(asked, news, first), headers={"cache-control": "no-store"})
     stream.place = shares_of(request).listeners.held(asked.caller.name)
     return stream
 
 
-async def _lines(asked: Asked, news: News, told: ClusterStatus | None) -> AsyncIterator[str]:
+async def _lines(asked: Asked, news: News, heard: Heard) -> AsyncIterator[str]:
     known: dict[str, str] = {}
-    version, silent = "", 0.0
+    silent = 0.0
     while True:
-        for line in _changes(told, known) if told else ():
+        for line in _changes(heard.told, known) if heard.told else ():
             yield line
             silent = 0.0
-        version = told.version if told else version
-        if not (told and told.more):
+        if not heard.more:
             await asyncio.sleep(PERIOD)
             silent += PERIOD
         if silent >= ALIVE:
             yield ": still here\n\n"
             silent = 0.0
         try:
-            told = await news.since(asked, version)
+            heard = await news.since(asked, heard)
         except TaclError as error:  # the cluster is away for now; who listens may wait
-            told = None
+            heard = heard._replace(more=False, told=None)
             yield _line("trouble", json.dumps({"error": type(error).__name__}))
 
 

@@ -3,24 +3,32 @@
 The events of the registry say what changed; what they name is read again, and nothing else. Whoever
 waits in the plan is told again when the plan's room or its turn changed. A look at which nothing
 happened reads nothing.
+
+A version that is told depends on what its reader sees alone: what others do in private leaves it as
+it is, and how much happened cannot be read in it.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import NamedTuple, TypeVar
 
-from cluster.domain.base import new_id
+from cluster.coordinator.work_orders import tasks_of
+from cluster.domain.base import RequestContext, new_id
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import FitWork, Progress
+from cluster.domain.work import FitWork, MeasureWork, Progress
 from cluster.registry import Registry, Run, Task
+from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State
 
 SHOWN = 40  # tasks and runs that one answer tells
-REMEMBERED = 10_000  # of what is gone; who looked before that is told everything again
+REMEMBERED = 10_000  # of what is gone, and of versions; who looked before is told everything again
+READERS = 1000  # of whom it is remembered until where there was nothing for them
 MANY = 5000  # events after which everything is read again
 KINDS = ("refresh", "measure", "fit", "evaluate", "compose")
 
@@ -37,7 +45,19 @@ class TaskEntry:
     samples: int | None  # in the sample store
 
 
-Entry = TaskEntry | Run | None  # None: it is gone
+Owners = frozenset[frozenset[str]]  # who sees all of one of these owners' private tasks sees it
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What is there no more; of a run, by what its readers are known."""
+
+    kind: str = "task"
+    user: str | None = None
+    owners: Owners = frozenset()
+
+
+Entry = TaskEntry | Run | Gone
 
 
 class Key(NamedTuple):
@@ -45,6 +65,20 @@ class Key(NamedTuple):
 
     is_task: bool
     name: str
+
+
+class Version(NamedTuple):
+    """Until which entry somebody was told, and how many fits of private tasks they saw."""
+
+    number: int
+    private_fits: int
+
+
+class Quiet(NamedTuple):
+    """Behind the entry `since` a reader has nothing to be told up to the entry `until`."""
+
+    since: int
+    until: int
 
 
 class Page(NamedTuple):
@@ -61,40 +95,57 @@ class Board:
 
     def __init__(self, registry: Registry) -> None:
         self._registry, self._epoch = registry, new_id()[:8]
+        self._secret = secrets.token_bytes(16)
+        self._versions: dict[str, Version] = {}  # as they were told
+        self._private_fits: Counter[str] = Counter()  # by the owner of the tasks
+        self._quiet: dict[tuple[str | None, bool], Quiet] = {}  # by reader
+        self._owners: Mapping[str, str] = {}  # of the private tasks
         self._entries: dict[Key, Entry] = {}
         self._numbers: dict[Key, int] = {}  # in the same order
         self._number = self._floor = 0
         self._left: dict[str, Run] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
-        self._plan: object = None
+        self._state: State | None = None  # and its changes, and what of it is told who waits
+        self._changes, self._plan = 0, object()
 
     @property
-    def version(self) -> str:
+    def changes(self) -> str:
+        """While this stays the same nothing is new, for nobody. It counts what is private."""
         return f"{self._epoch}.{self._number}"
 
-    def page(self, since: str, sees: Callable[[Key, Entry], bool]) -> Page:
+    def page(self, context: RequestContext, since: str, sees: Callable[[Key, Entry], bool]) -> Page:
         """What changed since a version, the oldest first; everything, when it is none of this
-        process."""
-        epoch, _, text = since.partition(".")
-        number = int(text) if epoch == self._epoch and text.isdecimal() else -1
-        whole = not self._floor <= number <= self._number
-        changed = list(self._since(0 if whole else number))[::-1]
-        found = ((key, self._entries[key]) for key in changed)
-        news = ((key, entry) for key, entry in found if entry or not whole)
-        told = list(islice((pair for pair in news if sees(*pair)), SHOWN + 1))
-        more = len(told) > SHOWN
-        last = self._numbers[told[SHOWN - 1][0]] if more else self._number
-        return Page(f"{self._epoch}.{last}", whole, more, told[:SHOWN])
+        process, or when heads of the reader's private tasks were fitted since."""
+        private_fits = self._private_fits_of(context.user)
+        before = self._versions.get(since, Version(-1, 0))
+        whole = before.number < self._floor or before.private_fits != private_fits
+        reader, last = (context.user, context.limited), 0 if whole else before.number
+        quiet = self._quiet.get(reader, Quiet(-1, -1))
+        begin = quiet.until if quiet.since == last else last
+        told, more = list[tuple[Key, Entry]](), False
+        for key in list(self._since(begin))[::-1]:
+            entry = self._entries[key]
+            if not sees(key, entry):
+                continue
+            if more := len(told) == SHOWN:
+                break
+            last = self._numbers[key]
+            if not (whole and isinstance(entry, Gone)):
+                told.append((key, entry))
+        last = max(last, self._floor)
+        if not more:
+            _keep(self._quiet, reader, Quiet(last, self._number), READERS)
+        return Page(self._written(Version(last, private_fits)), whole, more, told)
 
     def look(self, state: State) -> None:
         """Take in what happened since the last look."""
+        self._owners = state.owners
         if (writes := self._registry.writes.spent().times) != self._writes:
             self._read()
             self._writes = writes
-        plan = _turns(state)
-        if plan != self._plan:
-            self._plan = plan
-            self._touch([key for key, entry in self._entries.items() if _waits(entry)])
+        if state is not self._state or state.changes != self._changes:
+            self._state, self._changes = state, state.changes
+            self._tell_who_waits(situation(state))
 
     def progressed(self, run_id: str, task: str | None, progress: Progress) -> None:
         """A run told how far it is; `task`: whose training or refresh it is."""
@@ -109,6 +160,16 @@ class Board:
 
     # -- inside
 
+    def _private_fits_of(self, user: str | None) -> int:
+        return self._private_fits.total() if user is None else self._private_fits[user]
+
+    def _written(self, version: Version) -> str:
+        """As it is told: the same for the same, and nobody reads in it how much happened."""
+        parts = f"{version.number} {version.private_fits}".encode()
+        text = blake2b(parts, digest_size=8, key=self._secret).hexdigest()
+        _keep(self._versions, text, version, REMEMBERED)
+        return text
+
     def _since(self, number: int) -> Iterator[Key]:
         """The newest first."""
         for key in reversed(self._numbers):
@@ -116,12 +177,21 @@ class Board:
                 return
             yield key
 
-    def _put(self, key: Key, entry: Entry) -> None:
-        if entry is None and self._entries.get(key) is None:
-            return
-        self._entries[key] = entry
+    def _put(self, key: Key, entry: TaskEntry | Run | None) -> None:
+        if entry is None:
+            old = self._entries.get(key)
+            if old is None or isinstance(old, Gone):
+                return
+            self._entries[key] = self._gone(old)
+        else:
+            self._entries[key] = entry
         self._touch([key])
         self._forget()
+
+    def _gone(self, entry: TaskEntry | Run) -> Gone:
+        if isinstance(entry, TaskEntry):
+            return Gone()
+        return Gone(entry.kind, entry.user, owners_of(entry, self._owners))
 
     def _touch(self, keys: Collection[Key]) -> None:
         for key in keys:
@@ -132,12 +202,17 @@ class Board:
     def _forget(self) -> None:
         """The oldest half of what is gone, once it is much."""
         gone = len(self._entries) > REMEMBERED and [
-            key for key in self._numbers if self._entries[key] is None
+            key for key in self._numbers if isinstance(self._entries[key], Gone)
         ]
         if gone and len(gone) > REMEMBERED:
             for key in gone[: REMEMBERED // 2]:
                 self._floor = self._numbers.pop(key)
                 del self._entries[key]
+
+    def _tell_who_waits(self, plan: object) -> None:
+        if plan != self._plan:
+            self._plan = plan
+            self._touch([key for key, entry in self._entries.items() if _waits(entry)])
 
     def _read(self) -> None:
         begins = self._event < 0
@@ -148,9 +223,20 @@ class Board:
         elif found:
             self._read_tasks(dict.fromkeys(one.task for one in found if one.task))
             self._read_runs(dict.fromkeys(one.run_id for one in found if one.run_id))
-        if any(one.kind == "fitted" for one in found):
-            self._touch([key for key, entry in self._entries.items() if entry and key.is_task])
+        for one in found:
+            if one.kind == "fitted" and one.run_id:
+                self._fitted(one.run_id)
         self._show()
+
+    def _fitted(self, run_id: str) -> None:
+        """Of no private tasks: every task may say more, to everybody."""
+        work = self._registry.run(run_id).work
+        assert isinstance(work, FitWork)
+        if work.owner:
+            self._private_fits[work.owner] += 1
+            return
+        entries = self._entries.items()
+        self._touch([key for key, entry in entries if isinstance(entry, TaskEntry)])
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}
@@ -162,7 +248,7 @@ class Board:
         refreshes = {run.task: run.state for run in left}
         samples = {one.task: one.blob.rows for one in self._registry.shards(*(names or ()))}
         for name in tasks if names is None else names:
-            entry = None
+            entry: TaskEntry | None = None
             if (task := tasks.get(name)) and (training := of.get(task.run_id)):
                 vectors = champions.get(name), firsts.get(name)
                 entry = TaskEntry(task, training, *vectors, refreshes.get(name), samples.get(name))
@@ -185,9 +271,10 @@ class Board:
         awaited = self._registry.awaited(composed)
         for run_id, run in stopped.items():
             key = Key(False, run_id)
-            told = None if self._is_past(run, awaited) else run
-            if self._entries.get(key) != told:
-                self._put(key, told)
+            if self._is_past(run, awaited):
+                self._put(key, None)
+            elif self._entries.get(key) != run:
+                self._put(key, run)
 
     def _is_past(self, run: Run, awaited: Collection[str]) -> bool:
         """A refresh or a fit that failed, of a vector that is no champion any more; a composition
@@ -208,16 +295,28 @@ class Board:
         return entry.champion if isinstance(entry, TaskEntry) else None
 
 
+def owners_of(run: Run, owners: Mapping[str, str]) -> Owners:
+    """Of pairs that are measured it is enough to see one."""
+    groups = [{run.task} if run.task else set[str]()]
+    if run.kind in ("compose", "fit"):
+        groups = [tasks_of(run.work)]
+    elif run.kind == "measure" and isinstance(run.work, MeasureWork):
+        groups = [{vector.task, shard.task} for vector, shard in run.work.pairs]
+    return frozenset(frozenset(owners[task] for task in group & owners.keys()) for group in groups)
+
+
 def _waits(entry: Entry) -> bool:
     run = entry.training if isinstance(entry, TaskEntry) else entry
-    return run is not None and run.state == RunState.QUEUED
+    return isinstance(run, Run) and run.state == RunState.QUEUED
 
 
-def _turns(state: State) -> object:
-    """What decides why a run waits."""
-    states: Mapping[RunState, list[str]] = {RunState.QUEUED: [], RunState.RUNNING: []}
-    for run in state.runs.values():
-        if run.state in states:
-            states[run.state].append(run.run_id)
-    first = states[RunState.QUEUED][:1]
-    return state.nodes, state.free, tuple(states[RunState.RUNNING]), tuple(first), len(state.runs)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _keep(known: dict[K, V], key: K, value: V, most: int) -> None:
+    """As the newest of the `most` that are kept."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]

@@ -29,14 +29,14 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
         with self._lock:
             self._board.look(self._state)
             visibility = self._visibility(context)
-            page = self._board.page(since, partial(views.is_seen, context, visibility))
+            page = self._board.page(context, since, partial(views.is_seen, context, visibility))
             known = self._execution.foreseen(), self._damaged, self._execution.heads, visibility
             return views.status(page, self._base, self._trouble, *known)
 
     def version(self) -> str:
         with self._lock:
             self._board.look(self._state)
-            return self._board.version
+            return self._board.changes
 
     def cluster(self) -> Resources:
         with self._lock:

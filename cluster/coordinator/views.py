@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from cluster.coordinator.board import Entry, Key, Page, TaskEntry
+from cluster.coordinator.board import Entry, Gone, Key, Page, TaskEntry, owners_of
 from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.work_orders import tasks_of
 from cluster.domain.base import Base, RequestContext
@@ -78,7 +78,7 @@ def status(
             for one in sorted(tasks, key=lambda one: one.task.ordinal)
         ),
         work=tuple(run(one, state, visibility) for one in sorted(work, key=lambda one: one.number)),
-        gone=tuple(key.name for key, entry in page.entries if entry is None),
+        gone=tuple(key.name for key, entry in page.entries if isinstance(entry, Gone)),
         room=room(state),
         trouble=trouble,
         version=page.version,
@@ -88,15 +88,14 @@ def status(
 
 
 def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: Entry) -> bool:
-    """Of an entry of the board. That a model is evaluated or composed tells that its user has one:
-    over HTTP nobody else hears of it."""
-    if not isinstance(entry, Run):
-        return not key.is_task or visibility.sees(key.name)
+    """Of an entry of the board, or of what it was. That a model is evaluated or composed tells that
+    its user has one: over HTTP nobody else hears of it."""
+    if isinstance(entry, TaskEntry) or key.is_task:
+        return visibility.sees(key.name)
     if context.limited and entry.kind in ("evaluate", "compose") and entry.user != context.user:
         return False
-    if entry.task is not None:
-        return visibility.sees(entry.task)
-    return entry.kind not in ("compose", "fit") or visibility.sees_all(tasks_of(entry.work))
+    owners = entry.owners if isinstance(entry, Gone) else owners_of(entry, visibility.owners)
+    return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 
 def _task(

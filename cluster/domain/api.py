@@ -108,7 +108,8 @@ class CoordinatorAPI(Protocol):
         ...
 
     def version(self) -> str:
-        """Of the status: while it stays the same, nothing is new."""
+        """Of all that anybody's status tells: while it stays the same, nothing is new. It is for
+        the cluster's own servers, since it changes with what others do in private."""
         ...
 
     # -- vectors

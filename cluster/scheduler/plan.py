@@ -32,6 +32,7 @@ DEATHS = 2  # processes a run may lose and be started again; one more and it has
 
 def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     """Change the state by one event, and say what is to be done now, in this order."""
+    state.changes += 1
     instructions = list(_apply(state, event))
     instructions += upkeep(state)
     instructions += starts(state)

@@ -160,6 +160,15 @@ def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
     return f"needs {asked}, {found}: {', '.join(doing) or 'it starts next'}"
 
 
+def situation(state: State) -> object:
+    """What `waits_for` and `reason` say of any run depends on: while it is the same, so is that."""
+    running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
+    places = tuple((run.run_id, run.gives_way) for run in running)
+    turns = tuple(run.run_id for run in _firsts(state))
+    late = _late(state)
+    return state.nodes, state.free, places, turns, late and late.run_id
+
+
 def _ahead(state: State, run: Run) -> Run | None:
     """The run that this one lets go first, though there is room for it."""
     firsts = _firsts(state)

@@ -131,6 +131,7 @@ class State:
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: they take turns
     numbers: int = 0
+    changes: int = field(default=0, compare=False)  # events that it heard
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 

@@ -41,7 +41,7 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
 
     async def listen() -> list[tuple[str, dict]]:
         asked, news = Asked(EVE, service), events.News()
-        lines = events._lines(asked, news, await news.since(asked, ""))
+        lines = events._lines(asked, news, await news.since(asked))
         heard = [told(await anext(lines))]
         monkeypatch.undo()
         monkeypatch.setattr(events, "PERIOD", 0.0)
@@ -67,7 +67,7 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        return await anext(events._lines(Asked(EVE, service), events.News(), None))
+        return await anext(events._lines(Asked(EVE, service), events.News(), events.NOTHING))
 
     assert asyncio.run(listen()).startswith(":")
 
@@ -89,10 +89,10 @@ def test_pages_left_open_ask_nothing_of_their_own(
 
     async def listen() -> None:
         news = events.News()
-        told = [await news.since(one, "") for one in people]
-        assert {one.version for one in told if one} == {service.coordinator.version()}
-        for one in people:
-            assert await news.since(one, told[0].version) is None  # type: ignore[union-attr]
+        heard = [await news.since(one) for one in people]
+        assert all(one.told for one in heard)
+        for one, before in zip(people, heard, strict=True):
+            assert (await news.since(one, before)).told is None
 
     asyncio.run(listen())
     assert sorted(asked) == ["status"] * 3 + ["version"]

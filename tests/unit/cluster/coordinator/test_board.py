@@ -32,20 +32,22 @@ def test_only_what_changed_is_told(scene: Scene) -> None:
     assert [task.name for task in told.tasks] == ["one", "two"]
     quiet = since(scene, told.version)
     assert (quiet.tasks, quiet.work, quiet.gone, quiet.whole) == ((), (), (), False)
-    assert quiet.version == told.version == scene.coordinator.version()
+    assert quiet.version == told.version
+    changes = scene.coordinator.version()
     scene.submit("three")
     new = since(scene, told.version)
     assert [task.name for task in new.tasks] == ["three"]
-    assert scene.coordinator.version() == new.version != told.version
+    assert new.version != told.version
+    assert scene.coordinator.version() != changes
 
 
 def test_a_look_at_which_nothing_happened_reads_nothing(scene: Scene) -> None:
     scene.trained("one")
-    version = since(scene, "").version
+    version, changes = since(scene, "").version, scene.coordinator.version()
     reads = scene.coordinator._registry.reads.spent().times
     for _ in range(5):
         assert since(scene, version).tasks == ()
-        assert scene.coordinator.version() == version
+        assert scene.coordinator.version() == changes
     assert scene.coordinator._registry.reads.spent().times == reads
 
 
@@ -126,3 +128,52 @@ def test_nobody_hears_of_what_is_somebody_elses(scene: Scene) -> None:
     scene.coordinator.remove(asks("r"), "ann.own", False)
     assert "ann.own" not in since(scene, version, bob).gone
     assert "ann.own" in since(scene, version, ann).gone
+
+
+def test_a_version_tells_nothing_of_what_others_do_in_private(scene: Scene) -> None:
+    """Bob asks after each thing that ann does: his version stays, and what is new is nothing."""
+    bob, ann = (RequestContext(user=name, limited=True) for name in ("bob", "ann"))
+    scene.trained("one", "two", heads="fitted")
+    version = since(scene, "", bob).version
+    of_ann, kinds = {since(scene, "", ann).version}, list[str]()
+
+    def happened(*, seen: bool = False) -> None:
+        told = since(scene, version, bob)
+        news = (told.tasks, told.work, told.gone, told.whole) != ((), (), (), False)
+        assert (told.version != version, since(scene, "", bob).version != version) == (seen, seen)
+        assert news == seen
+        of_ann.add(since(scene, "", ann).version)
+
+    happened()
+    hers = {"owner": "ann", "private": True, "heads": "fitted"}
+    private = submission(scene.home, "ann.own", **hers)
+    run = scene.coordinator.submit(ADMIN, private).run_id
+    happened()
+    scene.known(run, 3, Progress(step=3, steps=9, loss=0.5))
+    happened()
+    while (
+        running := scene.launcher.running()
+    ):  # its training, then pairs with it, a fit of its head
+        kinds.append(running[0].work.kind)
+        scene.finish_process(running[0])
+        happened()
+    assert {"train", "measure", "fit"} <= {*kinds}
+    scene.coordinator.compose(asks("c"), "ann", ["+one", "+ann.own"])
+    scene.coordinator.evaluate(asks("e"), "ann")
+    happened()
+    scene.settle()
+    happened()
+    scene.coordinator.remove(asks("r"), "ann.own", False)
+    happened()
+    assert len(of_ann) > 5  # she is told of each
+    scene.submit("three")
+    happened(seen=True)
+
+
+def test_a_version_does_not_count(scene: Scene) -> None:
+    told = list[str]()
+    for number in range(12):
+        scene.submit(f"task{number}")
+        told.append(since(scene, "").version)
+    assert len({len(one) for one in told}) == 1
+    assert told not in (sorted(told), sorted(told, reverse=True))
