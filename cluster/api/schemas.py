@@ -9,7 +9,15 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain.base import Sent
-from cluster.domain.compositions import Composition, Merged, Method, RecipeTerm, Report, Target
+from cluster.domain.compositions import (
+    Composition,
+    FittedHead,
+    Merged,
+    Method,
+    RecipeTerm,
+    Report,
+    Target,
+)
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
@@ -92,6 +100,9 @@ class Model(Wire):
     )
     target: Target | None = Field(
         default=None, description="The new task that it was fitted to: name, classes, head."
+    )
+    fitted: tuple[FittedHead, ...] = Field(
+        default=(), description="Heads that were fitted under this very model, which is no sum."
     )
     novelty: str | None = Field(
         default=None, description="Digest of what tells inputs of none of its tasks."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from cluster.coordinator.recovery import cells_of
 from cluster.domain.base import Base, BlobRef
-from cluster.domain.compositions import CompositionMethod
+from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.tasks import Pair, Submission, VectorRef
@@ -14,7 +14,6 @@ from cluster.domain.work import (
     Composed,
     ComposeWork,
     Evaluated,
-    Fitted,
     FitWork,
     Measured,
     MeasureWork,
@@ -171,8 +170,10 @@ def blobs_of(result: Result) -> list[str]:
     named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
     if isinstance(result, Composed):
         named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
-    if isinstance(result, Fitted):
-        named = [*(blob for one in result.heads for blob in (one.head, one.frozen)), result.novelty]
+    fitted = result.fitted if isinstance(result, Composed) else result
+    if isinstance(fitted, Fitted):
+        named += [blob for one in fitted.heads for blob in (one.head, one.frozen)]
+        named.append(fitted.novelty)
     return [digest for digest in named if digest is not None]
 
 

@@ -13,7 +13,13 @@ from cluster.coordinator.runs import Runs
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
-from cluster.domain.methods import MERGES, require_linearized, require_parts, require_possible
+from cluster.domain.methods import (
+    MERGES,
+    answering,
+    require_linearized,
+    require_parts,
+    require_possible,
+)
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import CancelledCompositions, QueuedRun
 from cluster.domain.reports import AccuracyHistory, UserModel
@@ -81,7 +87,8 @@ class Compositions(Runs):
         shared = {name for name in self._shards if upkeep.shares(self._state, name)}
         self._require_shared(context, model, how, shared)
         shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
-        work = work_orders.composing(self._registry, self._base, model, how, shards)
+        given = self._registry, self._base, model, how, shards
+        work = work_orders.composing(*given, teach=self._teach(model, how))
         self._require_share(context, user, work.run_id)
         write = partial(self._registry.make, work, self._is_gone(work.run_id))
         return self._queued(work.run_id, write)
@@ -95,7 +102,11 @@ class Compositions(Runs):
         for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
                 known = self._execution.foreseen(), visibility
-                return views.composition_run(self._registry, run, *known)
+                told = views.composition_run(self._registry, run, *known)
+                model = told.model and self._execution.heads.answering(
+                    told.model, self._state.owners
+                )
+                return told.model_copy(update={"model": model})
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
@@ -173,6 +184,16 @@ class Compositions(Runs):
             return reports.accuracy_history(self._registry, user, self._visibility(context))
 
     # -- inside
+
+    def _teach(self, model: Composition, how: CompositionMethod) -> bool:
+        """Whether labelled rows of all that it adds may teach the model's heads. A grid leaves a
+        sum, whose heads are there; a model of a new task answers with the head of that."""
+        new = how.fit or (how.adapt and how.adapt.classes)
+        return (
+            how.method != "grid"
+            and not new
+            and all(upkeep.is_fitted(self._state, task) for task in answering(model))
+        )
 
     def _require_shared(
         self,

@@ -23,19 +23,11 @@ from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored, took
 from cluster.coordinator.retries import Retries
 from cluster.domain.base import Base
+from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
-from cluster.domain.work import (
-    Composed,
-    Fitted,
-    Measured,
-    Refreshed,
-    Result,
-    Trained,
-    TrainWork,
-    Work,
-)
+from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler.adoption import Attempt, inherited

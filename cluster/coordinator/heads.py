@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from cluster.domain.compositions import Composition
+from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.methods import is_plain
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Fitted, FittedHead
 from cluster.registry import Registry
 
 
@@ -52,8 +51,11 @@ class FittedHeads:
         self._fits = [fit for fit in self._fits if task not in fit.tasks]
 
     def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
-        """By task, of what is added; nothing while no fit has them all, nor for a model that is no
-        sum of whole vectors. What private tasks taught is for models of their owner's tasks."""
+        """By task, of what is added; nothing while no fit has them all. A model that is no sum of
+        whole vectors has its own, or none. What private tasks taught is for models of their owner's
+        tasks."""
+        if model.fitted:
+            return {one.task: one for one in model.fitted}
         fit = self._answering(model, owners)
         return fit.by_task(model) if fit else {}
 
@@ -83,10 +85,9 @@ class FittedHeads:
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fit = self._answering(model, owners)
-        if fit is None:
+        fitted, fit = self.of(model, owners), self._answering(model, owners)
+        if not fitted:
             return model
-        fitted = fit.by_task(model)
         terms = tuple(
             term.model_copy(
                 update={"vector": term.vector.model_copy(update={"head_blob": one.head})}
@@ -95,7 +96,8 @@ class FittedHeads:
             else term
             for term in model.terms
         )
-        return model.model_copy(update={"terms": terms, "novelty": fit.novelty})
+        novelty = fit.novelty if fit else model.novelty
+        return model.model_copy(update={"terms": terms, "novelty": novelty})
 
 
 def _added(model: Composition) -> list[VectorRef]:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from cluster.domain.base import Base, identity
-from cluster.domain.compositions import Composition, CompositionMethod
-from cluster.domain.methods import MERGES
+from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
+from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.domain.work import (
     ComposeWork,
     EvaluateWork,
     FitTask,
-    FittedHead,
     FitWork,
     MeasureWork,
     RefreshWork,
@@ -108,9 +107,12 @@ def composing(
     model: Composition,
     making: CompositionMethod,
     shards: Mapping[str, Shard],
+    teach: bool = False,
 ) -> ComposeWork:
-    """`model` is the recipe as a plain sum; the order in which it was written means nothing."""
+    """`model` is the recipe as a plain sum; the order in which it was written means nothing.
+    `teach`: heads of what it adds are fitted under what comes out."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
+    taught = answering(model) if teach else ()
     merges = making.method in MERGES
     work = ComposeWork(
         run_id="",
@@ -118,7 +120,7 @@ def composing(
         user=model.user,
         terms=model.terms,
         making=making,
-        tasks=tuple(_task_rows(registry, name) for name in names),
+        tasks=tuple(_task_rows(registry, name, name in taught) for name in names),
         probes=() if merges else tuple(shards[name] for name in names if name in shards),
         attempt=0,
     )
@@ -130,6 +132,8 @@ def composing(
         "tasks": [[task.name, task.head_blob, task.validation.digest] for task in work.tasks],
         "probes": [[shard.task, shard.blob.digest] for shard in work.probes],
     }
+    trained = [[task.name, task.train.digest] for task in work.tasks if task.train]
+    parts |= {"heads": trained} if trained else {}
     return work.model_copy(update={"run_id": identity("compose", parts)})
 
 
@@ -168,9 +172,14 @@ def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> Task
     )
 
 
-def _task_rows(registry: Registry, name: str) -> TaskRows:
+def _task_rows(registry: Registry, name: str, teaches: bool) -> TaskRows:
     submission, first = registry.any_task(name).submission, registry.vector(name, 1)
-    return TaskRows(name=name, head_blob=first.head_blob, validation=submission.validation)
+    return TaskRows(
+        name=name,
+        head_blob=first.head_blob,
+        validation=submission.validation,
+        train=submission.train if teaches else None,
+    )
 
 
 def _before_refreshes(registry: Registry, vector: VectorRef) -> VectorRef | None:

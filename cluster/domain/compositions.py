@@ -30,6 +30,27 @@ class Merged(Message):
     blob: str
 
 
+class FittedHead(Message):
+    """Of one task under one vector: the blobs of its heads, under sums or under the model and at
+    theta0, and how many of its validation rows they answer right when the task is named."""
+
+    task: str
+    vector: str  # digest
+    head: str
+    frozen: str
+    accuracy: float
+    frozen_accuracy: float
+
+
+class Fitted(Message):
+    """Heads that answer together, and the blob of what tells inputs of none of their tasks (of a
+    fit by an earlier version there is none)."""
+
+    heads: tuple[FittedHead, ...]
+    novelty: str | None = None
+    metrics: dict[str, float]  # validation rows: known, unknown, frozen_known ...; rows, seconds
+
+
 class Target(Message):
     """A task without a vector that a composition was fitted to, and its head."""
 
@@ -42,7 +63,8 @@ class Composition(Message):
     """A user's model: a recipe of pinned vectors. Its digest names it.
 
     With `merged`, the terms say what that was made of, signs and coefficients as they went in.
-    `novelty`: the blob of what tells inputs of none of its tasks, where its heads are fitted.
+    `fitted`: heads that were fitted under this very model, which is no sum. `novelty`: the blob of
+    what tells inputs of none of its tasks, where its heads are fitted.
     """
 
     digest: str
@@ -51,6 +73,7 @@ class Composition(Message):
     terms: tuple[RecipeTerm, ...]
     merged: Merged | None = None
     target: Target | None = None
+    fitted: tuple[FittedHead, ...] = ()
     novelty: str | None = None
 
 

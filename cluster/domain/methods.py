@@ -125,6 +125,8 @@ def model_of(work: ComposeWork, found: Composed) -> Composition:
     parts: dict[str, object] = {"method": work.making.method, "terms": terms}
     parts["merged"] = found.merged and found.merged.digest
     parts["target"] = found.target and found.target.model_dump()
+    heads = found.fitted.heads if found.fitted else ()
+    parts |= {"heads": [one.head for one in heads]} if heads else {}
     return Composition(
         digest=identity("composition", parts),
         user=work.user,
@@ -132,4 +134,6 @@ def model_of(work: ComposeWork, found: Composed) -> Composition:
         terms=found.terms,
         merged=found.merged,
         target=found.target,
+        fitted=heads,
+        novelty=found.fitted and found.fitted.novelty,
     )

@@ -8,6 +8,7 @@ from cluster.domain.base import Base, BlobRef, Message
 from cluster.domain.compositions import (
     Composition,
     CompositionMethod,
+    Fitted,
     Merged,
     RecipeTerm,
     Report,
@@ -75,6 +76,7 @@ class TaskRows(Message):
     name: str
     head_blob: str
     validation: BlobRef
+    train: BlobRef | None = None  # where its head is to be fitted under the model
 
 
 class ComposeWork(Message):
@@ -201,27 +203,6 @@ class ClassReport(Message):
     confusion: tuple[tuple[int, ...], ...]
 
 
-class FittedHead(Message):
-    """Of one task under one vector: the blobs of its heads, under sums and at theta0, and how many
-    of its validation rows they answer right when the task is named."""
-
-    task: str
-    vector: str  # digest
-    head: str
-    frozen: str
-    accuracy: float
-    frozen_accuracy: float
-
-
-class Fitted(Message):
-    """Heads that answer together, and the blob of what tells inputs of none of their tasks (of a
-    fit by an earlier version there is none)."""
-
-    heads: tuple[FittedHead, ...]
-    novelty: str | None = None
-    metrics: dict[str, float]  # validation rows: known, unknown, frozen_known ...; rows, seconds
-
-
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split (method.md section 4). `by_class`: of the composed
     model; empty where it was evaluated by an earlier version. `without`: term -> task -> accuracy
@@ -253,6 +234,7 @@ class Composed(Message):
     terms: tuple[RecipeTerm, ...]
     merged: Merged | None = None
     target: Target | None = None
+    fitted: Fitted | None = None
     report: Report
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from cluster.domain.base import BlobRef, identity
+from cluster.domain.compositions import Fitted, FittedHead
 from cluster.domain.outcomes import GivesWay
-from cluster.domain.work import FitTask, Fitted, FittedHead, FitWork
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import FitTask, FitWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import Seen, due, kept, read, write
@@ -38,57 +41,108 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
     if not work.tasks:  # ordinary vectors alone: they do not add up with anything
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base, device)
-    seeing = Seeing(materials, work, home.path / "cache" / "heads")
-    train: dict[str, Pair] = {}
-    validation: dict[str, Pair] = {}
-    at_theta0: dict[str, Rows] = {}
+    at_theta0 = AtTheta0(materials, home, work.owner)
+    seeing = Seeing(materials, work, at_theta0)
+    lesson = Lesson({}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(work.tasks, 1):
-        train[task.vector.task] = seeing.rows(task, task.train)
-        validation[task.vector.task] = seeing.rows(task, task.validation)
-        at_theta0[task.vector.task] = seeing.frozen(task)
+        name = task.vector.task
+        lesson.train[name] = seeing.rows(task, task.train)
+        lesson.validation[name] = seeing.rows(task, task.validation)
+        lesson.frozen[name] = at_theta0.rows(name, task.train)
         if tell(done, len(work.tasks), None) and done < len(work.tasks):
             raise GivesWay
-    trained = {task.vector.task: materials.head(task.vector.head_blob) for task in work.tasks}
-    frozen, novelty = frozen_heads(
-        trained, at_theta0, _at_theta0(validation), seeing.generic(home.founded().generic)
-    )
+    return learned(materials, [task.vector for task in work.tasks], lesson, started)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Labelled rows by task: at theta0 and as the model moves them; `frozen`: more at theta0. And
+    samples of no task."""
+
+    train: dict[str, Pair]
+    validation: dict[str, Pair]
+    frozen: dict[str, Rows]
+    generic: tuple[Tensor, Tensor]
+
+
+def learned(
+    materials: Materials, vectors: Sequence[VectorRef], lesson: Lesson, started: float
+) -> Fitted:
+    """Heads of the tasks of these vectors, drawn towards those that they were trained under."""
+    train, validation = lesson.train, lesson.validation
+    trained = {vector.task: materials.head(vector.head_blob) for vector in vectors}
+    frozen, novelty = frozen_heads(trained, lesson.frozen, _plain(validation), lesson.generic)
     fitted = answering_heads(trained, frozen, train, validation)
     known = _accuracies(fitted, views(validation))
-    frozen_known = _accuracies(frozen, _at_theta0(validation))
+    frozen_known = _accuracies(frozen, _plain(validation))
     heads = tuple(
         FittedHead(
             task=name,
-            vector=task.vector.digest,
+            vector=vector.digest,
             head=materials.put_head(fitted[name]),
             frozen=materials.put_head(frozen[name]),
             accuracy=known[name],
             frozen_accuracy=frozen_known[name],
         )
-        for task in work.tasks
-        for name in [task.vector.task]
+        for vector in vectors
+        for name in [vector.task]
     )
     figures = {
         "known": metrics.absolute(known),
         "unknown": _unknown(fitted, views(validation)),
         "frozen_known": metrics.absolute(frozen_known),
-        "frozen_unknown": _unknown(frozen, _at_theta0(validation)),
+        "frozen_unknown": _unknown(frozen, _plain(validation)),
         "rows": sum(len(pair[0].labels_N) for pair in train.values()),
         "seconds": time.monotonic() - started,
     }
     return Fitted(heads=heads, novelty=materials.put_novelty(novelty), metrics=figures)
 
 
-class Seeing:
-    """Rows of the tasks of a work; what was measured before is in `folder`."""
+class AtTheta0:
+    """Features of rows at theta0, kept: `owner` is whose private tasks may be among them."""
 
-    def __init__(self, materials: Materials, work: FitWork, folder: Path) -> None:
-        self._materials, self._work, self._folder = materials, work, folder
+    def __init__(self, materials: Materials, home: Home, owner: str) -> None:
+        self._materials, self._owner = materials, owner
+        self._folder = home.path / "cache" / "heads"
+
+    def rows(self, task: str, train: BlobRef) -> Rows:
+        """Of training rows, more than are seen under sums."""
+        raws, labels = labelled_rows(self._materials.blobs, train)
+        chosen = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
+        file = self.file("frozen", task, train)
+        features_ND = kept(file, lambda: self._features([raws[row] for row in chosen]))
+        return Rows(features_ND, torch.tensor([labels[row] for row in chosen]))
+
+    def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
+        """Samples of no task, to learn from and to judge by."""
+        blobs = self._materials.blobs
+        inputs = {"learned": training_inputs(blobs, shard), "judged": probe_inputs(blobs, shard)}
+        learned_ND, judged_ND = (
+            kept(self.file(part, GENERIC, shard), lambda raws=raws: self._features(raws))
+            for part, raws in inputs.items()
+        )
+        return learned_ND, judged_ND
+
+    def file(self, kind: str, task: str, part: BlobRef) -> Path:
+        base = self._materials.backbone.digest
+        whose = {"base": base, "owner": self._owner, "task": task}
+        return self._folder / identity(kind, {**whose, "data": part.digest})
+
+    def _features(self, raws: Sequence[Raw]) -> Tensor:
+        return self._materials.features(self._materials.prepared(raws))
+
+
+class Seeing:
+    """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
+
+    def __init__(self, materials: Materials, work: FitWork, at_theta0: AtTheta0) -> None:
+        self._materials, self._work, self._at_theta0 = materials, work, at_theta0
         taus = {task.vector.task: materials.vector(task.vector).to_params() for task in work.tasks}
         self._sums = Sums(materials.linearized(), materials.backbone, taus)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
-        file = self._file("rows", name, part)
+        file = self._at_theta0.file("rows", name, part)
         seen = read(file)
         chosen = sample_rows(range(len(raws)), MOST_ROWS, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
@@ -103,33 +157,8 @@ class Seeing:
         labels_N = torch.tensor([labels[row] for row in chosen])
         return Rows(plain_ND, labels_N), Rows(moved_ND, labels_N)
 
-    def frozen(self, task: FitTask) -> Rows:
-        """Training rows at theta0, more than are seen under sums."""
-        raws, labels = labelled_rows(self._materials.blobs, task.train)
-        chosen = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
-        file = self._file("frozen", task.vector.task, task.train)
-        features_ND = kept(file, lambda: self._at_theta0([raws[row] for row in chosen]))
-        return Rows(features_ND, torch.tensor([labels[row] for row in chosen]))
 
-    def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
-        """Samples of no task at theta0, to learn from and to judge by."""
-        blobs = self._materials.blobs
-        inputs = {"learned": training_inputs(blobs, shard), "judged": probe_inputs(blobs, shard)}
-        learned_ND, judged_ND = (
-            kept(self._file(part, GENERIC, shard), lambda raws=raws: self._at_theta0(raws))
-            for part, raws in inputs.items()
-        )
-        return learned_ND, judged_ND
-
-    def _at_theta0(self, raws: Sequence[Raw]) -> Tensor:
-        return self._materials.features(self._materials.prepared(raws))
-
-    def _file(self, kind: str, task: str, part: BlobRef) -> Path:
-        whose = {"base": self._work.base.digest, "owner": self._work.owner, "task": task}
-        return self._folder / identity(kind, {**whose, "data": part.digest})
-
-
-def _at_theta0(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
+def _plain(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
     return {task: plain for task, (plain, _) in pairs.items()}
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 
 from cluster.domain.base import PAGE
-from cluster.domain.compositions import Composition, Merged, RecipeTerm, Target
+from cluster.domain.compositions import Composition, Fitted, Merged, RecipeTerm, Target
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
@@ -24,7 +24,7 @@ from cluster.registry.schema import AWAITED, COMPOSITION, HOLDS, MADE, RUN, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
 _MODELS = (
-    sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target)
+    sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
     .join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
     .join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
     .order_by(USER.c.name)
@@ -67,7 +67,9 @@ class Models(Database):
             _keep(db, model)
             merged = model.merged and model.merged.model_dump_json()
             target = model.target and model.target.model_dump_json()
-            put_once(db, MADE, digest=model.digest, run_id=run_id, merged=merged, target=target)
+            fitted = result.fitted and result.fitted.model_dump_json()
+            made = {"merged": merged, "target": target, "fitted": fitted}
+            put_once(db, MADE, digest=model.digest, run_id=run_id, **made)
             log(db, "made", f"the {model.method} of {work.user}", None, run_id)
             if exists(db, *one(AWAITED, user=work.user, run_id=run_id)):
                 _take(db, model)
@@ -133,6 +135,7 @@ def _forget(db: sa.Connection, user: str) -> None:
 
 
 def _composition(row: sa.Row) -> Composition:
+    fitted = Fitted.model_validate_json(row.fitted) if row.fitted else None
     return Composition(
         digest=row.digest,
         user=row.user,
@@ -140,4 +143,6 @@ def _composition(row: sa.Row) -> Composition:
         terms=_TERMS.validate_json(row.terms),
         merged=row.merged and Merged.model_validate_json(row.merged),
         target=row.target and Target.model_validate_json(row.target),
+        fitted=fitted.heads if fitted else (),
+        novelty=fitted and fitted.novelty,
     )

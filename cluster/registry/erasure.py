@@ -9,10 +9,10 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
-from cluster.domain.compositions import Merged, Target
+from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
-from cluster.domain.work import ComposeWork, Fitted
+from cluster.domain.work import ComposeWork
 from cluster.registry.database import Database, put_once
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
@@ -165,13 +165,16 @@ def _fitted(
     for text in db.scalars(done):
         result = Fitted.model_validate_json(text)
         of = {one.task for one in result.heads}
-        if of & without or task not in (None, *of):
-            continue
-        if result.novelty is not None:
-            yield result.novelty, Reference("", "what tells inputs of none of the tasks")
-        for one in result.heads:
-            yield one.head, Reference(one.task, f"the fitted head of {one.task}")
-            yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
+        if not of & without and task in (None, *of):
+            yield from _heads_of(result)
+
+
+def _heads_of(result: Fitted) -> Iterator[tuple[str, Reference]]:
+    if result.novelty is not None:
+        yield result.novelty, Reference("", "what tells inputs of none of the tasks")
+    for one in result.heads:
+        yield one.head, Reference(one.task, f"the fitted head of {one.task}")
+        yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
 
 
 def _models(
@@ -196,3 +199,5 @@ def _models(
         if row.target is not None and task is None:
             blob = Target.model_validate_json(row.target).head_blob
             yield blob, Reference("", "the head of a model's own task")
+        if row.fitted is not None:
+            yield from _heads_of(Fitted.model_validate_json(row.fitted))

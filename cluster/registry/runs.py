@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
 from cluster.domain.base import PAGE, Message
+from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.work import (
     Evaluated,
     EvaluateWork,
-    Fitted,
     Progress,
     RefreshWork,
     Result,

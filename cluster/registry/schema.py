@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0004"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0005"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -133,6 +133,7 @@ MADE = _table(  # what a composition has beside its terms
     _column("run_id", STRING),
     _column("merged", sa.Text, nullable=True),
     _column("target", sa.Text, nullable=True),
+    _column("fitted", sa.Text, nullable=True),
 )
 AWAITED = _table("awaited", _key("user"), _column("run_id", STRING, index=True))
 USER = _table("user", _key("name"), _column("composition", STRING, nullable=True, index=True))

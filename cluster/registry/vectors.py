@@ -14,8 +14,9 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import JsonValue
 
+from cluster.domain.compositions import Fitted
 from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
-from cluster.domain.work import Evaluated, Fitted, Measured, Refreshed, RefreshWork, Trained
+from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once

@@ -284,7 +284,7 @@ def is_owed(state: State, fit: Fit) -> bool:
 def fits(state: State) -> Iterator[Fit]:
     """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
     owner of private tasks, these with them. Who withholds samples is left out."""
-    able = {task: v.digest for task, v in state.champions.items() if _is_fitted(state, task)}
+    able = {task: v.digest for task, v in state.champions.items() if is_fitted(state, task)}
     owners = {owner for task, owner in state.owners.items() if task in able}
     for owner in ("", *sorted(owners)):
         visibility = Visibility(owner, state.owners)
@@ -294,5 +294,6 @@ def fits(state: State) -> Iterator[Fit]:
             yield Fit(identity("fit", parts), owner, champions)
 
 
-def _is_fitted(state: State, task: str) -> bool:
+def is_fitted(state: State, task: str) -> bool:
+    """Whether its labelled rows may teach heads."""
     return shares(state, task) and state.tasks[task].options.heads == "fitted"

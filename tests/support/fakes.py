@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base, BlobRef, RequestContext
-from cluster.domain.compositions import MeasuredAgain, Merged, Report, Target
+from cluster.domain.compositions import Fitted, FittedHead, MeasuredAgain, Merged, Report, Target
 from cluster.domain.explanations import parts_of
 from cluster.domain.following import Following
 from cluster.domain.methods import MERGES, TARGET
@@ -32,8 +32,6 @@ from cluster.domain.work import (
     ComposeWork,
     Evaluated,
     EvaluateWork,
-    Fitted,
-    FittedHead,
     FitWork,
     Lease,
     Measured,
@@ -277,25 +275,25 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
     if isinstance(work, MeasureWork):
         return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
     if isinstance(work, FitWork):
-        return fitted(work, blobs)
+        return fitted([task.vector for task in work.tasks], blobs)
     return made(work, blobs) if isinstance(work, ComposeWork) else evaluated(work)
 
 
-def fitted(work: FitWork, blobs: Blobs) -> Fitted:
-    """Bytes are a function of the task and of whose heads are fitted with it."""
-    names = [task.vector.task for task in work.tasks]
+def fitted(vectors: Sequence[VectorRef], blobs: Blobs, under: str = "") -> Fitted:
+    """Bytes are a function of the task and of whose heads are fitted with it, `under` what."""
+    names = [vector.task for vector in vectors]
     heads = [
         FittedHead(
-            task=task.vector.task,
-            vector=task.vector.digest,
-            head=blobs.put(f"head of {task.vector.task} beside {names}".encode()),
-            frozen=blobs.put(f"head of {task.vector.task} on the base beside {names}".encode()),
+            task=vector.task,
+            vector=vector.digest,
+            head=blobs.put(f"head of {vector.task} beside {names}{under}".encode()),
+            frozen=blobs.put(f"head of {vector.task} on the base beside {names}{under}".encode()),
             accuracy=0.9,
             frozen_accuracy=0.8,
         )
-        for task in work.tasks
+        for vector in vectors
     ]
-    novelty = blobs.put(f"none of {names}".encode())
+    novelty = blobs.put(f"none of {names}{under}".encode())
     return Fitted(heads=tuple(heads), novelty=novelty, metrics={"known": 0.9, "frozen_known": 0.8})
 
 
@@ -374,7 +372,10 @@ def made(work: ComposeWork, blobs: Blobs) -> Composed:
         figures={"steps": 3.0},
         seconds=0.1,
     )
-    return Composed(terms=terms, merged=merged, target=target, report=report)
+    taught = {task.name for task in work.tasks if task.train is not None}
+    vectors = [term.vector for term in terms if term.vector.task in taught]
+    heads = fitted(vectors, blobs, f" under {work.run_id}") if vectors else None
+    return Composed(terms=terms, merged=merged, target=target, fitted=heads, report=report)
 
 
 def evaluated(work: EvaluateWork) -> Evaluated:

@@ -14,6 +14,7 @@ from cluster.domain.compositions import Merged, Report
 from cluster.domain.work import Composed, ComposeWork
 from cluster.learner.composition.assess import accuracies, judges, measured_again
 from cluster.learner.composition.fit import coefficients
+from cluster.learner.composition.heads import fitted
 from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.progress import Tell
 from cluster.storage.home import Home
@@ -43,6 +44,7 @@ def compose(work: ComposeWork, home: Home, tell: Tell, device: str = "cpu") -> C
     else:
         after = merge(found.vectors, written)
         merged = _stored(found, after)
+    heads = fitted(found, after, home, tell)
     judged_on, rows = judges(found)
     report = Report(
         accuracies=accuracies(found, rows, {"before": before, "after": after}),
@@ -51,7 +53,8 @@ def compose(work: ComposeWork, home: Home, tell: Tell, device: str = "cpu") -> C
         figures=figures,
         seconds=time.monotonic() - started,
     )
-    return Composed(terms=terms, merged=merged, target=found.target, report=report)
+    target = found.target
+    return Composed(terms=terms, merged=merged, target=target, fitted=heads, report=report)
 
 
 def _stored(found: Ingredients, tau: Params) -> Merged:

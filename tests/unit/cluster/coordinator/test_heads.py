@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.coordinator import garbage
+from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished
-from cluster.domain.work import EvaluateWork, Fitted, FitWork
+from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, Scene, asks
 
@@ -131,6 +134,70 @@ def test_heads_that_saw_a_purged_task_are_erased(scene: Scene) -> None:
     assert heads(scene, "ann") == {"a": beside("a", "a")}
     scene.restart()
     assert heads(scene, "ann") == {"a": beside("a", "a")}
+
+
+def merge(scene: Scene, user: str, *terms: str, **making: Any) -> ComposeWork:
+    """By TIES where nothing else is said; the work that was done."""
+    how = CompositionMethod(**{"method": "ties", **making})
+    key = f"{user} {terms} {making}"
+    scene.coordinator.start_composition(asks(key, user), user, list(terms), how)
+    work = scene.process("compose").work
+    assert isinstance(work, ComposeWork)
+    scene.settle()
+    return work
+
+
+def test_a_merged_model_answers_with_heads_of_its_own(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    work = merge(scene, "ann", "+a", "-b")
+    assert [task.train is not None for task in work.tasks] == [True, False]  # b is no answer
+    own = f"{beside('a', 'a')} under {work.run_id}"
+    for _ in range(2):
+        assert heads(scene, "ann") == {"a": own, "b": "head of b"}
+        novelty = scene.coordinator.composition(ADMIN, "ann").novelty or ""
+        assert scene.home.blobs().read(novelty).decode() == f"none of ['a'] under {work.run_id}"
+        scene.restart()
+    scene.coordinator.evaluate(asks("evaluate", "ann"), "ann")
+    evaluation = scene.process("evaluate").work
+    assert isinstance(evaluation, EvaluateWork)
+    assert scene.home.blobs().read(evaluation.tasks[0].fitted_head or "").decode() == own
+    assert evaluation.tasks[1].fitted_head is None
+
+
+@pytest.mark.parametrize("options", [{"share": "none", "heads": "fitted"}, {"heads": "trained"}])
+def test_who_may_not_teach_leaves_a_merged_model_the_heads_of_the_training(
+    scene: Scene, options: dict[str, Any]
+) -> None:
+    scene.trained("a", heads="fitted")
+    scene.trained("b", **options)
+    work = merge(scene, "ann", "+a", "+b")
+    assert [task.train for task in work.tasks] == [None, None]
+    assert heads(scene, "ann") == {"a": "head of a", "b": "head of b"}
+
+
+def test_a_grid_leaves_a_sum_that_answers_as_sums_do(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    assert [task.train for task in merge(scene, "ann", "+a", method="grid").tasks] == [None]
+
+
+def test_heads_of_a_merged_model_stay_while_it_is_somebodys_and_go_with_its_tasks(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "GRACE", -1.0)
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    merge(scene, "ann", "+a", "+b")
+    model, blobs = scene.coordinator.composition(ADMIN, "ann"), scene.home.blobs()
+    own = [*(term.vector.head_blob for term in model.terms), model.novelty or ""]
+    own += [one.frozen for one in model.fitted]
+    scene.coordinator.collect()
+    scene.coordinator.tick()
+    assert all(map(blobs.exists, own))
+    scene.coordinator.remove(asks("purge"), "b", True)
+    scene.settle()
+    scene.coordinator.tick()
+    assert not any(map(blobs.exists, own))
 
 
 def test_a_fit_that_brings_other_heads_is_no_result(scene: Scene) -> None:

@@ -26,6 +26,8 @@ from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.compose.elementwise import ties
 from tacl.compose.spectral import iso_c, tsv_m
+from tacl.evaluation.metrics import accuracy
+from tacl.evaluation.tangents import cached_tangents
 from tests.support import tiny
 
 pytestmark = pytest.mark.train
@@ -233,6 +235,33 @@ def test_unlabelled_inputs_are_enough(trees: Trees, method: Method) -> None:
     assert all(len(set((term.by_block or {}).values())) > 3 for term in model.terms)
     assert found.report.accuracies.keys() == {"task1", "task2"}
     answers_are_those_of(trees, model, explicit(trees, model), "task1")
+
+
+@pytest.mark.parametrize("method", ["ties", "atlas"])
+def test_heads_are_fitted_under_what_was_made(trees: Trees, method: Method) -> None:
+    """Of what is added; on f + J tau of the model and no other, and they answer unnamed."""
+    home, tasks, refs = trees
+    work = work_of(trees, method)
+    rows = zip(work.tasks, tasks, strict=True)
+    taught = [one.model_copy(update={"train": task.train}) for one, task in rows]
+    found = compose(work.model_copy(update={"tasks": tuple(taught)}), home, lambda *_: False)
+    assert found.fitted is not None
+    assert [(one.task, one.vector) for one in found.fitted.heads] == [
+        (ref.task, ref.digest) for ref in refs
+    ]
+    metrics = found.fitted.metrics
+    assert metrics["rows"] == sum(task.train.rows for task in tasks)
+    assert metrics["unknown"] > metrics["frozen_unknown"] - 0.1
+    model = model_of(work, found)
+    materials = Materials(home, work.base)
+    head, task = materials.head(model.fitted[0].head), tasks[0]
+    data, module = materials.labelled(task.validation), materials.linearized()
+    moved = cached_tangents(
+        module, materials.backbone, data.items, {"model": materials.tau(model)}, 8
+    )
+    views_ND = head.views(moved.features_ND, moved.linearized({"model": 1.0}))
+    assert accuracy(head.logits(views_ND), data.labels) == model.fitted[0].accuracy
+    assert model.digest != model_of(work, found.model_copy(update={"fitted": None})).digest
 
 
 def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:

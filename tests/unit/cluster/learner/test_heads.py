@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import GivesWay
-from cluster.domain.work import Evaluated, EvaluateWork, FitTask, Fitted, FitWork, TaskData
+from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskData
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials

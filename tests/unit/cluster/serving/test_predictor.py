@@ -13,18 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cluster.api.service import Answered, Question
 from cluster.domain.base import Message
-from cluster.domain.compositions import Composition
+from cluster.domain.compositions import Composition, Fitted
 from cluster.domain.operations import best
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import (
-    Evaluated,
-    EvaluateWork,
-    FitTask,
-    Fitted,
-    FitWork,
-    TaskData,
-    Trained,
-)
+from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskData, Trained
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
