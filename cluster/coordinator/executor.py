@@ -233,7 +233,9 @@ class Execution:
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = Died(run_id, outcome.cause)
-        self._launcher.cancel(self._handles[run_id])  # not before: only it knows what it found
+        well = isinstance(outcome, Finished)
+        leave = self._launcher.let_go if well else self._launcher.cancel
+        leave(self._handles[run_id])  # not before: only it knows what it found
         if not isinstance(event, Died | PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)

@@ -15,8 +15,9 @@ from cluster.scheduler.state import Needs, Node
 
 
 class Launcher(Protocol):
-    """Every piece of work gets a process of its own, a learner. It outlives the coordinator, and
-    keeps what became of the work until it is ended."""
+    """A piece of work is done by a process, a learner, and by one that did another before only
+    where that ended well. It outlives the coordinator, and keeps what became of the work until it
+    is ended or let go."""
 
     def nodes(self) -> tuple[Node, ...]:
         """What the cluster has now, free or not, and what of it actors hold that stay."""
@@ -41,6 +42,10 @@ class Launcher(Protocol):
 
     def poll(self, handle: Any) -> Outcome | None:
         """None while it works; afterwards the same again, until it is ended."""
+        ...
+
+    def let_go(self, handle: Any) -> None:
+        """What it found is recorded: the learner may do something else now, or it ends."""
         ...
 
     def cancel(self, handle: Any) -> None:

@@ -6,6 +6,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Shard, VectorRef
 from cluster.storage import samples
 from cluster.storage.home import Home
-from tacl.backbone import Item, load_backbone
+from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
 from tacl.errors import BaseMismatch, CorruptBlob
@@ -46,6 +47,15 @@ def given_device() -> str:
     return "cuda" if has_gpu() and torch.cuda.is_available() else "cpu"
 
 
+@lru_cache(maxsize=1)
+def _loaded(spec: str, digest: str, device: str) -> Backbone:
+    """Kept for the next piece of work of this process: nothing writes theta0, and nothing of who
+    submitted what is in it. By `digest`, for `spec` may name something else by then."""
+    backbone = load_backbone(spec)
+    backbone.encoder.to(device)
+    return backbone
+
+
 class Materials:
     """One loaded base, and the blobs of one home; passes run on `device`.
 
@@ -55,8 +65,7 @@ class Materials:
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs = home.blobs()
         self._probed: dict[str, Tensor] = {}
-        self.backbone = load_backbone(base.spec)
-        self.backbone.encoder.to(device)
+        self.backbone = _loaded(base.spec, base.digest, device)
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "

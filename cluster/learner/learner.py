@@ -1,6 +1,7 @@
-"""The learner: one piece of work in a process of its own; digests in, digests out.
+"""The learner: one piece of work after the other in a process; digests in, digests out.
 
-A plain class; the coordinator makes it a remote actor, one for each piece of work. A run on one
+A plain class; the coordinator makes it a remote actor. Of what it did before nothing is left but
+the base: each piece of work says how many threads it takes, and seeds what is drawn. A run on one
 worker trains in that process, one on several in a group of processes (`cluster.learner.group`).
 """
 
@@ -70,6 +71,7 @@ class Learner:
 
     def _train(self, work: TrainWork) -> works.Trained:
         options = work.submission.options
+        torch.set_num_threads(options.cpus_per_worker)
         if work.submission.vector_blob is not None:
             from cluster.learner.importing import import_task
 
@@ -78,7 +80,6 @@ class Learner:
             from cluster.learner.group import train_together
 
             return train_together(work, self._home, self._known)
-        torch.set_num_threads(options.cpus_per_worker)
         trained = train_task(work, self._home, self._known)
         assert trained is not None  # rank 0 of one
         return trained

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -86,11 +87,18 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
         statistics = measure(materials.backbone, materials.shard_items(submission.shard))
         known.stated(work.run_id, materials.put_statistics(statistics), work.attempt)
     module = materials.linearized(config.precision)
-    engine = build_engine(module, config, submission.options, ranks.size)
-    run = Run(work, materials, engine, ranks, config, checkpoints(home.checkpoints, work.run_id))
+    with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
+        kept = checkpoints(home.checkpoints, work.run_id)
+        run = Run(work, materials, engine, ranks, config, kept)
+        return _trained(run, head, data, known, started)
+
+
+def _trained(run: Run, head: Head, data: Labelled, known: Known, started: float) -> Trained | None:
+    """From the step that was reached before to the last; rank 0 measures and stores."""
+    engine, materials, config = run.engine, run.materials, run.config
     step = run.resume()
     ready = time.monotonic()
-    with tracked(_facts(run, step) if ranks.rank == 0 else None) as told:
+    with tracked(_facts(run, step) if run.ranks.rank == 0 else None) as told:
         train(
             engine,
             materials.backbone,
@@ -101,10 +109,11 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
             start_step=step,
             on_step=lambda record: run.record(record, told),
         )
-        if ranks.rank > 0:
+        if run.ranks.rank > 0:
             return None
         seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
-        found = _result(run, head, materials.labelled(submission.validation), seconds, started)
+        validation = materials.labelled(run.work.submission.validation)
+        found = _result(run, head, validation, seconds, started)
         told.metrics = found.metrics
     return found
 

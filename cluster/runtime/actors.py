@@ -1,10 +1,11 @@
 """The coordinator and its learners as Ray actors.
 
-Learners are detached, and named by run and attempt: they work on while the coordinator is away, and
-the next one finds them and hears what they have found. A one-worker run reserves its worker's CPUs
-for the learner itself. A learner that starts a group reserves nothing, its workers do; it starts
-beside the coordinator, so that the loss of another node never takes the leader of a group, nor is
-one sent to a node not yet known to be lost.
+Learners are detached, and named by the run and attempt that they do first: they work on while the
+coordinator is away, and the next one finds them and hears what they have found. A one-worker run
+reserves its worker's CPUs for the learner itself, which may do another afterwards. A learner that
+starts a group reserves nothing, its workers do; it starts beside the coordinator, so that the loss
+of another node never takes the leader of a group, nor is one sent to a node not yet known to be
+lost.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from types import MappingProxyType
@@ -30,12 +31,14 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
+from cluster.runtime.assigned import Assigned
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.runtime.nodes import held_by_lasting, here, release_orphans, with_place_kept
+from cluster.runtime.nodes import held_by, held_by_lasting, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
+from cluster.scheduler.reuse import RUNS, Idle, late, next_of, stays
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -55,6 +58,8 @@ def _remote(cls: type, **options: Any) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Process:
+    learner: str  # its name
+    needs: Needs
     actor: Any
     answer: ray.ObjectRef
 
@@ -62,9 +67,14 @@ class Process:
 class RayLauncher:
     """`cluster.coordinator.launcher.Launcher` on the Ray cluster of this process."""
 
-    def __init__(self, home: str, learner: str, serving: Callable[[], Serving | None]) -> None:
-        """`serving`: what the HTTP API was started with, while it is."""
-        self._home, self._learner, self._serving = home, learner, serving
+    def __init__(
+        self, home: str, learner: str, serving: Callable[[], Serving | None], runs: int = RUNS
+    ) -> None:
+        """`serving`: what the HTTP API was started with, while it is. `runs`: of a learner."""
+        self._home, self._learner, self._serving, self._runs = home, learner, serving, runs
+        self._assigned = Assigned()
+        # Two threads ask: whoever takes one out has it.
+        self._idle: dict[str, tuple[Idle, Any]] = {}
 
     def nodes(self) -> tuple[Node, ...]:
         own = ray.get_runtime_context().get_node_id()
@@ -74,33 +84,81 @@ class RayLauncher:
 
     def free(self) -> tuple[Node, ...]:
         release_orphans()
+        self._end(late(self._waits(), time.monotonic()))
         alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
         left = available_resources_per_node()
-        return tuple(_node(left.get(node, {})) for node in alive)
+        held = held_by(lambda name: name in self._idle) if self._idle else {}
+        return tuple(_node(_sum(left.get(node, {}), held.get(node, {}))) for node in alive)
 
     def start(self, work: Work, needs: Needs) -> Process:
+        attempt = Attempt(work.run_id, work.attempt)
+        found = self._doing(attempt) or self._waiting(attempt, needs)
+        learner, actor = found or (name_of(attempt), self._made(attempt, needs))
+        return Process(learner, needs, actor, actor.work.remote(work))
+
+    def _doing(self, attempt: Attempt) -> tuple[str, Any] | None:
+        """One that did something else before, and was given this by an earlier coordinator."""
+        if (learner := self._assigned.learner(attempt)) is None:
+            return None
+        try:
+            return learner, ray.get_actor(learner, namespace=NAMESPACE)
+        except ValueError:  # it was lost since
+            return None
+
+    def _waiting(self, attempt: Attempt, needs: Needs) -> tuple[str, Any] | None:
+        idle = self._waits()
+        chosen, ended = next_of(idle, needs, list_named_actors() if idle else ())
+        self._end(ended)
+        if chosen is None or (taken := self._idle.pop(chosen.learner, None)) is None:
+            return None
+        self._assigned.give(chosen.learner, attempt)
+        return chosen.learner, taken[1]
+
+    def _made(self, attempt: Attempt, needs: Needs) -> Any:
         alone = {"num_cpus": needs.cpus, "num_gpus": needs.gpus}
         leading = {"num_cpus": 0, "scheduling_strategy": here()}
         options = alone if needs.workers == 1 else leading
-        attempt = Attempt(work.run_id, work.attempt)
         lasting = {"name": name_of(attempt), "lifetime": "detached", "get_if_exists": True}
         make = _remote(LearnerProcess, namespace=NAMESPACE, **lasting, **options)
-        actor = make(self._home, self._learner, attempt)
-        return Process(actor, actor.work.remote(work))
+        return make(self._home, self._learner, attempt)
 
     def learners(self) -> list[Attempt]:
-        return [found for name in list_named_actors() if (found := attempt_of(name))]
+        first = {name: attempt for name in list_named_actors() if (attempt := attempt_of(name))}
+        return [self._assigned.attempt(name) or attempt for name, attempt in first.items()]
 
     def end(self, attempt: Attempt) -> None:
+        learner = self._assigned.learner(attempt) or name_of(attempt)
         with contextlib.suppress(ValueError):  # it ended by itself
-            ray.kill(ray.get_actor(name_of(attempt), namespace=NAMESPACE))
+            ray.kill(ray.get_actor(learner, namespace=NAMESPACE))
+        self._assigned.forget(learner)
 
     def poll(self, handle: Process) -> Outcome | None:
         ready, _ = ray.wait([handle.answer], timeout=0)
         return _outcome(handle.answer) if ready else None
 
+    def let_go(self, handle: Process) -> None:
+        if not stays(handle.needs, self._assigned.runs(handle.learner), self._runs):
+            return self.cancel(handle)
+        idle = Idle(handle.learner, handle.needs, time.monotonic())
+        self._idle[handle.learner] = idle, handle.actor
+
     def cancel(self, handle: Process) -> None:
         ray.kill(handle.actor)
+        self._assigned.forget(handle.learner)
+
+    def _waits(self) -> list[Idle]:
+        return [one for one, _ in tuple(self._idle.values())]
+
+    def _end(self, learners: Iterable[str]) -> None:
+        """Of those that wait."""
+        for learner in learners:
+            if (taken := self._idle.pop(learner, None)) is not None:
+                ray.kill(taken[1])
+                self._assigned.forget(learner)
+
+
+def _sum(left: Mapping[str, float], held: Mapping[str, float]) -> dict[str, float]:
+    return {name: left.get(name, 0) + held.get(name, 0) for name in ("CPU", "GPU")}
 
 
 def _node(has: Mapping[str, float], held: Mapping[str, float] = MappingProxyType({})) -> Node:
@@ -137,11 +195,12 @@ class TickingCoordinator(Coordinator):
     exception would end the actor for ever.
     """
 
-    def __init__(self, home: str, learner: str) -> None:
+    def __init__(self, home: str, learner: str, runs: int) -> None:
         self._where = Home.at(home).where  # as other nodes find it
         log_to(Home.at(home).logs, "coordinator")
         try:
-            super().__init__(home, RayLauncher(self._where, learner, Home.at(home).serving))
+            launcher = RayLauncher(self._where, learner, Home.at(home).serving, runs)
+            super().__init__(home, launcher)
         except Exception:
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)
@@ -165,9 +224,11 @@ class TickingCoordinator(Coordinator):
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
 
-def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) -> Any:
+def start_coordinator(
+    home: str, learner: str = LEARNER, pinned: bool = True, runs: int = RUNS
+) -> Any:
     """The detached, named actor that is restarted for ever; it answers when this returns. It stays
-    on the node of this process when `pinned`.
+    on the node of this process when `pinned`. `runs`: of a learner before it ends.
 
     Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
     idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
@@ -176,7 +237,7 @@ def start_coordinator(home: str, learner: str = LEARNER, pinned: bool = True) ->
     place = {"scheduling_strategy": here()} if pinned else {}
     names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
     make = _remote(WatchedCoordinator, **names, **lasting, **place)
-    actor = make(home, learner)
+    actor = make(home, learner, runs)
     ray.get(actor.cluster.remote())
     return actor
 

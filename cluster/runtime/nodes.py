@@ -161,10 +161,15 @@ def release_orphans() -> None:
 def held_by_lasting() -> dict[str, dict[str, float]]:
     """By node, what actors hold that outlive whoever made them and are no learners, as those of
     Serve: waiting gives it to no run."""
+    return held_by(lambda name: attempt_of(name) is None)
+
+
+def held_by(are_meant: Callable[[str], bool]) -> dict[str, dict[str, float]]:
+    """By node, what detached actors of these names hold."""
     held: dict[str, dict[str, float]] = {}
     for raw in state.state._connect_and_get_accessor().get_actor_table(None, "ALIVE"):
         actor = Actor.FromString(raw)
-        if actor.is_detached and not attempt_of(actor.name):
+        if actor.is_detached and are_meant(actor.name):
             node = held.setdefault(actor.address.node_id.hex(), {})
             for name, amount in actor.required_resources.items():
                 node[name] = node.get(name, 0) + amount

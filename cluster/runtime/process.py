@@ -1,14 +1,14 @@
-"""One process for one piece of work: a learner."""
+"""A learner: a process for one piece of work after the other."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
 import socket
 import threading
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +28,40 @@ LOG = logging.getLogger(__name__)
 
 
 def name_of(attempt: Attempt) -> str:
-    """Of the actor; coordinators that come later find it by this."""
+    """Of the actor that does this first; coordinators that come later find it by this."""
     return f"{PREFIX} {attempt.run_id} {attempt.number}"
 
 
 def attempt_of(name: str) -> Attempt | None:
-    """What a learner does; None for an actor that is none."""
+    """What a learner did first; None for an actor that is none."""
     prefix, *parts = name.split(" ")
     return Attempt(parts[0], int(parts[1])) if prefix == PREFIX and len(parts) == 2 else None
 
 
 class LearnerProcess:
     """The class of the learner is imported here, not where it is named: only this process pays for
-    torch. It outlives its coordinator, and ends by itself once nobody waits for `attempt`."""
+    torch. It outlives its coordinator, and ends by itself once nobody waits for what it does,
+    `attempt` at first. Of one piece of work to the next it keeps what is imported, and the base."""
 
     def __init__(self, home: str, learner: str, attempt: Attempt | None = None) -> None:
         self._home, self._learner = home, learner
+        self._attempt = attempt
+        self._let_go: Attempt | None = None  # found to be awaited no more
         self._found: Future[Result] = Future()
         if attempt is not None:
-            ask = partial(Coordinators().awaits, *attempt)
-            end = partial(self._end, attempt)
-            threading.Thread(target=until_alone, args=(ask, end), daemon=True).start()
+            alone = threading.Thread(target=until_alone, args=(self._awaited, self._end))
+            alone.daemon = True
+            alone.start()
 
     def describe_base(self, spec: str) -> Base:
         return self._made().describe_base(spec)
 
     def work(self, work: Work) -> Result:
         """Asked again, as by the next coordinator, it answers the same."""
+        attempt = Attempt(work.run_id, work.attempt)
+        if attempt != self._attempt:
+            self._attempt, self._found = attempt, Future()
+            gc.collect()  # what the last one left
         if not self._found.done():
             try:
                 self._found.set_result(self._done(work))
@@ -78,8 +85,21 @@ class LearnerProcess:
         LOG.info("ended", extra=facts)
         return found
 
-    def _end(self, attempt: Attempt) -> None:
-        facts = {"run_id": attempt.run_id, "attempt": attempt.number}
+    def _awaited(self) -> bool | None:
+        """As the coordinator says. One that has done its work, which is recorded, may be about to
+        be given more: it is alone when that is still so at the next look."""
+        attempt = self._attempt
+        assert attempt is not None
+        awaited = Coordinators().awaits(*attempt)
+        if attempt != self._attempt:
+            return True  # it was asked about what is over
+        if awaited is False and self._found.done() and attempt != self._let_go:
+            self._let_go = attempt
+            return True
+        return awaited
+
+    def _end(self) -> None:
+        facts = {"run_id": self._attempt and self._attempt.run_id}
         LOG.warning("ends: no coordinator waits for it", extra=facts)
         os._exit(0)
 

@@ -22,10 +22,10 @@ class WatchedCoordinator:
     """Passes calls on to `cluster.runtime.actors.TickingCoordinator`, one at a time: those through
     Ray, and those of its own machine."""
 
-    def __init__(self, home: str, learner: str) -> None:
+    def __init__(self, home: str, learner: str, runs: int) -> None:
         from cluster.runtime.actors import TickingCoordinator
 
-        self._coordinator, self._turn = TickingCoordinator(home, learner), threading.Lock()
+        self._coordinator, self._turn = TickingCoordinator(home, learner, runs), threading.Lock()
         near.listen(Home.at(home).path, self._call)
 
     def _call(self, method: str, arguments: Sequence[object]) -> Any:

@@ -68,6 +68,9 @@ class Idle:
     def poll(self, handle: str) -> Outcome | None:
         return None
 
+    def let_go(self, handle: str) -> None:
+        pass
+
     def cancel(self, handle: str) -> None:
         pass
 

@@ -32,14 +32,15 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET = 2**24  # elements reduced at once; DeepSpeed's default would reserve 2 GB
 FILE = "engine.safetensors"
 
-_claimed = False  # this process has, or had, an engine
+_claimed = False  # this process has an engine
 
 
 class DeepSpeedEngine:
     """One optimizer over tau, its state divided between the ranks (stages 1 and 2).
 
     Joins the process group that exists; makes one of a single rank where there is none.
-    Raises BadConfig for ZeRO stage 3, RuntimeError for a second engine in one process.
+    Raises BadConfig for ZeRO stage 3, RuntimeError for a second engine in one process before the
+    first is closed.
     """
 
     def __init__(self, module: FrozenEncoder, config: TrainConfig, zero_stage: int = 0) -> None:
@@ -110,6 +111,13 @@ class DeepSpeedEngine:
                 for moment in MOMENTS if steps else ():
                     self._fill(parameter, file.get_tensor(f"{moment}/{name}"), moment)
 
+    def close(self) -> None:
+        """Stages 1 and 2 would hold the module and its gradients for ever: DeepSpeed's hooks lie
+        on the parameters."""
+        global _claimed
+        self._engine.destroy()
+        _claimed = False
+
     def _steps(self) -> int:
         states = list(self.optimizer.state.values())
         return int(states[0]["step"]) if states else 0
@@ -158,8 +166,8 @@ def _claim_process() -> None:
     global _claimed
     if _claimed:
         raise RuntimeError(
-            "this process has had a DeepSpeed engine already, and a second one leaks the first "
-            "(DeepSpeed issue 7204); start a new process for each training run"
+            "this process has a DeepSpeed engine already, and a second one leaks the first "
+            "(DeepSpeed issue 7204); close it before"
         )
     _claimed = True
 

@@ -60,6 +60,10 @@ class Engine(Protocol):
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...
 
+    def close(self) -> None:
+        """It trains no more; its module can still be read."""
+        ...
+
 
 @dataclass(frozen=True)
 class Store:
@@ -119,6 +123,9 @@ class PlainEngine(Generic[Module]):
 
     def load(self, folder: Path) -> None:
         load(self.module, self.optimizer, folder / "plain.safetensors")
+
+    def close(self) -> None:
+        """Nothing is held beside what it was given."""
 
 
 def train(

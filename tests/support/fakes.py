@@ -117,6 +117,7 @@ class FakeProcess:
     needs: Needs
     outcome: Outcome | None = None
     cancelled: bool = False
+    let_go: bool = False  # it may do something else, for all that this coordinator knows
 
 
 @dataclass
@@ -150,6 +151,9 @@ class FakeLauncher:
 
     def poll(self, handle: FakeProcess) -> Outcome | None:
         return handle.outcome
+
+    def let_go(self, handle: FakeProcess) -> None:
+        handle.cancelled = handle.let_go = True
 
     def cancel(self, handle: FakeProcess) -> None:
         handle.cancelled = True

@@ -176,6 +176,9 @@ class ForkLauncher:
             return pickle.loads((handle / "outcome").read_bytes())
         return Gone("the learner's process was lost") if ended else None
 
+    def let_go(self, handle: Path) -> None:
+        self.cancel(handle)
+
     def cancel(self, handle: Path) -> None:
         with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(int((handle / "pid").read_text()), signal.SIGKILL)

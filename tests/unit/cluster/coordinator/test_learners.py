@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.domain.outcomes import Finished, Lost
+from cluster.domain.outcomes import Finished, GaveWay, Gone, Lost, Outcome, Raised
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import Lease, Progress
@@ -154,6 +154,38 @@ def test_a_learner_of_a_task_that_was_removed_meanwhile_is_ended(scene: Scene, p
     scene.restart(outlived=True)
     assert learner.cancelled
     assert not scene.coordinator.awaits(learner.work.run_id, 1)
+
+
+def test_only_what_ended_well_leaves_a_learner_that_may_do_more(scene: Scene) -> None:
+    learners = {name: submitted(scene, name) for name in ("digits", "signs")}
+    scene.finish("train", "digits")
+    scene.fail("train", "signs")
+    assert [learners[name].let_go for name in learners] == [True, False]
+
+
+@pytest.mark.parametrize("outcome", [Gone("killed"), Raised("ValueError: no"), GaveWay()])
+def test_what_did_not_end_well_ends_its_learner(scene: Scene, outcome: Outcome) -> None:
+    learner = submitted(scene)
+    scene.end(outcome, "train")
+    assert (learner.cancelled, learner.let_go) == (True, False)
+
+
+def test_a_learner_whose_run_is_cancelled_ends_though_it_is_done(scene: Scene) -> None:
+    learner = submitted(scene)
+    done(scene, learner)
+    scene.coordinator.cancel(asks("stop"), "digits", keep=True)
+    scene.coordinator.tick()
+    assert (learner.cancelled, learner.let_go) == (True, False)
+
+
+def test_a_learner_whose_result_is_not_what_it_should_be_ends(scene: Scene) -> None:
+    learner = submitted(scene)
+    done(scene, learner)
+    assert isinstance(learner.outcome, Finished)
+    lost = learner.outcome.result.model_copy(update={"vector_blob": "0" * 64})
+    learner.outcome = Finished(lost)
+    scene.coordinator.tick()
+    assert (learner.cancelled, learner.let_go) == (True, False)
 
 
 def test_only_the_current_attempt_is_awaited(scene: Scene) -> None:

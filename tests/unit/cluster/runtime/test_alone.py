@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
+from cluster.domain.work import Measured, MeasureWork, Work
 from cluster.runtime import alone, connection
-from cluster.runtime.process import attempt_of, name_of
+from cluster.runtime.connection import Coordinators
+from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
+from tests.support.fakes import BASE, new_home
 
 AWAY = int(connection.RUN_SECONDS / alone.PERIOD)  # questions without an answer that are borne
 
@@ -38,6 +43,77 @@ def test_it_ends_when_no_coordinator_comes_back_for_long() -> None:
 
 def test_a_coordinator_that_comes_back_is_served_on() -> None:
     assert ended_after(([None] * AWAY + [True]) * 3 + [False]) == 3 * (AWAY + 1) + 1
+
+
+class Works:
+    """A learner of a process: done at once, or when it is `let_end`."""
+
+    can_end = threading.Event()
+
+    def __init__(self, home: str) -> None:
+        pass
+
+    def work(self, work: Work) -> Measured:
+        self.can_end.wait()
+        return Measured(pairs=())
+
+
+def measuring(run_id: str) -> MeasureWork:
+    return MeasureWork(run_id=run_id, base=BASE, pairs=(), attempt=1)
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LearnerProcess:
+    """It does run a; the coordinator waits for run b alone."""
+    monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
+    monkeypatch.setattr("cluster.runtime.process.until_alone", lambda *_: None)
+    Works.can_end.set()
+    home = str(new_home(tmp_path).path)
+    return LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
+
+
+def test_a_learner_that_may_be_given_more_is_alone_at_the_second_look(
+    process: LearnerProcess,
+) -> None:
+    process.work(measuring("a"))
+    assert [process._awaited() for _ in range(2)] == [True, False]
+
+
+def test_a_learner_that_was_given_more_is_awaited(process: LearnerProcess) -> None:
+    process.work(measuring("a"))
+    assert process._awaited()
+    process.work(measuring("b"))
+    assert [process._awaited() for _ in range(3)] == [True] * 3
+
+
+def test_a_learner_that_works_for_nobody_is_alone_at_once(process: LearnerProcess) -> None:
+    Works.can_end.clear()
+    working = threading.Thread(target=process.work, args=(measuring("a"),))
+    working.start()
+    assert process._awaited() is False
+    Works.can_end.set()
+    working.join()
+
+
+def test_an_answer_about_what_is_over_is_none(
+    process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given more while it asks."""
+
+    def answered(self: Coordinators, run_id: str, attempt: int) -> bool:
+        process.work(measuring("b"))
+        return False
+
+    process.work(measuring("a"))
+    assert process._awaited()
+    monkeypatch.setattr(Coordinators, "awaits", answered)
+    assert process._awaited()
+
+
+def test_a_learner_answers_the_same_until_it_is_given_more(process: LearnerProcess) -> None:
+    first = process.work(measuring("a"))
+    assert process.work(measuring("a")) is first
+    assert process.work(measuring("b")) is not first
 
 
 @pytest.mark.parametrize("attempt", [Attempt("5f" * 32, 1), Attempt("run", 12)])

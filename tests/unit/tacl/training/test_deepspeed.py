@@ -1,16 +1,18 @@
 """The DeepSpeed engine against the plain one: the same losses, the same vector, to rounding.
 
-A process can have one DeepSpeed engine, so every engine runs in a process of its own: this file
+A process can have one DeepSpeed engine at a time, and every run here has its own process: this file
 run as a script, told what to do by a JSON argument, answering with one line of JSON.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import socket
 import subprocess
 import sys
+import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,19 @@ def child(order: dict[str, Any]) -> dict[str, Any]:
         records = scene.run(engine, config, save=Path(order["save"]) if "save" in order else None)
     with pytest.raises(RuntimeError, match="a second one leaks"):
         DeepSpeedEngine(scene.module(config), config, order["stage"])
+    found = told(engine, records)
+    if "again" in order:
+        left = weakref.ref(engine.module), weakref.ref(next(engine.module.parameters()))
+        engine.close()
+        del engine
+        gc.collect()
+        assert [one() for one in left] == [None, None]
+        engine = DeepSpeedEngine(scene.module(config), config, order["again"])
+        found |= {"again": told(engine, scene.run(engine, config))}
+    return found
+
+
+def told(engine: DeepSpeedEngine, records: list[StepRecord]) -> dict[str, Any]:
     return {
         "losses": [record.loss for record in records],
         "norms": [record.gradient_norm for record in records],
@@ -183,6 +198,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     finish(rank0=first, rank1=second)
     narrowed = start(stage=1, load=f"{folder}/2", config=MIXED)
     finish(resumed=start(stage=0, load=f"{folder}/0"), narrowed=narrowed)
+    finish(after0=start(stage=0, again=0), after2=start(stage=2, again=0))
     return found
 
 
@@ -211,6 +227,12 @@ def test_a_resumed_run_gives_the_same_numbers(runs: Any) -> None:
     whole, resumed = runs["stage0"], runs["resumed"]
     assert resumed["losses"] == whole["losses"][HALF:]
     assert resumed["tau"] == whole["tau"]
+
+
+@pytest.mark.parametrize("before", ["after0", "after2"])
+def test_an_engine_after_another_gives_the_same_numbers_bit_for_bit(runs: Any, before: str) -> None:
+    """In a process that asserts that nothing of the first is left (`child`)."""
+    assert runs[before]["again"] == {**runs["stage0"], "ranks": 1}
 
 
 def test_a_checkpoint_of_two_ranks_resumes_on_one_with_another_stage(runs: Any) -> None:

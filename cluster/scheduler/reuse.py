@@ -1,0 +1,52 @@
+"""Which learner does the next piece of work, without I/O.
+
+To start a process, to import torch and to load the base takes as long as a short training. So a
+learner whose work ended well waits for a moment, and does what is started next, if that needs the
+same room. What it holds meanwhile counts as free: any other start ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from cluster.scheduler.state import Needs
+
+RUNS = 20  # of one learner: what libraries leave behind does not add up
+SECONDS = 3.0  # that one waits
+
+
+class Idle(NamedTuple):
+    """A learner whose work ended well, at `since` seconds of a clock, and what it reserved."""
+
+    learner: str
+    needs: Needs
+    since: float
+
+
+class Next(NamedTuple):
+    """Who does a piece of work, None for a new learner; and those that end now, so that it has the
+    room that they hold."""
+
+    learner: Idle | None
+    ended: frozenset[str]
+
+
+def stays(needs: Needs, runs: int, most: int = RUNS) -> bool:
+    """Whether a learner whose work ended well may do more. One that leads a group does not: it
+    holds nothing itself, and its workers have gone."""
+    return needs.workers == 1 and runs < most
+
+
+def next_of(idle: Collection[Idle], needs: Needs, there: Collection[str]) -> Next:
+    """The one that waits for the shortest of those that are `there`, and reserved what is needed
+    now. Where none did, all end: which of them is in the way only the cluster knows."""
+    same = [one for one in idle if one.needs == needs and one.learner in there]
+    if same:
+        return Next(max(same, key=lambda one: one.since), frozenset())
+    return Next(None, frozenset(one.learner for one in idle))
+
+
+def late(idle: Collection[Idle], now: float) -> frozenset[str]:
+    """Those that have waited for long enough."""
+    return frozenset(one.learner for one in idle if now - one.since > SECONDS)
