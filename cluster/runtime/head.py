@@ -36,6 +36,7 @@ from cluster.registry import Registry
 from cluster.registry.migrating import migrate
 from cluster.runtime.again import HEAD, Again, again, end, first
 from cluster.runtime.logs import log_to
+from cluster.scheduler.reuse import RUNS
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
     parser.add_argument("--insecure", action="store_true", help="though it asks for no token")
     parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
+    parser.add_argument("--runs", type=int, default=RUNS, help=argparse.SUPPRESS)  # of a learner
     parser.add_argument("--losses", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
@@ -79,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             where = (chosen.cpus, chosen.address, chosen.insecure)
             try:
-                serve(home, founding, *where, chosen.learner, renew)
+                serve(home, founding, *where, chosen.learner, renew, chosen.runs)
             except Exception as error:
                 if not chosen.losses or isinstance(error, HomeInUse):
                     raise  # somebody may have taken the home over meanwhile
@@ -100,8 +102,10 @@ def serve(
     insecure: bool = False,
     learner: str = LEARNER,
     renew: Again | None = None,
+    runs: int = RUNS,
 ) -> None:
-    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost."""
+    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost. A
+    process does `runs` pieces of work at most."""
     _require_usable(home, chosen)
     joined = _joined(home, chosen, address, insecure) if address else None
     with joined or _started(home, cpus) as running:
@@ -114,7 +118,7 @@ def serve(
         _require_alone(home)
         _say("starting the coordinator")
         place = str(home.path) if home.is_pinned else home.where
-        start_coordinator(place, learner, pinned=home.is_pinned)
+        start_coordinator(place, learner, pinned=home.is_pinned, runs=runs)
         homes.write(home.running_file, running)
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -1,8 +1,9 @@
 """From `submit` to `ready`: what of it is training, and where the rest goes.
 
 A cluster of its own, the embedded encoder, one worker with DeepSpeed, generated pictures: as a
-person's first minutes with TACL. Every run has a new process, which imports torch and DeepSpeed;
-the bare import of the two is measured in processes of its own, and is nobody's overhead.
+person's first minutes with TACL. Every run has a new process, for the cluster rests before it, and
+imports torch and DeepSpeed; the bare import of the two is measured in processes of its own, and is
+nobody's overhead.
 """
 
 from __future__ import annotations

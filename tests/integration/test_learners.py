@@ -73,6 +73,30 @@ def test_a_learner_goes_on_and_its_run_ends_by_one_attempt(cluster: OnRay) -> No
     until(lambda: cluster.ask("cluster").free_cpus == 2, "its room is free")
 
 
+def test_a_learner_goes_on_with_the_next_run_and_whoever_coordinates_finds_it(
+    cluster: OnRay,
+) -> None:
+    """Of two that work, the two that wait have the processes; a group then needs all the room."""
+    names = ("one", "two", "three", "four")
+    for name in names:
+        cluster.ask("submit", ADMIN, submission(cluster.home, name, refresh="never"))
+    until(lambda: (task(cluster, "two").step or 0) > 1, "both work", 240)
+    learners = set(cluster.pids("learner"))
+    assert len(learners) == 2
+    until(lambda: (task(cluster, "three").step or 0) > 1, "the next one works")
+    kill_the_coordinator(cluster)
+    assert set(cluster.pids("learner")) == learners
+    until(lambda: all(task(cluster, name).state == "ready" for name in names), "all are there")
+    assert set(cluster.pids("learner")) <= learners
+    assert {task(cluster, name).attempt for name in names} == {1}
+    assert {deaths(cluster, name) for name in names} == {0}
+    leader = trains(cluster, "wide", workers=2)
+    assert leader not in learners
+    until(lambda: task(cluster, "wide").state == "ready", "it is published", 120)
+    until(lambda: not cluster.pids("learner"), "nobody waits any more")
+    until(lambda: cluster.ask("cluster").free_cpus == 2, "its room is free")
+
+
 def test_a_learner_that_dies_while_the_coordinator_is_away_is_started_again(
     cluster: OnRay,
 ) -> None:

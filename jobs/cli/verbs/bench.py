@@ -107,6 +107,18 @@ def submit(
     return _run(lambda say: bench_submit(runs, say), "submit")
 
 
+@verb("bench", of=bench)
+def learners(
+    runs: Annotated[int, typer.Option(min=2, help="Trainings that wait in the queue.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Of each.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; each way runs once in each.")] = 1,
+) -> Told:
+    """Queued trainings by learners that go on with the next, and by one process for each."""
+    from jobs.benchmarks.learners import bench_learners
+
+    return _run(lambda say: bench_learners(runs, steps, rounds, say), "learners")
+
+
 @verb("bench", of=bench, home=False)
 def verbs(
     rounds: Rounds = 5,

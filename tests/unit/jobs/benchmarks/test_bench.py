@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from jobs.benchmarks import compose, evaluate, refresh, report, step, submit, timing
+from jobs.benchmarks import compose, evaluate, learners, refresh, report, step, submit, timing
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.memory import Made
 from jobs.cli.main import app
@@ -252,3 +254,37 @@ def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
 @pytest.mark.train
 def test_bare_imports_take_time() -> None:
     assert 0.1 < submit.bare_imports() < 300
+
+
+def test_learners_that_go_on_are_compared_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways are told the same, and differ in how much one process does."""
+    took = iter(
+        [(30.0, 40.0), (10.0, 20.0), (60.0, 80.0), (15.0, 20.0), (40.0, 60.0), (40.0, 20.0)]
+    )
+    ways: list[tuple[int, int, int]] = []
+
+    def measured(folder: Path, home: str, most: int, runs: int, steps: int) -> learners.Took:
+        assert not (folder / home).exists()
+        assert len(list(folder.glob("task*"))) == runs
+        ways.append((most, runs, steps))
+        return learners.Took(*next(took))
+
+    monkeypatch.setattr(learners, "took", measured)
+    found = learners.bench_learners(2, 5, 3, lambda done, total: None)
+    assert ways == [(1, 2, 5), (learners.RUNS, 2, 5)] * 3
+    assert (found["sooner"], found["less_cpu"]) == (3.0, 3.0)
+    assert (found["alone_s"], found["cpu"]["alone_s"]) == (40.0, 60.0)
+
+
+def test_what_a_cluster_takes_of_the_processors_is_counted_until_its_processes_end() -> None:
+    busy = [sys.executable, "-c", "sum(range(20_000_000)); input()"]
+    with subprocess.Popen(busy, stdin=subprocess.PIPE) as process:
+        client: Any = SimpleNamespace(
+            home=SimpleNamespace(running=lambda: SimpleNamespace(pid=process.pid))
+        )
+        with learners.Spent(client) as spent:
+            time.sleep(4 * learners.POLL)
+            assert process.stdin
+            process.stdin.close()
+            process.wait()
+    assert 0.05 < spent.seconds < 10

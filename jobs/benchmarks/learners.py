@@ -1,0 +1,126 @@
+"""Trainings that wait in a queue: by learners that go on with the next, and by a process for each.
+
+Each way has a cluster of its own, the embedded encoder and generated pictures; both are told the
+same, and take turns. What counts is the time until the last has its vector, and what all processes
+of the cluster took of the processors, which other work on the machine does not change.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from cluster.client.client import Client
+from cluster.runtime.again import HEAD
+from cluster.scheduler.reuse import RUNS
+from jobs.benchmarks.timing import Race, Say
+from tacl import embedded
+
+ROWS, CPUS = 400, 2
+WAYS = {"alone": 1, "reused": RUNS}  # pieces of work of one process
+POLL = 0.25  # seconds
+
+
+class Took(NamedTuple):
+    """Seconds by the clock, and of the processors."""
+
+    seconds: float
+    cpu: float
+
+
+def bench_learners(runs: int, steps: int, rounds: int, say: Say) -> dict[str, Any]:
+    """Medians over the rounds; ratios are those within a round."""
+    found: dict[str, list[Took]] = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        for run in range(runs):
+            embedded.write_parquet("shapes", folder / f"task{run}", ROWS, ROWS // 4, seed=run)
+        for turn, way in enumerate(list(WAYS) * rounds):
+            say(turn, rounds * len(WAYS))
+            found[way].append(took(folder, f"home{turn}", WAYS[way], runs, steps))
+    clock = Race({way: [one.seconds for one in taken] for way, taken in found.items()})
+    cpu = Race({way: [one.cpu for one in taken] for way, taken in found.items()})
+    return {
+        "runs": runs,
+        "steps": steps,
+        "rounds": rounds,
+        "cpus": CPUS,
+        **clock.figures(),
+        "cpu": cpu.figures(),
+        "sooner": clock.ratio("alone", "reused"),
+        "less_cpu": cpu.ratio("alone", "reused"),
+    }
+
+
+def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
+    """From the first submission to the last vector, on a new cluster whose processes do at most
+    `most` pieces of work."""
+    names = [f"task{run}" for run in range(runs)]
+    with own_cluster(folder / home, most) as client, Spent(client) as spent:
+        begun = time.monotonic()
+        for name in names:
+            client.submit(name, folder / name, steps=steps, refresh="never", heads="trained")
+        client.wait(*names, poll=POLL)
+        seconds = time.monotonic() - begun
+    return Took(seconds, spent.seconds)
+
+
+@contextmanager
+def own_cluster(home: Path, most: int) -> Iterator[Client]:
+    command = [*HEAD, "--home", str(home), "--base", "embedded", "--cpus", str(CPUS)]
+    with subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL) as head:
+        client = Client(home)
+        try:
+            while client.home.running() is None:
+                if head.poll() is not None:
+                    raise RuntimeError(f"no cluster: exit code {head.returncode}")
+                time.sleep(POLL)
+            client.cluster()  # connected
+            yield client
+        finally:
+            client.down()
+
+
+class Spent:
+    """Seconds of the processors that the processes of a cluster take inside the block, but for
+    what each takes after the last look at it."""
+
+    def __init__(self, client: Client) -> None:
+        running = client.home.running()
+        assert running is not None
+        self._head = psutil.Process(running.pid)
+        self._by_pid: dict[int, float] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Spent:
+        self._before = sum(self._seen().values())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.seconds = sum((self._by_pid | self._seen()).values()) - self._before
+
+    def _look(self) -> None:
+        while not self._ended.wait(POLL):
+            self._by_pid |= self._seen()
+
+    def _seen(self) -> dict[int, float]:
+        family, found = list[psutil.Process](), dict[int, float]()
+        with suppress(psutil.NoSuchProcess):
+            family = [self._head, *self._head.children(recursive=True)]
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                found[process.pid] = times.user + times.system
+        return found
