@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster import tracing
 from cluster.api import (
+    arrow,
     compositions,
     embeddings,
     events,
@@ -81,7 +82,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     app.state.service, app.state.open = service, open_to_all
     app.state.requests, app.state.readiness = Requests(), LastLook(service)
     app.state.news = events.News()
-    for group in (tasks, compositions, predict, embeddings, events, users, metrics, health):
+    for group in (tasks, compositions, predict, arrow, embeddings, events, users, metrics, health):
         app.include_router(group.ROUTER, prefix="/v1")
     for router in (inference.HEALTH, inference.ROUTER):
         app.include_router(router, prefix="/v2")

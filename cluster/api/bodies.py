@@ -17,6 +17,7 @@ from tacl.errors import Overloaded, TooLarge, TooMany
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
 UPLOADS = "/v1/tasks"
+ARROW = "application/vnd.apache.arrow.stream"
 IN_MEMORY = 64 << 20  # bytes of a body that lie in memory at the most; files go to the disk
 MARKS = TEXT_CHARACTERS  # brackets and commas of JSON, its texts included
 FIELDS = 1100  # of a form: a thousand terms, and what else there is
@@ -64,7 +65,8 @@ class _Body:
         self._read = self._marks = self._held = 0
         self._sender: str | None = None  # of what is held
         headers = dict(scope["headers"])
-        self._is_form = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
+        kind = headers.get(b"content-type", b"").lower()
+        self._is_json = not kind.startswith((b"multipart/", ARROW.encode()))
         self.most = UPLOAD_BYTES if scope["path"] == UPLOADS else BODY_BYTES
         self.too_large = f"larger than {self.most >> 20} MiB; send less at once"
 
@@ -73,7 +75,7 @@ class _Body:
         self._read += len(part)
         if self._read > self.most:
             raise TooLarge(self.too_large)
-        if not self._is_form:
+        if self._is_json:
             # Three bytes of JSON may become sixty in memory.
             self._marks += sum(map(part.count, (b"[", b"{", b",")))
             if self._marks > MARKS:

@@ -13,6 +13,7 @@ from schemathesis.checks import (
     positive_data_acceptance,
 )
 
+from cluster.api.bodies import ARROW
 from tests.support.api_scene import headers, scene
 from tests.support.budget import CHOSEN, budget
 from tests.unit.cluster.api.test_api import CSV
@@ -33,6 +34,7 @@ def _app():
     return app
 
 
+schemathesis.serializer.alias(ARROW, "application/octet-stream")
 schema = schemathesis.openapi.from_asgi("/v1/openapi.json", _app())
 
 

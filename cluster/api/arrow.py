@@ -1,0 +1,159 @@
+"""Many rows in one request, for programs: a stream of Arrow in, one of Arrow out."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from cluster.api import limits
+from cluster.api.access import Guarded
+from cluster.api.bodies import ARROW
+from cluster.api.dependencies import Look
+from cluster.api.predict import deadline
+from cluster.api.schemas import Name
+from cluster.api.service import Answered, Question
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.operations import Candidate, best
+from tacl.errors import BadSample, TooLarge
+
+ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
+ROWS = 1024  # of a request; they are asked about in passes of `limits.INPUTS`
+TEXTS = (pa.string(), pa.large_string())
+PICTURES = (pa.binary(), pa.large_binary())
+ANSWERS = pa.schema(
+    [
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("probability", pa.float64(), nullable=False),
+        pa.field("belongs", pa.float64()),
+        pa.field("none", pa.bool_()),
+    ]
+)
+STREAM = {"content": {ARROW: {"schema": {"type": "string", "format": "binary"}}}}
+OK: dict[int | str, dict[str, Any]] = {200: STREAM}
+
+
+@ROUTER.post(
+    "/predict/arrow",
+    openapi_extra={"requestBody": {"required": True, **STREAM}},
+    response_class=Response,
+    responses=OK,
+)
+async def predict_arrow(
+    request: Request,
+    asked: Look,
+    user: Annotated[Name | None, Query(description="Default: whoever asks.")] = None,
+    task: Annotated[
+        Name | None, Query(description="Its classes compete. Default: those of all tasks.")
+    ] = None,
+    seconds: Annotated[float, Query(ge=0.5, le=60, description="Deadline.")] = 60.0,
+) -> Response:
+    """The likeliest task and class of up to 1,024 rows, from the user's model as it is now. In: a
+    stream of Arrow with one column, of strings or of the bytes of picture files; without nulls,
+    dictionaries or compression. Out: a stream of `task`, `label`, `probability`, and where no task
+    is named `belongs`, the probability that the row is of any task of the model, and `none`, that
+    it is of none; `digest` of the model in the metadata of its schema."""
+    user, body = asked.caller.user(user), await request.body()
+    async with deadline(seconds):
+        questions = await run_in_threadpool(_weighed, body)
+        model = await asked.ask(CoordinatorAPI.composition, user)
+        answers: list[Answered] = []
+        tasks = None if task is None else [task]
+        for inputs, pixels in questions:  # one after the other: others have their turns
+            question = Question(model, inputs, tasks, pixels=pixels)
+            answers.append(await asked.service.predict(question))
+    return Response(_written(answers, task, model.digest), media_type=ARROW)
+
+
+def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
+    """The inputs of each pass, and their pixels."""
+    inputs = inputs_of(body)
+    limits.weighed(inputs)  # all of them together
+    parts = [
+        inputs[start : start + limits.INPUTS] for start in range(0, len(inputs), limits.INPUTS)
+    ]
+    return [(part, limits.weighed(part).pixels) for part in parts]
+
+
+def inputs_of(body: bytes) -> list[bytes | str]:
+    """What the one column holds. Raises BadSample, and TooLarge for more than ROWS rows."""
+    try:
+        found = [value for batch in _batches(body) for value in batch.column(0).to_pylist()]
+    except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
+        why = " ".join(str(error).split())[:200]
+        raise BadSample(f"the body is no stream of Arrow: {why}; send {ARROW}") from error
+    if None in found:
+        raise BadSample(f"row {found.index(None)} is null; leave it out")
+    return found
+
+
+def _batches(body: bytes) -> Iterator[pa.RecordBatch]:
+    """Each checked before anything of it is read."""
+    messages = iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(body)))
+    first, rows = next(messages, None), 0
+    if first is None or first.type != "schema":
+        raise BadSample(f"the body does not begin with a schema of Arrow; send {ARROW}")
+    schema = pa.ipc.read_schema(first)
+    if len(schema) != 1 or schema.field(0).type not in (*TEXTS, *PICTURES):
+        given = ", ".join(f"{field.name} of {field.type}" for field in list(schema)[:5])
+        raise BadSample(f"found {given or 'no column'}; send one column, of string or of binary")
+    for message in messages:
+        if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
+            raise BadSample("the stream is compressed or has dictionaries; write it without")
+        batch = pa.ipc.read_record_batch(message, schema)
+        rows += batch.num_rows
+        if rows > ROWS:
+            raise TooLarge(f"{rows:,} rows; at most {ROWS:,} at once")
+        batch.validate(full=True)
+        yield batch
+
+
+def _is_compressed(message: bytes) -> bool:
+    """Whether a record batch names a codec, which may make gigabytes of its bytes: a field of
+    Message.fbs of Arrow that pyarrow does not show."""
+    (root,) = struct.unpack_from("<I", message, 0)
+    header = _field(message, root, 2)
+    if header is None:
+        raise ValueError("a message of nothing")
+    batch = header + struct.unpack_from("<I", message, header)[0]
+    return _field(message, batch, 3) is not None
+
+
+def _field(message: bytes, table: int, number: int) -> int | None:
+    """Where a field of a table of flatbuffers begins; None where it is absent."""
+    vtable = table - struct.unpack_from("<i", message, table)[0]
+    (size,) = struct.unpack_from("<H", message, vtable)
+    place = 4 + 2 * number
+    offset = struct.unpack_from("<H", message, vtable + place)[0] if place < size else 0
+    return table + offset if offset else None
+
+
+def _written(answers: Sequence[Answered], task: str | None, digest: str) -> bytes:
+    ranked = [one for answered in answers for one in answered.answers]
+    first = best(ranked, None) if task is None else tuple(_within(task, one) for one in ranked)
+    belonging = [one for answered in answers for one in answered.belonging]
+    nothing = [None] * len(first)
+    columns = [
+        [one.task for one in first],
+        [one.label for one in first],
+        [one.probability for one in first],
+        [one.probability for one in belonging] or nothing,
+        [one.none for one in belonging] or nothing,
+    ]
+    schema = ANSWERS.with_metadata({"digest": digest})
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(pa.record_batch(arrays, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+def _within(task: str, ranked: Any) -> Candidate:
+    label, probability = ranked[task][0]
+    return Candidate(task=task, label=label, probability=probability)
