@@ -180,7 +180,7 @@ class _Coordinator:
     def __init__(self, server: Server) -> None:
         self._server = server
         # what to ask again, by run: under the same key, for the same answer
-        self._evaluations: dict[str, tuple[RequestContext, str, bool, bool, Sequence[str]]] = {}
+        self._evaluations: dict[str, tuple[RequestContext, str, dict[str, Any]]] = {}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
         if method not in OPERATIONS:
@@ -227,7 +227,8 @@ class _Coordinator:
         without: bool,
         terms: Sequence[str],
     ) -> QueuedRun:
-        asked = (context, user, materialized, without, terms)
+        params = {"materialized": materialized, "without": without, "term": list(terms)}
+        asked = context, f"compositions/{quote(user, '')}/evaluation", params
         run_id = self._evaluated(*asked).run_id
         self._evaluations[run_id] = asked
         return QueuedRun(run_id=run_id)
@@ -238,18 +239,9 @@ class _Coordinator:
             raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
         return self._evaluated(*self._evaluations[run_id]).result
 
-    def _evaluated(
-        self,
-        context: RequestContext,
-        user: str,
-        materialized: bool,
-        without: bool,
-        terms: Sequence[str],
-    ) -> Evaluation:
-        path = f"compositions/{quote(user, '')}/evaluation"
-        params = {"materialized": materialized, "without": without, "term": list(terms)}
-        asked = {"params": params}
-        return Evaluation.model_validate(self._server.call("POST", path, context, **asked))
+    def _evaluated(self, context: RequestContext, path: str, params: dict[str, Any]) -> Evaluation:
+        found = self._server.call("POST", path, context, params=params)
+        return Evaluation.model_validate(found)
 
 
 def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:

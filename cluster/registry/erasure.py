@@ -52,24 +52,18 @@ class Erasure(Database):
             columns = (TASK.c.name, TASK.c.removed, TASK.c.submission)
             rows = db.execute(sa.select(*columns).where(_is_not_cancelled())).all()
             purged = {row.name for row in rows if row.removed == "purged"}
-            found = dict(_samples(db, purged))
+            found = dict(_asked_of(db))
             for row in rows:
                 if row.name not in purged:
                     found |= parts_of(Submission.model_validate_json(row.submission))
-            found |= dict(_asked_of(db))
-            found |= dict(_models(db, purged))
-            found |= dict(_fitted(db, purged))
-            return found | dict(_vectors(db, purged))
+            return found | _made_of(db, purged)
 
     def references_of(self, task: str) -> References:
         """Those of one task, and of every model that was merged of its vectors."""
         with self._read() as db:
             mine = sa.select(TASK.c.submission).where(TASK.c.name == task)
             found = parts_of(Submission.model_validate_json(db.scalar(mine) or ""))
-            found |= dict(_samples(db, set(), task))
-            found |= dict(_models(db, set(), task))
-            found |= dict(_fitted(db, set(), task))
-            return found | dict(_vectors(db, set(), task))
+            return found | _made_of(db, set(), task)
 
     def stored_of(self, owner: str) -> References:
         """Rows, samples, statistics, vectors and heads of the tasks of an owner that were not
@@ -104,6 +98,12 @@ def parts_of(submission: Submission) -> References:
     if submission.vector_blob is not None:
         found[submission.vector_blob] = Reference(name, f"the imported vector of {name}")
     return found
+
+
+def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
+    """Of all tasks but those `without`, or of one task."""
+    kinds = (_samples, _models, _fitted, _vectors)
+    return {digest: one for of in kinds for digest, one in of(db, without, task)}
 
 
 def _samples(

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -27,6 +27,7 @@ from tacl.errors import HomeInUse
 
 CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 KINDS = {Arrival: "arrivals", Users: "users", Subtraction: "subtractions"}
 
 
@@ -40,7 +41,7 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
     console = stderr() if as_json else show.console()
     plan = plan or Plan()
-    with _endings(), _home(keep) as home, tempfile.TemporaryDirectory() as data:
+    with _ending_by(_interrupt), _home(keep) as home, tempfile.TemporaryDirectory() as data:
         console.print(_opening(plan))
         with _cluster(home) as client, watching(console) as watch:
             for chapter in story(client, Path(data), plan, watch):
@@ -95,36 +96,26 @@ def _cluster(home: Path) -> Iterator[Client]:
         with saying("starting a cluster on this machine") as say:
             client.up("embedded", cpus=min(CPUS, len(os.sched_getaffinity(0))), progress=say)
             connect(client.home)  # Ray sets its own handlers, which print stack traces
-        with _endings():
+        with _ending_by(_interrupt):
             yield client
     finally:
-        with _undisturbed(), saying("stopping the cluster"):
+        # A second Ctrl-C does not interrupt the tidying up after the first.
+        with _ending_by(signal.SIG_IGN), saying("stopping the cluster"):
             client.down()
 
 
-@contextmanager
-def _endings() -> Iterator[None]:
-    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily."""
-    before = {number: signal.signal(number, _interrupt) for number in ENDINGS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not interrupt the tidying up after the first."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDINGS}
+def _ending_by(handler: Handler) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in ENDINGS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
