@@ -91,16 +91,14 @@ def _of_coordinator(found: CoordinatorFigures) -> Iterator[Metric]:
 
 def _of_predictors(found: Sequence[PredictorFigures]) -> Iterator[Metric]:
     yield GaugeMetricFamily("tacl_predictors", "Predictors that answer.", len(found))
-    for name in ("passes", "questions", "hits", "misses"):
-        family = CounterMetricFamily(f"tacl_predict_{name}", f"{name}.", labels=("predictor",))
-        for one in found:
-            family.add_metric((one.predictor,), getattr(one, name))
-        yield family
-    for name in ("vectors", "models", "bytes"):
-        family = GaugeMetricFamily(f"tacl_predictor_{name}", f"{name}.", labels=("predictor",))
-        for one in found:
-            family.add_metric((one.predictor,), getattr(one, name))
-        yield family
+    counted = (CounterMetricFamily, "predict", ("passes", "questions", "hits", "misses"))
+    held = (GaugeMetricFamily, "predictor", ("vectors", "models", "bytes"))
+    for form, about, names in (counted, held):
+        for name in names:
+            family = form(f"tacl_{about}_{name}", f"{name}.", labels=("predictor",))
+            for one in found:
+                family.add_metric((one.predictor,), getattr(one, name))
+            yield family
 
 
 def _of_store(found: StoreFigures) -> Iterator[Metric]:

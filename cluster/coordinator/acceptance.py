@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cluster.coordinator.recovery import cells_of
-from cluster.domain.base import Base, BlobRef
+from cluster.domain.base import Base
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Outcome, Raised
@@ -38,7 +38,6 @@ from tacl.errors import (
     TooFewClasses,
 )
 
-PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
 RESULTS = {
     "train": Trained,
     "refresh": Refreshed,
@@ -97,8 +96,7 @@ def require_free(name: str, taken: Iterable[str]) -> None:
 
 
 def _require_rows(submission: Submission, blobs: Blobs) -> None:
-    for part in PARTS:
-        blob: BlobRef = getattr(submission, part)
+    for part, blob in submission.parts.items():
         if blob.rows < 1:
             raise EmptySplit(f"the {part} rows of {submission.name} are empty; give more rows")
         if not blobs.exists(blob.digest):

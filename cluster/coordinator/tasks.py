@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.coordinator import views, work_orders
-from cluster.coordinator.acceptance import PARTS, require_free, require_sound
+from cluster.coordinator.acceptance import require_free, require_sound
 from cluster.coordinator.quotas import Quotas
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
@@ -41,7 +41,7 @@ class Tasks(Quotas):
             if not again:
                 self._require_new(context, submission)
             work = work_orders.training(self._base, submission)
-            parts = [getattr(submission, part).digest for part in PARTS]
+            parts = [blob.digest for blob in submission.parts.values()]
             self._require_share(context, submission.owner, work.run_id, parts)
             answer = Submitted(
                 task=submission.name,

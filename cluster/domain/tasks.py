@@ -113,6 +113,10 @@ class Submission(Message):
     # digest of all rows with their classes, whatever their order and their splits
     rows: str = Field(default="", exclude_if=operator.not_)
 
+    @property
+    def parts(self) -> dict[str, BlobRef]:
+        return {name: getattr(self, name) for name in ("train", "validation", "test", "shard")}
+
 
 class Submitted(Message):
     """The answer to a submission (the same for the same request id). `skipped`: bad rows that were

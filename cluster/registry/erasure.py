@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
@@ -29,8 +28,6 @@ from cluster.registry.schema import (
     USER,
     VECTOR,
 )
-
-PARTS = ("train", "validation", "test", "shard")  # of a submission: one blob each
 
 
 class Reference(NamedTuple):
@@ -92,9 +89,8 @@ def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
 
 
 def parts_of(submission: Submission) -> References:
-    blobs: dict[str, BlobRef] = {part: getattr(submission, part) for part in PARTS}
-    name = submission.name
-    found = {b.digest: Reference(name, f"the {part} rows of {name}") for part, b in blobs.items()}
+    name, blobs = submission.name, submission.parts.items()
+    found = {b.digest: Reference(name, f"the {part} rows of {name}") for part, b in blobs}
     if submission.vector_blob is not None:
         found[submission.vector_blob] = Reference(name, f"the imported vector of {name}")
     return found
