@@ -3,7 +3,7 @@
 The application starts on the cluster of a home with `tacl serve` and ends with it. The ingress
 knows no torch. What arrives at the same time shares calls and passes (`cluster.serving.batching`):
 of the coordinator, who is asked for every request whose token it is and which model is theirs now,
-and of the predictors, each of which is asked about the models that have their home there
+and of the predictors, each of which is asked about the models that it keeps
 (`cluster.serving.routing`).
 """
 
@@ -46,7 +46,7 @@ from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
 from cluster.serving.reading import Job, Read, Rows, read
 from cluster.serving.router import RUNNING, ToVectors
-from cluster.serving.routing import BUSY, home
+from cluster.serving.routing import BUSY, keeper
 from cluster.storage.home import Home, Serving, on_loopback, write
 from tacl.errors import (
     BadConfig,
@@ -149,7 +149,7 @@ class Ingress:
             whose=lambda question: question.model.user,
             calls=BUSY * most,  # what its own predictor has no place for goes to the others
         )
-        # By the home of the questions' models, while somebody waits there.
+        # By the keeper of the questions' models, while somebody waits for it.
         self._lanes = WeakValueDictionary[str, Gathering[Question, Answered]]()
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)
@@ -201,7 +201,7 @@ class Ingress:
     async def predict(self, question: Question) -> Answered:
         """Of a user's questions that take long to decode, one is answered at a time."""
         if not _is_large(question):
-            where = home(question.model, RUNNING.names)
+            where = keeper(question.model, RUNNING.names)
             lane = self._lanes[where] = self._lanes.get(where) or self._lane()
             return await lane.ask(question)
         async with self._turn("large question", question.model.user):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from cluster.api.service import Question
-from cluster.serving.routing import home, ranked
+from cluster.serving.routing import keeper, ranked
 
 
 class Running:
@@ -24,8 +24,8 @@ RUNNING = Running()
 
 
 class ToVectors(RequestRouter):
-    """To where the vectors of a call's first question have their home (`cluster.serving.routing`).
-    The ingress puts questions of one home into a call."""
+    """To the keeper of the model of a call's first question (`cluster.serving.routing`). Questions
+    of one keeper are in a call."""
 
     async def choose_replicas(
         self,
@@ -39,7 +39,7 @@ class ToVectors(RequestRouter):
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True  # where none takes it
             questions: list[Question] = pending_request.args[0]
-            wanted = home(questions[0].model, tuple(sorted(replicas)))
+            wanted = keeper(questions[0].model, tuple(sorted(replicas)))
         return [[replicas[n] for n in rank] for rank in ranked(wanted, ongoing, random.sample)]
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:

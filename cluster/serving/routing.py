@@ -1,8 +1,8 @@
 """Which predictor is asked: one that most likely has the model's vectors in its memory.
 
-Of the predictors that run each vector has one as its home (rendezvous hashing), and a model has its
-home where most of its vectors have theirs. So each predictor holds a part of the vectors, and one
-that comes or goes moves only what has its home there. Pure; `cluster.serving.router` tells Serve.
+Of the predictors that run one is the keeper of each vector (rendezvous hashing), and the keeper of
+most of a model's vectors is the keeper of the model. So each predictor holds a part of the vectors,
+and one that comes or goes moves only what it keeps. Pure; `cluster.serving.router` tells Serve.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUSY = 2  # calls on their way: one that is answered, and the next
 Sample = Callable[[Sequence[str], int], list[str]]  # so many of these, as `random.sample`
 
 
-def home(model: Composition, predictors: tuple[str, ...]) -> str:
+def keeper(model: Composition, predictors: tuple[str, ...]) -> str:
     """The name of one of them; empty where there is none."""
     used = [model.merged.digest] if model.merged else [t.vector.digest for t in model.terms]
     votes = Counter(_first(digest, predictors) for digest in used)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import VectorRef
 from cluster.serving.residency import Residency
-from cluster.serving.routing import home
+from cluster.serving.routing import keeper
 from jobs.benchmarks.load import OF_EACH
 from jobs.benchmarks.markdown import table
 
@@ -36,17 +36,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Held:
-    """`anywhere` and `home`: which share of the vectors that passes needed were in memory, where
-    questions go to any predictor and where they go to their model's home; half of the requests
+    """`anywhere` and `keeper`: which share of the vectors that passes needed were in memory, where
+    questions go to any predictor and where they go to their model's keeper; half of the requests
     warm up. `bytes`: of the fullest predictor, at the most, and `budget` what it may fill;
-    `busiest`: questions of the busiest predictor at home, as a multiple of the mean."""
+    `busiest`: questions of the busiest keeper, as a multiple of the mean."""
 
     load: str
     predictors: int
     budget: int
     bytes: int
     anywhere: float
-    home: float
+    keeper: float
     busiest: float
 
 
@@ -66,18 +66,18 @@ def _held(
 ) -> Held:
     names, chance = tuple(f"p{number}" for number in range(predictors)), random.Random(2)
     anywhere = _Asked(names, budget)
-    at_home = _Asked(names, budget)
+    kept = _Asked(names, budget)
     for user in _users(load, sizes):
         anywhere.ask(chance.choice(names), models[user])
-        at_home.ask(home(models[user], names), models[user])
+        kept.ask(keeper(models[user], names), models[user])
     return Held(
         load=load,
         predictors=predictors,
         budget=budget,
-        bytes=max(anywhere.most, at_home.most),
+        bytes=max(anywhere.most, kept.most),
         anywhere=anywhere.rate(),
-        home=at_home.rate(),
-        busiest=max(at_home.count.values()) * predictors / sizes.requests,
+        keeper=kept.rate(),
+        busiest=max(kept.count.values()) * predictors / sizes.requests,
     )
 
 
@@ -153,13 +153,13 @@ def markdown(found: Sequence[Held], sizes: Sizes) -> str:
             f"{one.budget >> 20:,}",
             f"{one.bytes >> 20:,}",
             f"{one.anywhere:.2f}",
-            f"{one.home:.2f}",
+            f"{one.keeper:.2f}",
             f"{one.busiest:.2f}",
         )
         for one in found
     ]
     columns = ("load", "predictors", "MiB each may fill", "MiB filled", "found, any predictor")
-    columns += ("found, home of the model", "busiest, of the mean")
+    columns += ("found, keeper of the model", "busiest, of the mean")
     command = f"tacl bench residency --vectors {sizes.vectors} --users {sizes.users}"
     command += f" --requests {sizes.requests} --out results/residency.md"
     return (

@@ -238,9 +238,7 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
 
 
 @pytest.mark.ray
-def test_questions_go_to_the_predictor_where_their_model_has_its_home(
-    client: Client, url: str
-) -> None:
+def test_questions_go_to_the_predictor_that_keeps_their_model(client: Client, url: str) -> None:
     """And to the other one when that is killed."""
     connect(client.home)
     routed = RequestRouterConfig(request_router_class=cast("Any", ToVectors))
@@ -258,7 +256,7 @@ def test_questions_go_to_the_predictor_where_their_model_has_its_home(
         first = [told(model) for model in models * 2]
         names = tuple(sorted({name for name, _ in first}))
         assert len(names) == 2
-        assert [name for name, _ in first] == [routing.home(model, names) for model in models * 2]
+        assert [name for name, _ in first] == [routing.keeper(model, names) for model in models * 2]
         os.kill(first[0][1], signal.SIGKILL)
         lost = []
         for model in models:

@@ -20,7 +20,7 @@ from cluster.domain.compositions import Composition
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
 from cluster.serving.router import RUNNING
-from cluster.serving.routing import home
+from cluster.serving.routing import keeper
 from cluster.storage.home import Home
 from tacl.errors import RunFailed
 
@@ -198,24 +198,24 @@ def test_large_questions_of_one_user_take_turns_with_those_of_others(monkeypatch
     run(story())
 
 
-def test_questions_of_a_home_share_calls_and_wait_for_no_other(monkeypatch) -> None:
-    """Also when the predictor of a home goes meanwhile."""
+def test_questions_of_a_keeper_share_calls_and_wait_for_no_other(monkeypatch) -> None:
+    """Also when a keeper goes meanwhile."""
 
     async def story() -> None:
         handle = Handle()
         served = ingress(handle, monkeypatch)
         users = [question(f"user {number}") for number in range(12)]
         monkeypatch.setattr(RUNNING, "names", ("p1", "p2"))
-        homes = {one.model.user: home(one.model, RUNNING.names) for one in users}
+        keepers = {one.model.user: keeper(one.model, RUNNING.names) for one in users}
         tasks = await asked(served, *users[:6])
-        asked_first = [{homes[user] for user in call} for call in handle.users()]
+        asked_first = [{keepers[user] for user in call} for call in handle.users()]
         assert sorted(asked_first, key=min) == [{"p1"}, {"p2"}]
         tasks += await asked(served, *users[6:])
         assert len(handle.calls) == 2
         monkeypatch.setattr(RUNNING, "names", ("p1",))
         handle.open.set()
         await asyncio.gather(*tasks)
-        assert [len({homes[user] for user in call}) for call in handle.users()] == [1] * 4
+        assert [len({keepers[user] for user in call}) for call in handle.users()] == [1] * 4
         assert sum(map(len, handle.calls)) == len(users)
         await asyncio.sleep(0.01)
         assert not served._lanes

@@ -8,7 +8,7 @@ from jobs.benchmarks import residency
 from jobs.benchmarks.residency import EACH, Sizes, bench_residency, markdown
 
 
-def test_a_home_for_every_model_finds_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keeper_of_every_model_finds_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of random recipes; with one predictor it is the same."""
     monkeypatch.setattr(residency, "PREDICTORS", (1, 4))
     monkeypatch.setattr(residency, "PARTS", (0.25, 1.0))
@@ -18,10 +18,10 @@ def test_a_home_for_every_model_finds_more(monkeypatch: pytest.MonkeyPatch) -> N
     for one in found:
         assert one.bytes <= one.budget
         if one.predictors == 1:
-            assert one.anywhere == one.home
+            assert one.anywhere == one.keeper
             assert one.busiest == 1
         elif one.budget < 800 * EACH:
-            assert one.home > one.anywhere + 0.02
+            assert one.keeper > one.anywhere + 0.02
             assert one.busiest < 2
     uniform, zipf = (one for one in found if (one.predictors, one.budget) == (1, 200 * EACH))
     assert uniform.anywhere == pytest.approx(0.25, abs=0.06)  # the part that is held
