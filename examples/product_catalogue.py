@@ -6,9 +6,9 @@ are drawn, the encoder is the embedded one; for real ones call `story` with an e
 
 `python examples/product_catalogue.py` prints
 
-    ann: cloth 0.81
-    bob: cloth 0.85 toys 0.79
-    ann: ann.badges 0.97 cloth 0.81
+    ann: cloth 0.85
+    bob: cloth 0.86 toys 0.82
+    ann: ann.badges 0.96 cloth 0.85
     bob, of ann.badges: UnknownTask
     bob still has cloth toys
 """

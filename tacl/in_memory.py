@@ -47,7 +47,7 @@ def train(
     *,
     against: Sequence[Inputs] = (),
     task: str = "task",
-    penalty: Literal["cyclical", "mixed", "strict"] = "cyclical",
+    penalty: Literal["cyclical", "mixed", "strict"] = "mixed",
     penalty_weight: float | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,

@@ -52,7 +52,7 @@ class Reference(Wire):
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
     again: bool = Field(default=False, description="Also where a task has the same rows.")
-    options: Options = Field(default=Options(), examples=[{"penalty": "cyclical", "seed": 1}])
+    options: Options = Field(default=Options(), examples=[{"penalty": "mixed", "seed": 1}])
 
 
 class AliasMove(Wire):

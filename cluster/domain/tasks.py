@@ -25,7 +25,7 @@ class Options(Message, Sent):
     generated from it."""
 
     penalty: Literal["cyclical", "mixed", "strict", "none"] = Field(
-        default="cyclical",
+        default="mixed",
         description="Penalty on the samples of other tasks: one task per step, a row of each "
         "of several tasks, every task in every step, or none.",
     )

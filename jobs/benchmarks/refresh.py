@@ -21,7 +21,7 @@ from tacl.training.config import RefreshConfig, default_config
 from tacl.training.loop import PlainEngine, Store, train
 from tacl.training.refresh import refresh
 
-STEPS = 200  # of a training: half a pass over 6,400 rows
+STEPS = 200  # of a training: two passes over 1,600 rows
 SOME = 10  # of them are timed
 ROWS = 256  # of each store
 
@@ -42,10 +42,10 @@ def bench_refresh(model: str, rounds: int, device: str, say: Say) -> dict[str, A
 
 
 def contestants(one: Subject, device: str) -> dict[str, Run]:
-    """A refresh against OTHERS stores, and SOME cyclical steps of the training before it."""
+    """A refresh against OTHERS stores, and SOME steps of the training before it."""
     own, *others = (store(one, task) for task in range(1 + OTHERS))
     backbone, module, tau = one.on(device), one.linearized(device), small_tau(one)
-    config = default_config(32 * STEPS, 0, one.trainable, steps=SOME)
+    config = default_config(8 * STEPS, 0, one.trainable, steps=SOME)
     random = torch.Generator().manual_seed(2)
     head = random_head(one, random)
     data = Labelled(own.items, torch.randint(CLASSES, (ROWS,), generator=random))

@@ -36,7 +36,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         base: Backbone,
         *,
         against: Sequence[Any] = (),
-        penalty: Literal["cyclical", "mixed", "strict"] = "cyclical",
+        penalty: Literal["cyclical", "mixed", "strict"] = "mixed",
         penalty_weight: float | None = None,
         steps: int | None = None,
         learning_rate: float | None = None,

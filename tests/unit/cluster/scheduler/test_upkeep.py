@@ -255,8 +255,9 @@ def test_a_refresh_is_what_the_benchmark_counts() -> None:
     """32 steps of 12 rows and 320 rows without gradient, and what is measured again."""
     measured = (1 + costs.REMEASURED) * costs.CELL
     assert costs.REFRESH - measured == 32 * 12 + 320 * 2 // 5
-    assert costs.allowance(6400, Options()) == 200 * 18 // 2
-    assert costs.allowance(10, Options(steps=50)) == 50 * 18 // 2
+    assert costs.allowance(1600, Options()) == 200 * 24 // 2
+    assert costs.allowance(10, Options(steps=50)) == 50 * 24 // 2
+    assert costs.allowance(10, Options(steps=50, penalty="cyclical")) == 50 * 18 // 2
 
 
 def test_unspent_allowances_do_not_pile_up() -> None:

@@ -69,7 +69,7 @@ def test_equal_configurations_have_one_digest_that_is_written_down() -> None:
 def test_what_is_younger_than_a_run_does_not_change_its_identity() -> None:
     """Finished runs and cells of tables are found under it."""
     assert CONFIG.digest() == "0f1aeee54e4a15310c0f794f63380cae9fdcc1e49827287d764619874ba54302"
-    rule = "f64df210af91a28ff9f26b480b8264b44991de28504c78b467b8e067eabd28d0"
+    rule = "b44b0b459fc679be3d95db2201619529a8a9c83e79a6b02c9e6e65a9afd7043c"
     assert default_config(1000, 0, ("*",)).digest() == rule
 
 
@@ -113,7 +113,7 @@ def test_warm_up_is_at_most_500_steps() -> None:
 def test_the_rule_fits_every_size(rows: int, seed: int) -> None:
     config = default_config(rows, seed, ("*",))
     assert (config.seed, config.trainable) == (seed, ("*",))
-    assert config.penalty_batch == config.batch // 8
+    assert (config.penalty, config.penalty_batch) == ("mixed", config.batch // 2)
     assert config.strength > 0
     assert config == default_config(rows, seed, ("*",))
     assert config.steps <= default_config(2 * rows, seed, ("*",)).steps
@@ -133,11 +133,16 @@ def test_the_rule_is_stronger_where_statistics_take_the_place_of_samples() -> No
     assert given.strength == 2.0
 
 
-@pytest.mark.parametrize(("batch", "penalty_batch", "mixed"), [(4, 1, 2), (64, 8, 32), (1, 1, 1)])
-def test_penalty_rows_are_a_share_of_the_batch(batch: int, penalty_batch: int, mixed: int) -> None:
-    assert default_config(1000, 0, ("*",), batch=batch).penalty_batch == penalty_batch
-    found = default_config(1000, 0, ("*",), batch=batch, penalty="mixed")
-    assert found.penalty_batch == mixed
+@pytest.mark.parametrize(("batch", "mixed", "of_one"), [(4, 2, 1), (64, 32, 8), (1, 1, 1)])
+def test_penalty_rows_are_a_share_of_the_batch(batch: int, mixed: int, of_one: int) -> None:
+    assert default_config(1000, 0, ("*",), batch=batch).penalty_batch == mixed
+    for penalty in ("cyclical", "strict"):
+        found = default_config(1000, 0, ("*",), batch=batch, penalty=penalty)
+        assert found.penalty_batch == of_one
+
+
+def test_two_passes_over_the_rows_within_bounds() -> None:
+    assert [default_config(rows, 0, ("*",)).steps for rows in (10, 3200, 10**6)] == [100, 400, 2000]
 
 
 def test_what_is_given_is_checked() -> None:
