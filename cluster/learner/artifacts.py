@@ -19,6 +19,7 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Shard, VectorRef
+from cluster.learner.theta0 import share
 from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.backbone import Backbone, Item, load_backbone
@@ -48,10 +49,13 @@ def given_device() -> str:
 
 
 @lru_cache(maxsize=1)
-def _loaded(spec: str, digest: str, device: str) -> Backbone:
+def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
     """Kept for the next piece of work of this process: nothing writes theta0, and nothing of who
-    submitted what is in it. By `digest`, for `spec` may name something else by then."""
+    submitted what is in it. By `digest`, for `spec` may name something else by then. On the CPU all
+    processes of the home have it in the same memory, by a file in `bases`."""
     backbone = load_backbone(spec)
+    if device == "cpu" and backbone.digest == digest:
+        share(backbone, bases)
     backbone.encoder.to(device)
     return backbone
 
@@ -65,7 +69,7 @@ class Materials:
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs = home.blobs()
         self._probed: dict[str, Tensor] = {}
-        self.backbone = _loaded(base.spec, base.digest, device)
+        self.backbone = _loaded(base.spec, base.digest, device, home.path / "cache" / "bases")
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
