@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from cluster.domain import work as works
+from cluster.domain.tasks import Options
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
 
-NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=None)
+NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
 WORKS = [
     works.MeasureWork.model_construct(base=NOTHING, pairs=()),
     works.FitWork.model_construct(base=NOTHING, tasks=(NOTHING,)),
