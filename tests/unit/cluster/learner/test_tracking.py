@@ -60,7 +60,7 @@ def test_a_training_is_a_run_of_mlflow(home: Home, mlflow: MlflowClient) -> None
     assert experiment is not None
     (run,) = mlflow.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == ("task1", "FINISHED")
-    told = {"steps": str(STEPS), "penalty": "cyclical", "owner": "ann", "rows": "96"}
+    told = {"steps": str(STEPS), "penalty": "mixed", "owner": "ann", "rows": "96"}
     assert told.items() <= run.data.params.items()
     for key in ("loss", "penalty"):
         history = mlflow.get_metric_history(run.info.run_id, key)
@@ -103,7 +103,7 @@ def test_a_training_is_a_folder_of_tensorboard(
     assert [one.step for one in shown] == found.curves["step"]
     assert [one.value for one in shown] == pytest.approx(found.curves["loss"])
     (text,) = events.Tensors("parameters/text_summary")
-    assert b"| penalty | cyclical |" in text.tensor_proto.string_val[0]
+    assert b"| penalty | mixed |" in text.tensor_proto.string_val[0]
 
 
 def record(step: int) -> StepRecord:

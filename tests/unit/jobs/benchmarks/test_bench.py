@@ -172,7 +172,7 @@ def test_the_contestants_refresh_and_train(monkeypatch: Any) -> None:
     assert found.after.interference < found.before.interference
     field["steps"]()
     ((_, _, _, data, known, config),) = steps
-    assert (config.steps, config.batch, config.penalty) == (refresh.SOME, 16, "cyclical")
+    assert (config.steps, config.batch, config.penalty) == (refresh.SOME, 16, "mixed")
     assert len(known(0)) == 7
     assert len(data) == refresh.ROWS
 
