@@ -27,6 +27,7 @@ from tacl.embedded.parquet import png
 from tacl.training.loop import Engine, PlainEngine, Share, Store, losses
 from tests.support import tiny
 from tests.support.places import ROOT
+from tests.support.started import started
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # minutes where the CPUs are shared
 
@@ -44,12 +45,11 @@ def nodes() -> Iterator[list[str]]:
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
     import ray
     from ray._raylet import AuthenticationTokenLoader, Config  # pyright: ignore
-    from ray.cluster_utils import Cluster
 
     Config.initialize("")  # a test before this one may have joined a cluster that asks for a token
     AuthenticationTokenLoader.instance().reset_cache()
     room = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**room, "num_cpus": 0})
+    cluster = started(**room | {"num_cpus": 0})
     try:
         for _ in range(2):
             cluster.add_node(num_cpus=2, object_store_memory=room["object_store_memory"])

@@ -35,6 +35,7 @@ from tacl.vectors.params import Params, combine, norm
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import ROOT, until
 from tests.support import postgres, s3, tiny
+from tests.support.started import started
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]  # minutes where the CPUs are shared
 
@@ -65,11 +66,9 @@ class Nodes:
     """Raylets, each with a cache of its own."""
 
     def __init__(self, folder: Path) -> None:
-        from ray.cluster_utils import Cluster
-
         self._folder, self._number = folder, 0
         head = {"num_cpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.cluster = started(**head)
 
     def add(self, cpus: int) -> Any:
         self._number += 1

@@ -1,0 +1,18 @@
+"""A Ray cluster of several nodes in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def started(**head: Any) -> Any:
+    """With its head alone. Ray forks while threads of a cluster before may call into gRPC; a child
+    that such a fork leaves stuck never says its port, and the next one does."""
+    from ray.cluster_utils import Cluster
+
+    try:
+        return Cluster(initialize_head=True, head_node_args=head)
+    except RuntimeError as error:
+        if "Timed out waiting for file" not in str(error):
+            raise
+        return Cluster(initialize_head=True, head_node_args=head)
