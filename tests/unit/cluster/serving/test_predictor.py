@@ -439,9 +439,8 @@ def test_a_predictor_with_a_gpu_keeps_its_vectors_there(
     model = tiny.composition((1.0, one), (-0.5, two))
     question = Question(model, tiny.pictures(3, task=1)[0], ["task1"])
     opened: Any = predictor._opened(question, predictor.decode(question))
-    assert {value.device.type for tau in predictor._taus.values() for value in tau.values()} == {
-        "meta"
-    }
+    taus = predictor._taus.values()
+    assert {value.device.type for tau in taus for value in tau.values()} == {"meta"}
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         batch: Any = predictor._backbone.collate(opened.items)
         assert batch.device.type == "meta"
