@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,12 @@ from tacl.heads.fitting import Rows, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
+from tacl.vectors.params import Params
 
 MOST_ROWS = 2000  # of one part of one task, under sums: a dual pass each
 FROZEN_ROWS = 4000  # of a task's training rows at theta0: a forward pass each, once and for all
+TOGETHER = 32 * MOST_ROWS  # of one part of all tasks: what a fit holds is bounded
+LEAST_ROWS = 64  # of one part of one task, however many tasks there are
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 
 Pair = tuple[Rows, Rows]  # at theta0, and under sums
@@ -48,7 +51,7 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
         name = task.vector.task
         lesson.train[name] = seeing.rows(task, task.train)
         lesson.validation[name] = seeing.rows(task, task.validation)
-        lesson.frozen[name] = at_theta0.rows(name, task.train)
+        lesson.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
         if tell(done, len(work.tasks), None) and done < len(work.tasks):
             raise GivesWay
     return learned(materials, [task.vector for task in work.tasks], lesson, started)
@@ -105,13 +108,16 @@ class AtTheta0:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
 
-    def rows(self, task: str, train: BlobRef) -> Rows:
-        """Of training rows, more than are seen under sums."""
+    def rows(self, task: str, train: BlobRef, most: int = FROZEN_ROWS) -> Rows:
+        """At most so many of the training rows, more than are seen under sums."""
         raws, labels = labelled_rows(self._materials.blobs, train)
-        chosen = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
+        stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
         file = self.file("frozen", task, train)
-        features_ND = kept(file, lambda: self._features([raws[row] for row in chosen]))
-        return Rows(features_ND, torch.tensor([labels[row] for row in chosen]))
+        features_ND = kept(file, lambda: self._features([raws[row] for row in stored]))
+        chosen = set(sample_rows(range(len(raws)), most, 0))  # some of the stored
+        places = [place for place, row in enumerate(stored) if row in chosen]
+        labels_N = torch.tensor([labels[stored[place]] for place in places])
+        return Rows(features_ND[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
         """Samples of no task, to learn from and to judge by."""
@@ -132,19 +138,41 @@ class AtTheta0:
         return self._materials.features(self._materials.prepared(raws))
 
 
+def rows_of_each(tasks: int) -> int:
+    """How many rows of one part of each of so many tasks are seen under sums."""
+    return max(LEAST_ROWS, min(MOST_ROWS, TOGETHER // tasks))
+
+
+class Stored(Mapping[str, Params]):
+    """Vectors by task, read from their files whenever they are asked for: all do not fit."""
+
+    def __init__(self, materials: Materials, vectors: Mapping[str, VectorRef]) -> None:
+        self._materials, self._vectors = materials, vectors
+
+    def __getitem__(self, task: str) -> Params:
+        return self._materials.vector(self._vectors[task]).to_params()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+
 class Seeing:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
     def __init__(self, materials: Materials, work: FitWork, at_theta0: AtTheta0) -> None:
         self._materials, self._work, self._at_theta0 = materials, work, at_theta0
-        taus = {task.vector.task: materials.vector(task.vector).to_params() for task in work.tasks}
+        self.most = rows_of_each(len(work.tasks))
+        taus = Stored(materials, {task.vector.task: task.vector for task in work.tasks})
         self._sums = Sums(materials.linearized(), materials.backbone, taus)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
         file = self._at_theta0.file("rows", name, part)
         seen = read(file)
-        chosen = sample_rows(range(len(raws)), MOST_ROWS, 0)
+        chosen = sample_rows(range(len(raws)), self.most, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
             items = self._materials.prepared([raws[row] for row in wanted])

@@ -22,29 +22,25 @@ from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, right
 from tacl.evaluation import metrics
 from tacl.heads.expansion import IDENTITY, Expansion
-from tacl.heads.linear import LinearHead, side_by_side
 from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
-from tacl.heads.solve import Moments, lda, ridge
-from tacl.heads.statistics import HeadStatistics, measured
+from tacl.heads.solve import LinearHead, Moments, Rows, lda, ridge
 
 PARTS = ("train", "validation", "test")
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
 WIDTH = 2000  # of the random projection
 
-Labelled = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the rows' own task
 Features = Callable[[str, str], Tensor]  # of a part of a task's rows, [N, D]
 Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all tasks given
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a classifier is fitted on: rows of some tasks at theta0."""
+    """What a classifier is fitted on: rows of some tasks."""
 
-    base: str
     seed: int
     classes: Mapping[str, tuple[str, ...]]
-    train: Mapping[str, Labelled]
-    validation: Mapping[str, Labelled]
+    train: Mapping[str, Rows]
+    validation: Mapping[str, Rows]
 
     @staticmethod
     def of(bench: Bench, tasks: Sequence[str], features: Features) -> Given:
@@ -53,7 +49,7 @@ class Given:
             {task: (features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
             for part in ("train", "validation")
         )
-        return Given(bench.backbone.digest, bench.seed, classes, train, validation)
+        return Given(bench.seed, classes, train, validation)
 
     @property
     def names(self) -> list[str]:
@@ -66,7 +62,7 @@ class Given:
         pairs = zip(self.classes.items(), ends, strict=True)
         return {task: slice(end - len(classes), end) for (task, classes), end in pairs}
 
-    def pooled(self, rows: Mapping[str, Labelled]) -> Labelled:
+    def pooled(self, rows: Mapping[str, Rows]) -> Rows:
         """Of all tasks together; labels are numbers of columns."""
         shifted = [labels_N + self.columns[task].start for task, (_, labels_N) in rows.items()]
         return torch.cat([features_ND for features_ND, _ in rows.values()]), torch.cat(shifted)
@@ -97,9 +93,8 @@ def solved(
     expansion: Expansion = IDENTITY,
 ) -> tuple[Logits, float]:
     """In closed form from statistics that are added up."""
-    moments = Moments.of([(1.0, _statistics(given, task, expansion)) for task in given.train])
-    heads = {number: solve(moments, number) for number in ridges}
-    return _best(given, {number: _as_given(given, head) for number, head in heads.items()})
+    moments = Moments.of(given.train, given.classes, expansion)
+    return _best(given, {number: solve(moments, number).logits for number in ridges})
 
 
 def projected(given: Given, ridges: Sequence[float]) -> tuple[Logits, float]:
@@ -110,18 +105,6 @@ def projected(given: Given, ridges: Sequence[float]) -> tuple[Logits, float]:
 def nearest(given: Given, counts: Sequence[float]) -> tuple[Logits, float]:
     rows = given.pooled(given.train)
     return _best(given, {k: Neighbours.of(*rows, given.names, int(k)).logits for k in counts})
-
-
-def _statistics(given: Given, task: str, expansion: Expansion) -> HeadStatistics:
-    """Of a vector that is zero."""
-    features_ND, labels_N = given.train[task]
-    names = (task, given.base, "", given.classes[task])
-    return measured(*names, features_ND, torch.zeros_like(features_ND), labels_N, expansion)
-
-
-def _as_given(given: Given, head: LinearHead) -> Logits:
-    """Solved columns come in an order of their own."""
-    return side_by_side([head.of(task) for task in given.classes]).logits
 
 
 def _best(given: Given, found: Mapping[float, Logits]) -> tuple[Logits, float]:

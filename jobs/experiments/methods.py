@@ -16,6 +16,7 @@ from jobs.experiments import saw
 from jobs.experiments.context import Bench
 from jobs.experiments.directions import Vector
 from jobs.experiments.learned import adamerged, atlas
+from jobs.experiments.lora import lora
 from jobs.experiments.merging import merged, one_delta
 from jobs.experiments.models import Model, Vectors, apart, on_grid, summed
 from jobs.experiments.spec import Method
@@ -53,8 +54,9 @@ strict = partial(tau_jp, penalty="strict")
 mixed = partial(tau_jp, penalty="mixed")
 grown = partial(tau_jp, grow_strength=True)
 mixed_grown = partial(tau_jp, penalty="mixed", grow_strength=True)
-# Two passes over the rows at twice the rate, with a row of each of eight other tasks at every step.
-longer = partial(tau_jp, penalty="mixed", penalty_batch=8, steps=400, learning_rate=2e-4)
+LONGER: dict[str, Any] = {"steps": 400, "learning_rate": 2e-4}  # two passes at twice the rate
+# The default: for longer, with a row of each of eight other tasks at every step.
+longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
 
 
 def curvature(bench: Bench, task: str) -> Vector:
@@ -99,8 +101,8 @@ def at_once(bench: Bench, first: Vectors) -> Model:
 
 
 def in_one_softmax(bench: Bench, first: Vectors) -> Model:
-    """The same of an ordinary model, over the classes of all tasks."""
-    direction = joint(bench, "ordinary", one_softmax=True)
+    """One training of an ordinary model over the classes of all tasks, for as long as `longer`."""
+    direction = joint(bench, "ordinary", one_softmax=True, **LONGER)
     return Model(bench, direction=direction, training=direction.cell.cost)
 
 
@@ -136,6 +138,7 @@ METHODS: dict[str, Merging] = {
         Merging("linear+refresh", linear, saw.LABELS, saw.INPUTS, refreshed_total),
         Merging("taujp+refresh", tau_jp, saw.PENALISED, saw.INPUTS, refreshed_total),
         Merging("ordinary", ordinary, saw.LABELS, saw.NOTHING, total),
+        Merging("lora", lora, saw.LABELS, saw.NOTHING, total),
         Merging("ties", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=ties)),
         Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)),
         Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),

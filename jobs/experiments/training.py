@@ -69,12 +69,14 @@ def trained(
     return Vector(cell, regime, task, cell.cost, Cost())
 
 
-def joint(bench: Bench, regime: Regime, one_softmax: bool = False) -> Kept:
+def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: Any) -> Kept:
     """One vector for all tasks (MTL), from as many rows as all the single trainings together; each
-    row judged among the classes of its task, or with `one_softmax` among those of all."""
+    row judged among the classes of its task, or with `one_softmax` among those of all. `changed`
+    are fields of TrainConfig."""
     rows = [bench.rows(task) for task in bench.pool]
     given = [(r.name, r.count("train"), bench.seed, bench.base.trainable) for r in rows]
-    configs = [bench.suite.config(*one, penalty="none", **_precision(regime)) for one in given]
+    settings = {"penalty": "none", **_precision(regime), **changed}
+    configs = [bench.suite.config(*one, **settings) for one in given]
     config = replace(configs[0], steps=sum(one.steps for one in configs))
 
     def make() -> Made:

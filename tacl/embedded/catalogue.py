@@ -10,17 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image
 
-from tacl.embedded import faces, glyphs, land, shapes, signs, textures
-from tacl.embedded.canvas import (
-    COLOURS,
-    SIZE,
-    Look,
-    compose,
-    develop,
-    jitter,
-    outlined,
-    two_colours,
-)
+from tacl.embedded import canvas, faces, glyphs, land, shapes, signs, textures
 
 WILDNESS = 0.2
 
@@ -30,7 +20,7 @@ class Task:
     """A classification task: its class names, and how one is drawn."""
 
     classes: tuple[str, ...]
-    draw: Callable[[str, Look, Generator], Image.Image]
+    draw: Callable[[str, canvas.Look, Generator], Image.Image]
 
 
 TASKS: dict[str, Task] = {
@@ -58,9 +48,15 @@ def render(task: str, name: str, rng: Generator) -> np.ndarray:
 
     Tasks show outlines, pre-training whole surfaces: a base model that has to learn.
     """
-    ink, ground = two_colours(rng, 120)
-    look = Look(jitter(COLOURS[ink], 30, rng), jitter(COLOURS[ground], 30, rng), WILDNESS)
-    return outlined(develop(compose(TASKS[task].draw(name, look, rng), look, rng), look, rng))
+    ink, ground = canvas.two_colours(rng, 120)
+    look = canvas.Look(
+        canvas.jitter(canvas.COLOURS[ink], 30, rng),
+        canvas.jitter(canvas.COLOURS[ground], 30, rng),
+        WILDNESS,
+    )
+    return canvas.outlined(
+        canvas.develop(canvas.compose(TASKS[task].draw(name, look, rng), look, rng), look, rng)
+    )
 
 
 def row_rng(stream: str, seed: int, row: int) -> Generator:
@@ -71,7 +67,7 @@ def row_rng(stream: str, seed: int, row: int) -> Generator:
 def generate(task: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Labelled pictures: uint8 [rows, SIZE, SIZE, 3] and int64 [rows], classes in turn."""
     names = classes(task)
-    images = np.empty((rows, SIZE, SIZE, 3), np.uint8)
+    images = np.empty((rows, canvas.SIZE, canvas.SIZE, 3), np.uint8)
     for row in range(rows):
         images[row] = render(task, names[row % len(names)], row_rng(task, seed, row))
     return images, np.arange(rows, dtype=np.int64) % len(names)

@@ -1,23 +1,25 @@
-"""Heads in closed form from the statistics of several tasks: LDA and ridge regression."""
+"""Heads in closed form from moments of the rows of several tasks: LDA and ridge regression."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tacl.heads.expansion import Expansion
-from tacl.heads.linear import LinearHead
-from tacl.heads.statistics import HeadStatistics
+from tacl.errors import EmptySplit
+from tacl.heads.expansion import IDENTITY, Expansion
+
+Rows = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the rows' own task
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of phi over the rows of all tasks, float64; `share_C` is a class's part of all weight."""
+    """Of phi over labelled rows, float64. All rows of a task weigh the same together, however many
+    they are, and so do its classes in the prior; `share_C` is a class's part of all weight, and
+    `within_DD` the covariance around the class means."""
 
-    tasks: dict[str, int]
     expansion: Expansion
     share_C: Tensor
     prior_C: Tensor
@@ -25,22 +27,51 @@ class Moments:
     within_DD: Tensor
 
     @staticmethod
-    def of(terms: Sequence[tuple[float, HeadStatistics]]) -> Moments:
-        """(weight, statistics) of tasks of one encoder and expansion: all rows of a task weigh that
-        together, however many they are, and so do its classes in the prior."""
-        total, known = sum(weight for weight, _ in terms), [one for _, one in terms]
-        pairs = [(weight / total, one) for weight, one in terms]
-        shares = [part * one.counts_C.double() / one.counts_C.sum() for part, one in pairs]
-        priors = [torch.full((len(one.classes),), part / len(one.classes)) for part, one in pairs]
-        scatters = [part / one.counts_C.sum() * one.scatter_DD for part, one in pairs]
+    def of(
+        rows: Mapping[str, Rows],
+        classes: Mapping[str, Sequence[str]],
+        expansion: Expansion = IDENTITY,
+    ) -> Moments:
+        """Of tasks of one encoder, columns in their order. EmptySplit: a class has no row."""
+        found = [_moments(task, *rows[task], classes[task], expansion) for task in rows]
+        shares, priors, means, withins = zip(*found, strict=True)
         return Moments(
-            {one.task: len(one.classes) for one in known},
-            known[0].expansion,
-            torch.cat(shares),
-            torch.cat(priors).double(),
-            torch.cat([one.sums_CD / one.counts_C.unsqueeze(1) for one in known]),
-            torch.stack(scatters).sum(0),
+            expansion,
+            torch.cat(shares) / len(found),
+            torch.cat(priors) / len(found),
+            torch.cat(means),
+            torch.stack(withins).mean(0),
         )
+
+
+def _moments(
+    task: str, features_ND: Tensor, labels_N: Tensor, classes: Sequence[str], expansion: Expansion
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of one task: shares and priors of its classes, their means, and the scatter of a row."""
+    counts_C = torch.bincount(labels_N, minlength=len(classes))
+    none = [name for name, count in zip(classes, counts_C.tolist(), strict=True) if not count]
+    if none:
+        raise EmptySplit(f"{task}: the classes {none} have no labelled rows")
+    phi_ND = expansion(features_ND.double())
+    sums_CD = phi_ND.new_zeros(len(classes), phi_ND.shape[1]).index_add_(0, labels_N, phi_ND)
+    mean_CD = sums_CD / counts_C.unsqueeze(1)
+    apart_ND = phi_ND - mean_CD[labels_N]
+    prior_C = torch.full((len(classes),), 1 / len(classes)).double()
+    rows = len(labels_N)
+    return counts_C.double() / rows, prior_C, mean_CD, apart_ND.T @ apart_ND / rows
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """logits = phi(z) W' + b, features as they are."""
+
+    weight_CD: Tensor
+    bias_C: Tensor
+    expansion: Expansion
+
+    def logits(self, features_BD: Tensor) -> Tensor:
+        """[B, C]."""
+        return self.expansion(features_BD) @ self.weight_CD.T + self.bias_C
 
 
 def lda(moments: Moments, ridge: float) -> LinearHead:
@@ -50,7 +81,7 @@ def lda(moments: Moments, ridge: float) -> LinearHead:
     """
     weight_CD = _solved(moments.within_DD, moments.mean_CD, ridge)
     bias_C = moments.prior_C.log() - 0.5 * (weight_CD * moments.mean_CD).sum(-1)
-    return _head(moments, weight_CD, bias_C)
+    return LinearHead(weight_CD.float(), bias_C.float(), moments.expansion)
 
 
 def ridge(moments: Moments, penalty: float) -> LinearHead:
@@ -63,13 +94,10 @@ def ridge(moments: Moments, penalty: float) -> LinearHead:
     apart_CD = moments.mean_CD - mean_D
     target_CD = moments.share_C.unsqueeze(1) * apart_CD
     weight_CD = _solved(moments.within_DD + apart_CD.T @ target_CD, target_CD, penalty)
-    return _head(moments, weight_CD, moments.share_C - weight_CD @ mean_D)
+    bias_C = moments.share_C - weight_CD @ mean_D
+    return LinearHead(weight_CD.float(), bias_C.float(), moments.expansion)
 
 
 def _solved(matrix_DD: Tensor, right_CD: Tensor, ridge: float) -> Tensor:
     ridged_DD = matrix_DD + ridge * matrix_DD.diagonal().mean() * torch.eye(len(matrix_DD)).double()
     return torch.cholesky_solve(right_CD.T, torch.linalg.cholesky(ridged_DD)).T
-
-
-def _head(moments: Moments, weight_CD: Tensor, bias_C: Tensor) -> LinearHead:
-    return LinearHead(weight_CD.float(), bias_C.float(), moments.tasks, moments.expansion)

@@ -16,11 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
-from huggingface_hub.errors import (
-    LocalTokenNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import errors as hf_errors
 
 from tacl.backbone.hub import SECONDS, first_line, reachable
 from tacl.errors import (
@@ -205,11 +201,11 @@ def _telling(place: Repository) -> Iterator[None]:
 
 def _meant(error: Exception, place: Repository) -> TaclError:
     hub, status = constants.ENDPOINT, getattr(getattr(error, "response", None), "status_code", 0)
-    if isinstance(error, RevisionNotFoundError):
+    if isinstance(error, hf_errors.RevisionNotFoundError):
         return BadCheckpoint(f"{SCHEME}{place.name} has no revision {place.revision or 'main'}")
-    if isinstance(error, RepositoryNotFoundError):
+    if isinstance(error, hf_errors.RepositoryNotFoundError):
         return BadCheckpoint(f"{hub} has no {place}, or none that you may read. {LOGIN}")
-    if isinstance(error, LocalTokenNotFoundError):
+    if isinstance(error, hf_errors.LocalTokenNotFoundError):
         return NotAuthenticated(f"{place} needs a token of {hub}, and there is none. {LOGIN}")
     if status == 401:
         return NotAuthenticated(f"{hub} does not know your token. {LOGIN}")

@@ -17,12 +17,18 @@ BATCH = 64
 
 
 class Sums:
-    """Drawn once for the vectors `taus` of some tasks."""
+    """Drawn once for the vectors `taus` of some tasks. Each is read once, and again for rows of its
+    task: a mapping that reads them from files holds few at a time, however many there are."""
 
     def __init__(self, module: DualForward, backbone: Collates, taus: Mapping[str, Params]) -> None:
         self._module, self._backbone, self._taus = module, backbone, taus
         drawn = drawn_sums(list(taus))
-        totals = {names: summed(dict.fromkeys(names, 1.0), taus) for names in set(drawn)}
+        totals: dict[frozenset[str], Params] = {names: {} for names in drawn}
+        for task in sorted(taus):
+            tau = taus[task]
+            for names in totals:
+                if task in names:
+                    totals[names] = _plus(totals[names], tau)
         self._sums = [(names, totals[names]) for names in drawn]
 
     def features(self, task: str, items: Sequence[Item], first: int = 0) -> tuple[Tensor, Tensor]:

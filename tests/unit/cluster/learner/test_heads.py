@@ -16,6 +16,7 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
+from cluster.learner.heads import AtTheta0, rows_of_each
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
@@ -202,3 +203,22 @@ def test_an_evaluation_judges_the_heads_that_answer_and_the_base_beside_them(
     assert 0 <= (after.calibration_error or 0) < 0.5
     for name, row in after.per_task.items():
         assert row["zero_shot"] == before.per_task[name]["zero_shot"]
+
+
+def test_however_many_tasks_there_are_the_rows_of_all_are_bounded() -> None:
+    assert [rows_of_each(tasks) for tasks in (1, 8, 32, 64, 1000)] == [2000, 2000, 2000, 1000, 64]
+    assert all(tasks * rows_of_each(tasks) <= 64_000 for tasks in range(1, 1001))
+
+
+def test_fewer_rows_at_theta0_are_some_of_those_that_are_kept(scene: Scene) -> None:
+    settings, train = scene.home.settings(), scene.tasks[0].train
+    assert settings is not None
+    at_theta0 = AtTheta0(Materials(scene.home, settings.base), scene.home, owner="")
+    whole, some = (at_theta0.rows(scene.tasks[0].name, train, most) for most in (4000, 7))
+    assert (len(whole.labels_N), len(some.labels_N)) == (train.rows, 7)
+    places = [
+        next(place for place, row_D in enumerate(whole.features_ND) if torch.equal(row_D, some_D))
+        for some_D in some.features_ND
+    ]
+    assert places == sorted(places)
+    assert torch.equal(whole.labels_N[places], some.labels_N)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import torch
 
 from tacl.heads.fitting import drawn_sums
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
 from tacl.models.sums import Sums
+from tacl.vectors.params import Params
 from tests.support import toy
 
 
@@ -36,3 +39,31 @@ def test_whoever_brings_few_rows_at_a_time_meets_every_sum_in_turn() -> None:
     for first in range(10):
         _, moved_ND = sums.features("b", [item], first)
         torch.testing.assert_close(moved_ND[0], together_ND[first % 8])
+
+
+class Read(Mapping[str, Params]):
+    """Vectors of which is counted who was read."""
+
+    def __init__(self, taus: Mapping[str, Params]) -> None:
+        self._taus = taus
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> Params:
+        self.names.append(name)
+        return self._taus[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._taus)
+
+    def __len__(self) -> int:
+        return len(self._taus)
+
+
+def test_each_vector_is_read_once_and_again_for_rows_of_its_own_task() -> None:
+    base = toy.backbone(torch.float32)
+    module = LinearizedEncoder(base.encoder, base.trainable)
+    taus = Read({name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("abcd")})
+    sums = Sums(module, base, taus)
+    assert taus.names == list("abcd")
+    sums.features("b", toy.inputs(8, 0, torch.float32))
+    assert set(taus.names[4:]) == {"b"}

@@ -1,0 +1,112 @@
+"""LoRA for each task, as people fine-tune who keep an adapter a task (arXiv 2106.09685)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from jobs.experiments.cache import Made
+from jobs.experiments.context import Bench
+from jobs.experiments.cost import Cost
+from jobs.experiments.directions import Vector
+from tacl.evaluation import metrics
+from tacl.models.frozen import Batch, FrozenEncoder
+from tacl.training.config import TrainConfig
+from tacl.training.loop import PlainEngine, train
+from tacl.vectors import params
+from tacl.vectors.params import Params
+from tacl.vectors.vector import Regime
+
+RANK = 8
+SCALE = 2.0  # alpha / rank, alpha = 16
+RATES = (1e-3, 3e-3)  # peak learning rates, of which validation rows choose
+STEPS = 400  # as many as the default training
+
+
+class LowRankEncoder(FrozenEncoder):
+    """f(x; theta0 + s B A): every matrix among the blocks moves by two factors of rank r, kernels
+    as matrices of [out, rest]; vectors of the encoder, as biases and norms, stay as they are.
+
+    Starts as PEFT does: A uniform by Kaiming's rule, drawn by `seed`, and B zero.
+    """
+
+    regime: Regime = "ordinary"
+
+    def __init__(
+        self, encoder: nn.Module, trainable: Sequence[str], rank: int = RANK, seed: int = 0
+    ) -> None:
+        super().__init__(encoder, trainable)
+        noise = torch.Generator().manual_seed(seed)
+        down, up = nn.ParameterList(), nn.ParameterList()
+        self._matrices = [name for name in self.blocks if self.theta0(name).ndim > 1]
+        for name in self._matrices:
+            out, inner = self.theta0(name).flatten(1).shape
+            bound = 1 / math.sqrt(inner)
+            start_RI = (2 * torch.rand(rank, inner, generator=noise) - 1) * bound
+            down.append(nn.Parameter(start_RI.to(self.theta0(name).device)))
+            up.append(nn.Parameter(torch.zeros(out, rank, device=self.theta0(name).device)))
+        self._down, self._up = down, up
+
+    def tau_by_block(self) -> Params:
+        """s B A, with its graph; of matrices alone."""
+        pairs = zip(self._matrices, self._down, self._up, strict=True)
+        return {
+            name: (SCALE * up_OR @ down_RI).view_as(self.theta0(name))
+            for name, down_RI, up_OR in pairs
+        }
+
+    def tau_dict(self) -> Params:
+        """A copy of s B A."""
+        return {name: tau.detach().clone() for name, tau in self.tau_by_block().items()}
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(f(x; theta0 + s B A), zeros), both [B, D]."""
+        fixed = {name: self.theta0(name) for name in self.blocks}
+        moved = {name: self.theta0(name) + tau for name, tau in self.tau_by_block().items()}
+        features_BD = self.ordinary_at(fixed | moved, batch)
+        return features_BD, torch.zeros_like(features_BD)
+
+
+def lora(bench: Bench, task: str) -> Vector:
+    """What the factors of a task multiply to, at the rate that its validation rows like best."""
+    rows = bench.rows(task)
+    changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
+    given = (task, rows.count("train"), bench.seed, bench.base.trainable)
+    configs = [bench.suite.config(*given, learning_rate=rate, **changed) for rate in RATES]
+
+    def make() -> Made:
+        tried = {config.learning_rate: _trained(bench, task, config) for config in configs}
+        scores = {rate: _score(bench, task, tau) for rate, tau in tried.items()}
+        rate = max(RATES, key=scores.__getitem__)
+        facts = {"rate": rate, "validation": scores[rate], "norm": params.norm(tried[rate])}
+        return facts, tried[rate]
+
+    cell = bench.cell(
+        "lora",
+        make,
+        f"of {task}, rank {RANK}",
+        task,
+        rank=RANK,
+        scale=SCALE,
+        configs=[config.as_dict() for config in configs],
+        data=[rows.digest("train"), rows.digest("validation"), list(rows.classes)],
+    )
+    return Vector(cell, "ordinary", task, cell.cost, Cost())
+
+
+def _trained(bench: Bench, task: str, config: TrainConfig) -> Params:
+    module = LowRankEncoder(bench.backbone.encoder, bench.base.trainable, seed=config.seed)
+    bench.cells.say(f"  {task}: rate {config.learning_rate:g}")
+    data, head = bench.rows(task).train, bench.head(task)
+    train(PlainEngine(module, config), bench.backbone, head, data, lambda step: (), config)
+    return module.tau_dict()
+
+
+def _score(bench: Bench, task: str, tau: Params) -> float:
+    rows = bench.rows(task).labelled("validation")
+    features_ND = bench.base.encoded(rows.items, tau)
+    return metrics.accuracy(bench.head(task).logits(features_ND), rows.labels)
