@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 
 install: $(READY) ## create .venv and install everything into it
 
-demo: $(READY) ## the whole story on embedded data: no network, no GPU, at most 8 minutes
+demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 minutes
 	@$(BIN)/tacl demo
 
 # Whole files go to one process each, all of Ray to one (tests/conftest.py).

@@ -48,7 +48,7 @@ def nodes() -> Iterator[list[str]]:
 
     Config.initialize("")  # a test before this one may have joined a cluster that asks for a token
     AuthenticationTokenLoader.instance().reset_cache()
-    room = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    room = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
     cluster = started(**room | {"num_cpus": 0})
     try:
         for _ in range(2):

@@ -67,7 +67,7 @@ class Nodes:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
-        head = {"num_cpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False}
+        head = {"num_cpus": 0, "object_store_memory": 100 << 20}
         self.cluster = started(**head)
 
     def add(self, cpus: int) -> Any:
@@ -86,6 +86,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         {
             **s3.ENVIRONMENT,
             "RAY_worker_niceness": "0",
+            "RAY_health_check_period_ms": "1000",  # a lost node is known in seconds
             "PYTHONPATH": str(ROOT),
             "ASKED": str(folder / "asked"),
             "XDG_CACHE_HOME": str(folder / "here"),

@@ -27,7 +27,7 @@ from cluster.serving import routing
 from cluster.serving.app import require_safe
 from cluster.serving.predictor import Predictor
 from cluster.serving.router import ToVectors
-from cluster.storage.home import Home
+from cluster.storage.home import EMBEDDED, Home
 from jobs.benchmarks.load import VECTORS, Asking, Oracle
 from jobs.benchmarks.serving import Loads, free_port, populated
 from tacl.errors import BadConfig, NotAuthenticated, Overloaded, TooLate
@@ -67,7 +67,7 @@ class Halver:
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A cluster with eight vectors."""
-    home = tiny.home(tmp_path_factory.mktemp("served") / "home")
+    home = tiny.home(tmp_path_factory.mktemp("served") / "home", EMBEDDED)
     settings = home.settings()
     assert settings is not None
     populated(home, settings, tiny.pictures(8)[0], tasks=VECTORS)

@@ -1,5 +1,5 @@
-"""Attackers and a kill beside people who ask what they may, for half a minute; half an hour of them
-is in `make soak`."""
+"""Attackers and a kill beside people who ask what they may, for a quarter of a minute; half an hour
+of them is in `make soak`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.stress.hostile.judging import Found
 from tests.support.places import ROOT
 
-MINUTES, KILLS = 0.5, 1  # a predictor
+MINUTES, KILLS = 0.25, 1  # a predictor
 SECONDS = 900  # with the start of a cluster, and what is owed done
 
 

@@ -114,9 +114,9 @@ def people(place: Place, attackers: Event):
     ]
     for one in them:
         one.start()
-    psutil.Process(them[2].pid).nice(10)
     try:
         until_they_began(place)
+        psutil.Process(them[2].pid).nice(10)
         yield
     finally:
         stop.set()
