@@ -13,28 +13,17 @@ from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Guarded
-from cluster.api.bodies import ARROW
 from cluster.api.dependencies import Look
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Answered, Question
+from cluster.data.answers import ARROW, ROWS, answer_table
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.operations import Candidate, best
 from tacl.errors import BadSample, TooLarge
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
-ROWS = 1024  # of a request; they are asked about in passes of `limits.INPUTS`
 TEXTS = (pa.string(), pa.large_string())
 PICTURES = (pa.binary(), pa.large_binary())
-ANSWERS = pa.schema(
-    [
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("label", pa.string(), nullable=False),
-        pa.field("probability", pa.float64(), nullable=False),
-        pa.field("belongs", pa.float64()),
-        pa.field("none", pa.bool_()),
-    ]
-)
 STREAM = {"content": {ARROW: {"schema": {"type": "string", "format": "binary"}}}}
 OK: dict[int | str, dict[str, Any]] = {200: STREAM}
 
@@ -72,7 +61,7 @@ async def predict_arrow(
 
 
 def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
-    """The inputs of each pass, and their pixels."""
+    """The inputs of each pass, of `limits.INPUTS`, and their pixels."""
     inputs = inputs_of(body)
     limits.weighed(inputs)  # all of them together
     parts = [
@@ -136,24 +125,9 @@ def _field(message: bytes, table: int, number: int) -> int | None:
 
 def _written(answers: Sequence[Answered], task: str | None, digest: str) -> bytes:
     ranked = [one for answered in answers for one in answered.answers]
-    first = best(ranked, None) if task is None else tuple(_within(task, one) for one in ranked)
     belonging = [one for answered in answers for one in answered.belonging]
-    nothing = [None] * len(first)
-    columns = [
-        [one.task for one in first],
-        [one.label for one in first],
-        [one.probability for one in first],
-        [one.probability for one in belonging] or nothing,
-        [one.none for one in belonging] or nothing,
-    ]
-    schema = ANSWERS.with_metadata({"digest": digest})
-    arrays = [pa.array(column, of.type) for column, of in zip(columns, schema, strict=True)]
+    table = answer_table(ranked, belonging, task, digest)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as stream:
-        stream.write_batch(pa.record_batch(arrays, schema=schema))
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
     return sink.getvalue().to_pybytes()
-
-
-def _within(task: str, ranked: Any) -> Candidate:
-    label, probability = ranked[task][0]
-    return Candidate(task=task, label=label, probability=probability)

@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.api.limits import INPUTS
 from cluster.api.shares import Shares
+from cluster.data.answers import ARROW
 from cluster.data.budget import TEXT_CHARACTERS
 from tacl.errors import Overloaded, TooLarge, TooMany
 
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
 UPLOADS = "/v1/tasks"
-ARROW = "application/vnd.apache.arrow.stream"
 IN_MEMORY = 64 << 20  # bytes of a body that lie in memory at the most; files go to the disk
 MARKS = TEXT_CHARACTERS  # brackets and commas of JSON, its texts included
 FIELDS = 1100  # of a form: a thousand terms, and what else there is

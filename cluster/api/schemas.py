@@ -8,16 +8,8 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
+from cluster.domain import compositions
 from cluster.domain.base import Sent
-from cluster.domain.compositions import (
-    Composition,
-    FittedHead,
-    Merged,
-    Method,
-    RecipeTerm,
-    Report,
-    Target,
-)
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
@@ -91,17 +83,17 @@ class Model(Wire):
     user: str = Field(examples=["alice"])
     digest: str = Field(examples=["4be1b5f1"])
     terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    method: Method = Field(examples=["sum"])
-    recipe: tuple[RecipeTerm, ...] = Field(
+    method: compositions.Method = Field(examples=["sum"])
+    recipe: tuple[compositions.RecipeTerm, ...] = Field(
         description="The terms, with all that is known of each; `by_block`: learned coefficients."
     )
-    merged: Merged | None = Field(
+    merged: compositions.Merged | None = Field(
         default=None, description="Digests of the one vector that was merged of them."
     )
-    target: Target | None = Field(
+    target: compositions.Target | None = Field(
         default=None, description="The new task that it was fitted to: name, classes, head."
     )
-    fitted: tuple[FittedHead, ...] = Field(
+    fitted: tuple[compositions.FittedHead, ...] = Field(
         default=(), description="Heads that were fitted under this very model, which is no sum."
     )
     novelty: str | None = Field(
@@ -109,14 +101,14 @@ class Model(Wire):
     )
 
     @classmethod
-    def of(cls, model: Composition) -> Model:
+    def of(cls, model: compositions.Composition) -> Model:
         terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
         parts = dict(model) | {"terms": [str(term) for term in terms], "recipe": model.terms}
         return cls.model_validate(parts)
 
-    def composition(self) -> Composition:
+    def composition(self) -> compositions.Composition:
         parts = {name: value for name, value in self if name != "recipe"}
-        return Composition.model_validate(parts | {"terms": self.recipe})
+        return compositions.Composition.model_validate(parts | {"terms": self.recipe})
 
 
 class Make(Wire):
@@ -137,11 +129,11 @@ class Made(RunProgress):
     """Status of a composition run; model and report are there when it is ready."""
 
     user: str = Field(examples=["alice"])
-    method: Method = Field(examples=["ties"])
+    method: compositions.Method = Field(examples=["ties"])
     terms: tuple[str, ...] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
     state: CompositionState
     model: Model | None = None
-    report: Report | None = Field(
+    report: compositions.Report | None = Field(
         default=None,
         description="Accuracies before and after, tau_jp measured again, figures, seconds.",
     )

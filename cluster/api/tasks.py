@@ -15,18 +15,11 @@ from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Upload
 from cluster.api.uploads import DESCRIPTION, laid_down
+from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
-from cluster.domain.reports import AliasReport, InterferenceReport, VectorStatus
-from cluster.domain.status import (
-    ClusterStatus,
-    Event,
-    RunStatus,
-    ShardStatus,
-    TaskDetail,
-    TaskStatus,
-)
+from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import Options, Submitted
 from tacl.errors import RunFailed, UnknownRun
 
@@ -34,11 +27,11 @@ ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
 Since = Annotated[str, Query(max_length=32, description="The `version` of the answer before.")]
 RunId = Annotated[str, InPath(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
-Numbered = TypeVar("Numbered", TaskStatus, ShardStatus, TaskDetail)
+Numbered = TypeVar("Numbered", shown.TaskStatus, shown.ShardStatus, shown.TaskDetail)
 
 
 @ROUTER.get("/status")
-async def status(asked: Look, since: Since = "") -> ClusterStatus:
+async def status(asked: Look, since: Since = "") -> shown.ClusterStatus:
     """The base model, the resources of the cluster, and of tasks and owed work what is new since a
     `version` that was told, some at a time: while there is `more`, ask again."""
     caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since)
@@ -57,7 +50,7 @@ def _shown(found: Numbered, caller: Caller) -> Numbered:
 
 
 @ROUTER.get("/runs/{run_id}")
-async def run(run_id: RunId, asked: Look) -> RunStatus:
+async def run(run_id: RunId, asked: Look) -> shown.RunStatus:
     """Status of a run."""
     try:
         found = await asked.tell(CoordinatorAPI.run, run_id)
@@ -69,7 +62,7 @@ async def run(run_id: RunId, asked: Look) -> RunStatus:
 
 
 @ROUTER.get("/tasks")
-async def list_tasks(asked: Look) -> Sequence[TaskStatus]:
+async def list_tasks(asked: Look) -> Sequence[shown.TaskStatus]:
     """By arrival."""
     following = Following()
     while (told := following.hear(await status(asked, following.version))).more:
@@ -110,7 +103,7 @@ async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
 
 
 @ROUTER.get("/tasks/{name}")
-async def task(name: TaskName, asked: Look) -> TaskDetail:
+async def task(name: TaskName, asked: Look) -> shown.TaskDetail:
     """One task with its runs, and the curves of its vectors."""
     found = await asked.tell(CoordinatorAPI.task, name)
     shards = tuple(_shown(shard, asked.caller) for shard in found.shards)
@@ -135,7 +128,7 @@ async def retry(name: TaskName, asked: Act) -> RetriedTask:
 
 
 @ROUTER.get("/tasks/{name}/events")
-async def task_events(name: TaskName, asked: Look) -> Sequence[Event]:
+async def task_events(name: TaskName, asked: Look) -> Sequence[shown.Event]:
     """What happened to a task, oldest first."""
     return await asked.tell(CoordinatorAPI.logs, name)
 
@@ -174,8 +167,14 @@ async def interference(
     asked: Look, tasks: Annotated[list[Name] | None, Query(max_length=24)] = None
 ) -> InterferenceReport:
     """What the champions of these tasks, by default of the newest, do to each other's tasks
-    (tau_jp, logits), and what that warns of."""
+    (tau_jp, logits), and what that warns of; and the loudest pairs of all tasks."""
     return await asked.tell(CoordinatorAPI.interference, tasks or ())
+
+
+@ROUTER.get("/tasks/{name}/interference")
+async def interference_of(name: TaskName, asked: Look) -> TaskInterference:
+    """What the champion of this task does to all others, and theirs to it, the loudest first."""
+    return await asked.tell(CoordinatorAPI.interference_of, name)
 
 
 async def _require_owner(name: str, asked: Asked) -> None:

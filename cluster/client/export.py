@@ -28,7 +28,7 @@ from cluster.domain.work import Evaluated
 from cluster.learner.artifacts import Materials
 from tacl.backbone import Backbone, BaseSpec
 from tacl.compose.terms import Term, parse_term
-from tacl.errors import BadRecipe, ClusterNotRunning, Inexact, UnknownVector
+from tacl.errors import BadRecipe, Inexact, UnknownVector
 from tacl.heads.head import Head
 from tacl.interchange import VECTOR, Format, require_writable, write_heads, write_model
 from tacl.vectors.vector import TaskVector
@@ -60,9 +60,7 @@ def export(
     (`tacl.interchange.hub`), and Inexact when the ordinary model loses more than ACCEPTED_LOSS
     against the exact one and `accept` is not set.
     """
-    settings = client.home.settings()
-    if settings is None:
-        raise ClusterNotRunning(f"{client.home.path} is no home yet; run `tacl up` first")
+    settings = client.home.founded()
     require_writable(BaseSpec.parse(settings.base.spec), format)
     place = Place.of(out, public)
     place.require_ready()

@@ -10,12 +10,11 @@ from __future__ import annotations
 import base64
 import functools
 import inspect
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
 from urllib.parse import quote
 
 import httpx2
@@ -37,6 +36,9 @@ from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, UnknownRun
+
+if TYPE_CHECKING:
+    from cluster.data.answers import Table
 
 SECONDS = 120.0  # an upload is checked row by row before it is answered
 PATIENCE = 30.0  # seconds in which a request is asked again
@@ -71,6 +73,7 @@ OPERATIONS = {
     "aliases": Operation("GET", "tasks/{task}/aliases"),
     "move_alias": Operation("PUT", "tasks/{task}/aliases/{name}"),
     "interference": Operation("GET", "interference"),
+    "interference_of": Operation("GET", "tasks/{task}/interference"),
     "compose": Operation("POST", "compositions", _composition),
     "composition_run": Operation("GET", "compositions/{user}/runs/{run_id}", _composition_run),
     "cancel_compositions": Operation("POST", "compositions/{user}/cancel"),
@@ -150,12 +153,26 @@ class Server:
         body = {"user": user, "inputs": _wire(inputs), "task": task}
         return Explanations.model_validate(self.call("POST", "explain", json=body))
 
+    def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
+        """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
+        from cluster.data.answers import ARROW
+        from cluster.data.asking import as_stream, read
+
+        params = {"user": user} | ({"task": task} if task else {})
+        content = {"params": params, "content": as_stream(inputs)}
+        return read(self._asked("POST", "predict/arrow", {"content-type": ARROW}, content).content)
+
     def call(
         self, verb: str, path: str, context: RequestContext | None = None, **content: Any
     ) -> Any:
         """The answer's JSON. Raises what the server raised, or ClusterNotRunning."""
         key = {"idempotency-key": context.request_id} if context and verb != "GET" else {}
-        content["headers"] = self._headers | key
+        return self._asked(verb, path, key, content).json()
+
+    def _asked(
+        self, verb: str, path: str, headers: dict[str, str], content: dict[str, Any]
+    ) -> httpx2.Response:
+        content["headers"] = self._headers | headers
         until = time.monotonic() + PATIENCE
         answer = self._sent(verb, path, content)
         while (pause := _pause(answer)) is not None and time.monotonic() + pause < until:
@@ -163,7 +180,7 @@ class Server:
             answer = self._sent(verb, path, content)
         if not answer.is_success:
             raise _raised(answer)
-        return answer.json()
+        return answer
 
     def _sent(self, verb: str, path: str, content: dict[str, Any]) -> httpx2.Response:
         for _, stream in content.get("files", {}).values():
@@ -262,7 +279,7 @@ def _pause(answer: httpx2.Response) -> float | None:
     if answer.status_code in (429, 503):
         named = answer.headers.get("retry-after", "")
         return float(named) if named.isdecimal() else PAUSE
-    if _error(answer) is not None:
+    if answer.is_success or _error(answer) is not None:
         return None
     is_starting = answer.status_code == 404 and ROUTES in answer.text
     return PAUSE if answer.status_code >= 500 or is_starting else None
@@ -285,5 +302,5 @@ def _error(answer: httpx2.Response) -> tuple[str, str] | None:
     try:
         body = answer.json()
         return body["error"], body["message"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.client.arguments import raw_input
 from cluster.client.session import Session, asking
@@ -22,6 +22,10 @@ from cluster.domain.status import CompositionRun, CompositionState, RunStatus
 from cluster.domain.tasks import ANY
 from cluster.domain.work import Evaluated, Refreshed
 from tacl.errors import NoComposition, RunFailed, UnknownVector
+
+if TYPE_CHECKING:
+    from cluster.data.answers import Table
+    from cluster.data.sources import Data
 
 R = TypeVar("R")
 
@@ -39,6 +43,7 @@ class ModelOperations(Session):
     compare = asking(CoordinatorAPI.compare)
     aliases = asking(CoordinatorAPI.aliases)
     interference = asking(CoordinatorAPI.interference)
+    interference_of = asking(CoordinatorAPI.interference_of)
 
     def move_alias(
         self,
@@ -230,6 +235,37 @@ class ModelOperations(Session):
         found = self.predictor.predicted(model, raw, tasks)
         likeliest = best(found.answers, tasks)
         return Answers(user=user, digest=model.digest, best=likeliest, **dict(found))
+
+    def predict(
+        self, user: str, data: Data, task: str | None = None, input_column: str | None = None
+    ) -> Table:
+        """Ask the user's model about every row of a data set, many in one request: a table of
+        `task`, `label`, `probability`, and where no task is named of `belongs` and `none`, as
+        `Belonging` has them; the digest of the model is in the metadata of its schema.
+
+        Args:
+            data: a pyarrow.Table or RecordBatch, a frame of pandas or polars, a datasets.Dataset,
+                a list of inputs, or a file of rows, as for `submit`.
+            task: whose classes compete; default those of all tasks.
+            input_column: which column is the input, where its type does not say so.
+
+        Raises what `query` raises, and the errors of bad data.
+        """
+        from cluster.data.answers import answer_table
+        from cluster.data.asking import predicted
+        from cluster.data.inputs import inputs_of
+
+        server, tasks = self._server, None if task is None else [task]
+        inputs = inputs_of(data, self.base().modality, input_column)
+        if server is not None:
+            return predicted(inputs, lambda part: server.predict(user, part, task))
+        model = self.composition(user)
+
+        def ask(part: Sequence[bytes | str]) -> Table:
+            found = self.predictor.predicted(model, part, tasks)
+            return answer_table(found.answers, found.belonging, task, model.digest)
+
+        return predicted(inputs, ask)
 
     def explain(
         self, user: str, inputs: Sequence[str | bytes | Path], task: str | None = None

@@ -30,31 +30,11 @@ from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
 from cluster.registry import Registry
 from cluster.scheduler import plan
+from cluster.scheduler import state as facts
 from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.budget import granted
 from cluster.scheduler.finishing import Pace, ends
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import (
-    Died,
-    Ended,
-    Event,
-    Fail,
-    Failed,
-    Fit,
-    Instruction,
-    Measure,
-    Needs,
-    NodesChanged,
-    PlaceGivenBack,
-    Published,
-    Refresh,
-    Requested,
-    Requeue,
-    Start,
-    State,
-    Stop,
-    Vector,
-)
 from cluster.scheduler.state import Measured as Values
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
@@ -99,7 +79,7 @@ class Execution:
         self._handles: dict[str, Any] = {}  # what runs
         self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
         self._told: dict[str, Told] = {}
-        self._due: list[Instruction] = []
+        self._due: list[facts.Instruction] = []
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.pace, self._foreseen = Pace(), 0.0
         self._retries = Retries()
@@ -110,9 +90,9 @@ class Execution:
             self.pace.took(self.state, run, seconds)
         self.heads = FittedHeads(registry, self.state.owners)
         self._forget_checkpoints()
-        self.happened(NodesChanged(launcher.nodes(), launcher.free()))
+        self.happened(facts.NodesChanged(launcher.nodes(), launcher.free()))
 
-    def happened(self, *events: Event) -> None:
+    def happened(self, *events: facts.Event) -> None:
         """Facts that the registry has, and what follows from them."""
         self._unchecked = True
         for event in events:
@@ -128,7 +108,7 @@ class Execution:
             needs = needs_of(run.kind, options_of(run.work))
             urgency = urgency_of(run.kind, imports(run.work))
             asked = run.user is not None
-            self.happened(Requested(run_id, run.kind, run.task, needs, urgency, asked))
+            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, asked))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""
@@ -144,7 +124,7 @@ class Execution:
             nodes, free = self._launcher.nodes(), self._launcher.free()
             with self._lock:
                 if (nodes, free) != (self.state.nodes, self.state.free):
-                    self.happened(NodesChanged(nodes, free))
+                    self.happened(facts.NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
                     stopped = self._handles.get(run_id) is not handle
                     settle = partial(self._settle, run_id, outcome)
@@ -165,7 +145,7 @@ class Execution:
         due = (instruction.run_id for instruction in self._due)
         return self._said or self._retries.trouble({*due, *self._handles, *self._cleared})
 
-    def foreseen(self) -> State:
+    def foreseen(self) -> facts.State:
         """The plan, with when its runs will be done, as of a second ago at most."""
         if (now := time.time()) - self._foreseen > 1.0:
             self.state.ends = ends(self.state, partial(self.pace.left, self.state, now=now), now)
@@ -181,9 +161,9 @@ class Execution:
         others = {*self._handles, *runs(self._home.checkpoints)} - running
         for run_id in running & self._told.keys():
             self._told[run_id].anew(self._arrivals(run_id))
-        self._due = [Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
+        self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads(self._registry, state.owners)
-        self.happened(NodesChanged(self._launcher.nodes(), self._launcher.free()))
+        self.happened(facts.NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Checkpoints of runs that nobody needs: deleted before any of them begins again."""
@@ -227,16 +207,16 @@ class Execution:
         elif isinstance(outcome, Raised):
             told = {"cause": outcome.cause, "trace": outcome.trace}
             LOG.error("raised", extra=self._facts(run_id) | told)
-            event = Failed(run_id, outcome.cause)
+            event = facts.Failed(run_id, outcome.cause)
         elif isinstance(outcome, GaveWay):
-            event = PlaceGivenBack(run_id)
+            event = facts.PlaceGivenBack(run_id)
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
-            event = Died(run_id, outcome.cause)
+            event = facts.Died(run_id, outcome.cause)
         well = isinstance(outcome, Finished)
         leave = self._launcher.let_go if well else self._launcher.cancel
         leave(self._handles[run_id])  # not before: only it knows what it found
-        if not isinstance(event, Died | PlaceGivenBack) and tracing.is_on():
+        if not isinstance(event, facts.Died | facts.PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
         del self._handles[run_id]
@@ -247,24 +227,24 @@ class Execution:
         self.pace.forget(run_id)
         self.happened(event)
 
-    def _recorded(self, run_id: str, result: Result) -> Event:
+    def _recorded(self, run_id: str, result: Result) -> facts.Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
             reference = self._registry.publish(run_id, result, self._grant(run_id))
             task, seen = reference.task, self._registry.seen(reference)
             row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
-            vector = Vector(reference.version, reference.digest, seen)
+            vector = facts.Vector(reference.version, reference.digest, seen)
             near = result.near if isinstance(result, Trained) else ()
-            return Published(run_id, task, vector, row, reference.head_blob, champion, near)
+            return facts.Published(run_id, task, vector, row, reference.head_blob, champion, near)
         if isinstance(result, Composed):
             self._registry.composed(run_id, result)
-            return Ended(run_id)
+            return facts.Ended(run_id)
         self._registry.finish(run_id, result)
         if isinstance(result, Fitted):
             self.heads.add(result, self.state.owners)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
-        return Ended(run_id)
+        return facts.Ended(run_id)
 
     def _grant(self, run_id: str) -> int:
         """What the arrival of a task adds to the balance, when its first vector is there."""
@@ -278,45 +258,52 @@ class Execution:
     def _carry_out(self) -> None:
         """In order; what fails holds up its own run alone, and so do checkpoints that it must not
         find any more."""
-        due, self._due, waiting = self._due, list[Instruction](), set[str]()
+        due, self._due, waiting = self._due, list[facts.Instruction](), set[str]()
         for one in due:
             key, do = ("carry it out", one.run_id), partial(self._do, one)
-            held = isinstance(one, Start) and one.run_id in self._cleared
+            held = isinstance(one, facts.Start) and one.run_id in self._cleared
             if held or one.run_id in waiting or not self._retries.done(key, do):
                 self._due.append(one)
                 waiting.add(one.run_id)
 
-    def _do(self, instruction: Instruction) -> None:
+    def _do(self, instruction: facts.Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
         match instruction:
-            case Start() | Measure() | Refresh() | Fit() | Requeue() | Fail() if wanted is None:
+            case (
+                facts.Start()
+                | facts.Measure()
+                | facts.Refresh()
+                | facts.Fit()
+                | facts.Requeue()
+                | facts.Fail()
+            ) if wanted is None:
                 return  # its task was removed before this could be done
-            case Requeue() if wanted and wanted.state == RunState.FAILED:
+            case facts.Requeue() if wanted and wanted.state == RunState.FAILED:
                 return  # it was cancelled before this could be recorded
-            case Start() if wanted and wanted.state != RunState.RUNNING:
+            case facts.Start() if wanted and wanted.state != RunState.RUNNING:
                 return  # it was cancelled before it could be started
-            case Start(run_id, needs):
+            case facts.Start(run_id, needs):
                 work = self._registry.start(run_id)
                 self._place(work, needs)
                 self.pace.begun(run_id, time.time())
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
-            case Measure(_, cost):
+            case facts.Measure(_, cost):
                 work = work_orders.measuring(self._registry, self._base, instruction)
                 self._registry.add_run(work, None, cost=cost)
-            case Refresh(_, cost):
+            case facts.Refresh(_, cost):
                 work = work_orders.refreshing(self._registry, self._base, instruction)
                 self._registry.add_run(work, instruction.task, cost=cost)
-            case Fit():
+            case facts.Fit():
                 work = work_orders.fitting(self._registry, self._base, instruction)
                 self._registry.add_run(work, None)
-            case Requeue(run_id, cause):
+            case facts.Requeue(run_id, cause):
                 self._registry.requeue(run_id, cause)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
-            case Fail(run_id, cause):
+            case facts.Fail(run_id, cause):
                 self._registry.fail(run_id, cause)
                 LOG.error("failed", extra=self._facts(run_id) | {"cause": cause})
-            case Stop(run_id, forget):
+            case facts.Stop(run_id, forget):
                 LOG.info("stopped", extra=self._facts(run_id))
                 self._stop(run_id, forget)
 
@@ -324,8 +311,8 @@ class Execution:
         """Of a run, for the log."""
         run = self.state.runs.get(run_id)
         task = self.state.tasks.get(run.task) if run and run.task else None
-        facts = {"run_id": run_id, "kind": run and run.kind, "task": run and run.task}
-        return facts | {"user": task and task.owner}
+        told = {"run_id": run_id, "kind": run and run.kind, "task": run and run.task}
+        return told | {"user": task and task.owner}
 
     def _stop(self, run_id: str, forget: bool) -> None:
         if run_id in self._handles:
@@ -337,12 +324,12 @@ class Execution:
         if forget:
             self._cleared[run_id] = None
 
-    def _place(self, work: Work, needs: Needs) -> None:
+    def _place(self, work: Work, needs: facts.Needs) -> None:
         if isinstance(work, TrainWork):
             self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
         self._handles[work.run_id] = self._launcher.start(work, needs)
 
-    def _taken_over(self) -> State:
+    def _taken_over(self) -> facts.State:
         """What the registry says, with the learners that the coordinator before this one left."""
         records = self._registry.runs(states=(RunState.RUNNING,))
         works = {Attempt(one.run_id, one.attempt): one.work for one in records}
@@ -373,6 +360,6 @@ class Execution:
             if self._is_forgotten(run_id, self.state):
                 checkpoints(self._home.checkpoints, run_id).clear()
 
-    def _is_forgotten(self, run_id: str, state: State) -> bool:
+    def _is_forgotten(self, run_id: str, state: facts.State) -> bool:
         """Whether its checkpoints are of no use: it ended, or begins anew."""
         return run_id not in state.runs or self._registry.run(run_id).reached < 0

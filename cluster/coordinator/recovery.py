@@ -13,6 +13,7 @@ from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.finishing import KEPT
+from cluster.scheduler.loudest import bound
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Cell, Effect, Run, State, Task, Vector
 
@@ -70,9 +71,15 @@ def _restore_vectors(state: State, registry: Registry) -> None:
         state.rows[ref.task] = {}
     state.near = {pair for pair in registry.near() if state.tasks.keys() >= {*pair}}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
-    for task, on, shard, head, tau_jp, logits in registry.champion_effects():
-        if task in state.rows and current.get(on) == (shard, head):
-            state.rows[task][on] = Effect(tau_jp, logits)
+    for task, row in registry.champion_effects():
+        if task in state.rows:
+            state.rows[task] |= {
+                one.on: Effect(one.tau_jp, one.logits)
+                for one in row
+                if current.get(one.on) == (one.shard_digest, one.head)
+            }
+    for task in state.rows:
+        bound(state, task)
 
 
 def _run(record: Record, running: bool) -> Run:

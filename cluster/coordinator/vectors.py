@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from cluster.coordinator import reports
+from cluster.coordinator import interference, reports
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
-from cluster.domain.reports import AliasReport, InterferenceReport, VectorComparison, VectorStatus
+from cluster.domain.reports import (
+    AliasReport,
+    InterferenceReport,
+    TaskInterference,
+    VectorComparison,
+    VectorStatus,
+)
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
 from cluster.scheduler.state import Championed, Effect, Vector
-from cluster.scheduler.upkeep import shares
-
-REPORTED = 24  # tasks in one report of interference
 
 
 class Vectors(Shell):
@@ -69,12 +72,19 @@ class Vectors(Shell):
             for name in tasks:
                 self._seen_task(context, name)
             names = tasks or [name for name in self._shards if name != GENERIC and sees(name)]
-            seen = {name: self._behind_head(name) for name in (GENERIC, *names[-REPORTED:])}
-            shared = {name for name in seen if shares(state, name)}
-            return reports.interference(self._registry, seen, shared)
+            names = (GENERIC, *names[-interference.REPORTED :])
+            shards = {name: self._behind_head(name) for name in names}
+            return interference.interference(self._registry, state, shards, sees)
+
+    def interference_of(self, context: RequestContext, task: str) -> TaskInterference:
+        with self._lock:
+            self._seen_task(context, task)
+            return interference.of_task(self._state, task, self._visibility(context).sees)
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
-        measured = self._registry.effects(reference.task, reference.version)
-        row = {(on, shard, head): Effect(tau, logits) for on, shard, head, tau, logits in measured}
+        row = {
+            (one.on, one.shard_digest, one.head): Effect(one.tau_jp, one.logits)
+            for one in self._registry.effects(reference.task, reference.version)
+        }
         self._execution.happened(Championed(reference.task, vector, row))

@@ -9,37 +9,14 @@ from typing import Any
 from cluster.coordinator.board import Entry, Gone, Key, Page, TaskEntry, owners_of
 from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.work_orders import tasks_of
+from cluster.domain import status as shown
+from cluster.domain import work as orders
 from cluster.domain.base import Base, RequestContext
 from cluster.domain.compositions import Composition
 from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
-from cluster.domain.status import (
-    COMPOSITION_STATES,
-    OWED,
-    STOPPED,
-    TASK_STATES,
-    ClusterStatus,
-    CompositionRun,
-    NodeStatus,
-    Resources,
-    RunProgress,
-    RunState,
-    RunStatus,
-    ShardStatus,
-    TaskDetail,
-    TaskStatus,
-)
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import (
-    Composed,
-    ComposeWork,
-    FitWork,
-    MeasureWork,
-    RefreshWork,
-    TrainWork,
-    Work,
-)
 from cluster.registry import Registry, Run, Task
 from cluster.scheduler.queue import free, reason, waits_for
 from cluster.scheduler.state import Run as Planned
@@ -47,7 +24,7 @@ from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import is_due
 from tacl.compose.terms import Term
 
-LEFT = (*OWED, *STOPPED)  # work that is owed, or that somebody may want to retry
+LEFT = (*shown.OWED, *shown.STOPPED)  # work that is owed, or that somebody may want to retry
 NEWEST = 20  # runs, and versions with their curves, that a task tells of
 UNSEEN = "it concerns a private task"
 
@@ -62,13 +39,13 @@ def status(
     damaged: Damages,
     heads: FittedHeads,
     visibility: Visibility,
-) -> ClusterStatus:
+) -> shown.ClusterStatus:
     tasks = [entry for _, entry in page.entries if isinstance(entry, TaskEntry)]
     work = [entry for _, entry in page.entries if isinstance(entry, Run)]
-    return ClusterStatus(
+    return shown.ClusterStatus(
         base=base,
         tasks=tuple(
-            TaskStatus(
+            shown.TaskStatus(
                 **_task(one.task, one.training, state, damaged, visibility),
                 **_vector(one.champion, one.first),
                 **_fitted(one.champion, heads, visibility),
@@ -108,7 +85,7 @@ def _task(
         "name": record.name,
         "owner": submission.owner,
         "private": submission.private,
-        "state": TASK_STATES[training.state],
+        "state": shown.TASK_STATES[training.state],
         "reason": damaged.get(record.name, progress["reason"]),
         "created": record.created,
         "ordinal": record.ordinal,
@@ -149,7 +126,7 @@ def task_state(registry: Registry, state: State, task: Task) -> str:
     """A task's state in a sentence's end, with why."""
     training = registry.run(task.run_id)
     why = _reason(training, state, Visibility(task.submission.owner, state.owners))
-    return TASK_STATES[training.state] + (f" ({why})" if why else "")
+    return shown.TASK_STATES[training.state] + (f" ({why})" if why else "")
 
 
 def task_detail(
@@ -159,27 +136,27 @@ def task_detail(
     damaged: Damages,
     heads: FittedHeads,
     visibility: Visibility,
-) -> TaskDetail:
+) -> shown.TaskDetail:
     versions = registry.vectors(task.name, newest=NEWEST)
     champion = registry.champion_references([task.name]).get(task.name)
     first = registry.first_references([task.name]).get(task.name)
     shards, runs = registry.shards(task.name), registry.runs(tasks=[task.name], newest=NEWEST)
     refreshes = [one.state for one in runs if one.kind == "refresh" and one.state in LEFT]
-    return TaskDetail(
+    return shown.TaskDetail(
         **_task(task, registry.run(task.run_id), state, damaged, visibility),
         **_vector(champion, first),
         **_fitted(champion, heads, visibility),
         samples=shards[-1].blob.rows,
         refresh=refreshes[-1] if refreshes else None,
         submission=task.submission,
-        shards=tuple(ShardStatus(**dict(shard)) for shard in shards),
+        shards=tuple(shown.ShardStatus(**dict(shard)) for shard in shards),
         runs=tuple(run(record, state, visibility) for record in runs),
         curves={str(entry.reference.version): entry.curves for entry in versions},
     )
 
 
-def run(record: Run, state: State, visibility: Visibility) -> RunStatus:
-    return RunStatus(
+def run(record: Run, state: State, visibility: Visibility) -> shown.RunStatus:
+    return shown.RunStatus(
         **_progress(record, state, visibility),
         kind=record.kind,
         task=record.task,
@@ -194,8 +171,8 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
     """The fields of RunProgress. Rank 0 tells of steps when it asks for the next, so of
     the last ones never."""
     progress = record.progress
-    done = progress and (progress.steps if record.state == RunState.DONE else progress.step)
-    found = RunProgress(
+    done = progress and (progress.steps if record.state == shown.RunState.DONE else progress.step)
+    found = shown.RunProgress(
         run_id=record.run_id,
         step=done,
         steps=progress and progress.steps,
@@ -203,7 +180,7 @@ def _progress(record: Run, state: State, visibility: Visibility) -> dict[str, An
         penalty=progress and progress.penalty,
         attempt=record.attempt,
         waits_for=waits_for(state, planned) if (planned := _waiting(record, state)) else None,
-        expected=state.ends.get(record.run_id) if record.state in OWED else None,
+        expected=state.ends.get(record.run_id) if record.state in shown.OWED else None,
         reason=_reason(record, state, visibility),
         created=record.created,
         started=record.started,
@@ -217,7 +194,7 @@ def _reason(record: Run, state: State, visibility: Visibility) -> str | None:
     own = record.task is not None  # then it is about that one alone, and who asks sees it
     if record.cause and not own and not visibility.sees_all(tasks_of(record.work)):
         return UNSEEN
-    if record.state not in (*OWED, RunState.DONE):
+    if record.state not in (*shown.OWED, shown.RunState.DONE):
         return record.cause
     planned = _waiting(record, state)
     parts = [reason(state, planned, visibility)] if planned else []
@@ -228,7 +205,7 @@ def _reason(record: Run, state: State, visibility: Visibility) -> str | None:
 def _waiting(record: Run, state: State) -> Planned | None:
     """The run in the plan, while it waits there too."""
     planned = state.runs.get(record.run_id)
-    waits = planned is not None and record.state == planned.state == RunState.QUEUED
+    waits = planned is not None and record.state == planned.state == shown.RunState.QUEUED
     return planned if waits else None
 
 
@@ -237,20 +214,20 @@ def _about(record: Run) -> str:
     return f"refreshing {record.task}@v{record.version}" if is_refresh else about(record.work)
 
 
-def about(work: Work) -> str:
+def about(work: orders.Work) -> str:
     """A piece of work in a few words."""
-    if isinstance(work, TrainWork):
+    if isinstance(work, orders.TrainWork):
         verb = "training" if work.submission.vector_blob is None else "importing"
         return f"{verb} {work.submission.name}"
-    if isinstance(work, RefreshWork):
+    if isinstance(work, orders.RefreshWork):
         return f"refreshing {work.vector.task}@v{work.vector.version}"
-    if isinstance(work, MeasureWork):
+    if isinstance(work, orders.MeasureWork):
         count = len(work.pairs)
         return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
-    if isinstance(work, FitWork):
+    if isinstance(work, orders.FitWork):
         count = len(work.tasks)
         return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
-    if isinstance(work, ComposeWork):
+    if isinstance(work, orders.ComposeWork):
         return f"composing by {work.making.method} the model of {work.user}"
     return f"evaluating the model of {work.composition.user}"
 
@@ -262,17 +239,17 @@ def terms_of(model: Composition) -> tuple[str, ...]:
 
 def composition_run(
     registry: Registry, record: Run, state: State, visibility: Visibility
-) -> CompositionRun:
+) -> shown.CompositionRun:
     work = record.work
-    assert isinstance(work, ComposeWork)
-    is_done = record.state == RunState.DONE
-    result = registry.result(record.run_id, Composed) if is_done else None
-    return CompositionRun(
+    assert isinstance(work, orders.ComposeWork)
+    is_done = record.state == shown.RunState.DONE
+    result = registry.result(record.run_id, orders.Composed) if is_done else None
+    return shown.CompositionRun(
         **_progress(record, state, visibility),
         user=work.user,
         method=work.making.method,
         terms=terms_of(Composition(digest="", user=work.user, terms=work.terms)),
-        state=COMPOSITION_STATES[record.state],
+        state=shown.COMPOSITION_STATES[record.state],
         model=result and model_of(work, result),
         report=result and result.report,
     )
@@ -284,10 +261,10 @@ def counted(state: State) -> tuple[RunCount, ...]:
     return tuple(RunCount(kind=k, state=s, runs=n) for (k, s), n in sorted(found.items()))
 
 
-def room(state: State) -> Resources:
+def room(state: State) -> shown.Resources:
     left = free(state)
-    return Resources(
-        nodes=tuple(NodeStatus(cpus=node.cpus, gpus=node.gpus) for node in state.nodes),
+    return shown.Resources(
+        nodes=tuple(shown.NodeStatus(cpus=node.cpus, gpus=node.gpus) for node in state.nodes),
         cpus=sum(node.cpus for node in state.nodes),
         free_cpus=max(0, left.cpus),
         gpus=sum(node.gpus for node in state.nodes),

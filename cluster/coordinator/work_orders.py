@@ -5,35 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cluster.domain import work as orders
 from cluster.domain.base import Base, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
-from cluster.domain.work import (
-    ComposeWork,
-    EvaluateWork,
-    FitTask,
-    FitWork,
-    MeasureWork,
-    RefreshWork,
-    TaskData,
-    TaskRows,
-    TrainWork,
-    Work,
-)
 from cluster.registry import Registry
 from cluster.scheduler.state import Fit, Measure, Refresh
 
 
-def training(base: Base, submission: Submission) -> TrainWork:
+def training(base: Base, submission: Submission) -> orders.TrainWork:
     """The same inputs, the same run: who asked, and how often, does not matter."""
     told = {"request_id", "owner", "private", "skipped", "notes", "rows"}
     parts = submission.model_dump(mode="json", exclude=told)
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
-    return TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
+    return orders.TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
 
 
-def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
+def measuring(registry: Registry, base: Base, measure: Measure) -> orders.MeasureWork:
     champions = {(cell.task, cell.vector) for cell in measure.cells}
     vectors = {task: _vector(registry, task, digest) for task, digest in champions}
     shards = registry.shards_with({cell.shard for cell in measure.cells})
@@ -41,14 +30,14 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> MeasureWork:
         (vectors[c.task], shards[c.on, c.shard].model_copy(update={"head": c.head}))
         for c in measure.cells
     )
-    return MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
+    return orders.MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
 
 
-def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
+def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
     shards = registry.shards_with({digest for _, digest in named})
     vector = _vector(registry, refresh.task, refresh.vector)
-    return RefreshWork(
+    return orders.RefreshWork(
         run_id=refresh.run_id,
         base=base,
         vector=vector,
@@ -60,16 +49,18 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> RefreshWork:
     )
 
 
-def fitting(registry: Registry, base: Base, fit: Fit) -> FitWork:
+def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
     tasks = tuple(
-        FitTask(
+        orders.FitTask(
             vector=_vector(registry, task, digest),
             **registry.task(task).submission.model_dump(include={"train", "validation"}),
         )
         for task, digest in fit.champions
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    return FitWork(run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized, attempt=0)
+    return orders.FitWork(
+        run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized, attempt=0
+    )
 
 
 def evaluation(
@@ -80,7 +71,7 @@ def evaluation(
     *,
     materialized: bool = False,
     without: bool = False,
-) -> EvaluateWork:
+) -> orders.EvaluateWork:
     """`fitted`: by task, the heads with which the model answers where not as trained."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
     tasks = tuple(_task_data(registry, name, fitted.get(name)) for name in names)
@@ -90,7 +81,7 @@ def evaluation(
         parts["heads"] = [[task.name, task.fitted_head, task.frozen_head] for task in tasks]
     parts |= {"materialized": True} if materialized else {}
     parts |= {"without": True} if without else {}
-    return EvaluateWork(
+    return orders.EvaluateWork(
         run_id=identity("evaluate", parts),
         base=base,
         composition=model,
@@ -108,13 +99,13 @@ def composing(
     making: CompositionMethod,
     shards: Mapping[str, Shard],
     teach: bool = False,
-) -> ComposeWork:
+) -> orders.ComposeWork:
     """`model` is the recipe as a plain sum; the order in which it was written means nothing.
     `teach`: heads of what it adds are fitted under what comes out."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
     taught = answering(model) if teach else ()
     merges = making.method in MERGES
-    work = ComposeWork(
+    work = orders.ComposeWork(
         run_id="",
         base=base,
         user=model.user,
@@ -137,31 +128,31 @@ def composing(
     return work.model_copy(update={"run_id": identity("compose", parts)})
 
 
-def tasks_of(work: Work) -> set[str]:
+def tasks_of(work: orders.Work) -> set[str]:
     """The tasks that a piece of work is about."""
-    if isinstance(work, TrainWork):
+    if isinstance(work, orders.TrainWork):
         return {work.submission.name}
-    if isinstance(work, RefreshWork):
+    if isinstance(work, orders.RefreshWork):
         return {work.vector.task}
-    if isinstance(work, MeasureWork):
+    if isinstance(work, orders.MeasureWork):
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
-    if isinstance(work, FitWork):
+    if isinstance(work, orders.FitWork):
         return {task.vector.task for task in work.tasks}
     return {task.name for task in work.tasks}  # of a model
 
 
-def uses(work: Work, task: str, purged: bool) -> bool:
+def uses(work: orders.Work, task: str, purged: bool) -> bool:
     """Whether it has to end when the task is removed. Models of removed tasks work on, until they
     are purged; a training goes on without the samples."""
-    if isinstance(work, RefreshWork) and task in {shard.task for shard in work.others}:
+    if isinstance(work, orders.RefreshWork) and task in {shard.task for shard in work.others}:
         return True
-    of_a_model = isinstance(work, EvaluateWork | ComposeWork)
+    of_a_model = isinstance(work, orders.EvaluateWork | orders.ComposeWork)
     return task in tasks_of(work) and (purged or not of_a_model)
 
 
-def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> TaskData:
+def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> orders.TaskData:
     submission, first = registry.any_task(name).submission, registry.vector(name, 1)
-    return TaskData(
+    return orders.TaskData(
         name=name,
         classes=submission.classes,
         head_blob=first.head_blob,
@@ -172,9 +163,9 @@ def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> Task
     )
 
 
-def _task_rows(registry: Registry, name: str, teaches: bool) -> TaskRows:
+def _task_rows(registry: Registry, name: str, teaches: bool) -> orders.TaskRows:
     submission, first = registry.any_task(name).submission, registry.vector(name, 1)
-    return TaskRows(
+    return orders.TaskRows(
         name=name,
         head_blob=first.head_blob,
         validation=submission.validation,

@@ -9,35 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from cluster.domain import receipts, reports
+from cluster.domain import status as shown
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.figures import CoordinatorFigures
-from cluster.domain.receipts import (
-    CancelledCompositions,
-    CancelledTask,
-    CollectedGarbage,
-    GrownShard,
-    MovedAlias,
-    QueuedRun,
-    RemovedTask,
-    RetriedTask,
-)
-from cluster.domain.reports import (
-    AccuracyHistory,
-    AliasReport,
-    InterferenceReport,
-    UserModel,
-    VectorComparison,
-    VectorStatus,
-)
-from cluster.domain.status import (
-    ClusterStatus,
-    CompositionRun,
-    Event,
-    Resources,
-    RunStatus,
-    TaskDetail,
-)
 from cluster.domain.tasks import Arrival, Submission, Submitted
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
@@ -64,7 +40,7 @@ class CoordinatorAPI(Protocol):
         """
         ...
 
-    def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
+    def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> receipts.GrownShard:
         """Grow a task's part of the sample store by the rows of `blob`, a shard blob.
 
         Rows already there are left out; the old probe stays, and the blob's own probe rows join it.
@@ -72,37 +48,39 @@ class CoordinatorAPI(Protocol):
         """
         ...
 
-    def retry(self, context: RequestContext, task: str) -> RetriedTask:
+    def retry(self, context: RequestContext, task: str) -> receipts.RetriedTask:
         """Queue what failed or was cancelled of this task again, with a fresh budget. A refresh
         that newer samples or vectors made pointless is left. Raises UnknownTask."""
         ...
 
-    def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
+    def cancel(
+        self, context: RequestContext, task: str, keep: bool = False
+    ) -> receipts.CancelledTask:
         """Stop the training or refresh of this task at whatever stage it is. A task that has no
         vector yet leaves: its samples are used no more and its name is free, unless told to `keep`
         them and the checkpoints for `retry`. Raises UnknownTask."""
         ...
 
-    def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
+    def remove(self, context: RequestContext, task: str, purge: bool) -> receipts.RemovedTask:
         """Withdraw a task's samples and vectors from later use; its name stays taken. Models that
         hold its vectors work on, unless `purge` erases its bytes too: runs that met its samples
         begin anew then. A removed task may still be purged. Raises UnknownTask."""
         ...
 
-    def refresh(self, context: RequestContext, task: str) -> QueuedRun:
+    def refresh(self, context: RequestContext, task: str) -> receipts.QueuedRun:
         """Refresh a task's champion against all other shards now. One that is owed, or was done
         with the same samples, is the answer too. Raises UnknownTask, UnknownVector."""
         ...
 
-    def task(self, context: RequestContext, name: str) -> TaskDetail:
+    def task(self, context: RequestContext, name: str) -> shown.TaskDetail:
         """Raises UnknownTask."""
         ...
 
-    def logs(self, context: RequestContext, task: str) -> Sequence[Event]:
+    def logs(self, context: RequestContext, task: str) -> Sequence[shown.Event]:
         """What happened to a task, oldest first. Raises UnknownTask."""
         ...
 
-    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
+    def status(self, context: RequestContext, since: str = "") -> shown.ClusterStatus:
         """The base model, the resources of the cluster, and of the tasks and the work that is owed
         what is new since a version that was told, some at a time (`domain.following`)."""
         ...
@@ -116,22 +94,24 @@ class CoordinatorAPI(Protocol):
 
     def vectors(
         self, context: RequestContext, task: str | None, after: str = ""
-    ) -> Sequence[VectorStatus]:
+    ) -> Sequence[reports.VectorStatus]:
         """Versions of every vector, or of one task's: the next four after TASK@vN. Raises
         UnknownTask."""
         ...
 
-    def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
+    def compare(
+        self, context: RequestContext, task: str, one: int, other: int
+    ) -> reports.VectorComparison:
         """Raises UnknownTask, UnknownVector."""
         ...
 
-    def aliases(self, context: RequestContext, task: str) -> AliasReport:
+    def aliases(self, context: RequestContext, task: str) -> reports.AliasReport:
         """Raises UnknownTask."""
         ...
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None
-    ) -> MovedAlias:
+    ) -> receipts.MovedAlias:
         """Let TASK@NAME mean a version. `expected` is the version that it means now, None for none
         yet, ANY for whatever it is. The champion decides what is measured, refreshed and composed
         by default; pinned models stay as they are.
@@ -142,9 +122,15 @@ class CoordinatorAPI(Protocol):
 
     def interference(
         self, context: RequestContext, tasks: Sequence[str] = ()
-    ) -> InterferenceReport:
+    ) -> reports.InterferenceReport:
         """What the champions of these tasks, or of the newest, do to each other's tasks, and what
-        that warns of. Of more than 24 the last. Raises UnknownTask."""
+        that warns of; of more than 24 the last. And the 24 loudest pairs of all tasks. Raises
+        UnknownTask."""
+        ...
+
+    def interference_of(self, context: RequestContext, task: str) -> reports.TaskInterference:
+        """What the champion of a task does to all others, and theirs to it: the loudest hundred of
+        each. Raises UnknownTask."""
         ...
 
     # -- compositions
@@ -159,7 +145,7 @@ class CoordinatorAPI(Protocol):
 
     def start_composition(
         self, context: RequestContext, user: str, terms: Sequence[str], how: CompositionMethod
-    ) -> CompositionRun:
+    ) -> shown.CompositionRun:
         """Queue a composition that is more than a sum; it becomes the user's model when it is done,
         unless they compose something else meanwhile. The same inputs are the same run, done once.
 
@@ -167,11 +153,15 @@ class CoordinatorAPI(Protocol):
         """
         ...
 
-    def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
+    def composition_run(
+        self, context: RequestContext, user: str, run_id: str
+    ) -> shown.CompositionRun:
         """Raises UnknownRun, also for somebody else's."""
         ...
 
-    def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
+    def cancel_compositions(
+        self, context: RequestContext, user: str
+    ) -> receipts.CancelledCompositions:
         """Stop every composition run of the user, who keeps the model they have. What failed is
         dismissed: `status` lists it no more, and its rows may be collected. Raises BadName."""
         ...
@@ -187,7 +177,7 @@ class CoordinatorAPI(Protocol):
 
     def users(
         self, context: RequestContext, whose: str | None = None, after: str = ""
-    ) -> Sequence[UserModel]:
+    ) -> Sequence[reports.UserModel]:
         """Models by user, but those that hold what the asker does not see: the user's that is
         named, or the first PAGE of those after a name."""
         ...
@@ -199,7 +189,7 @@ class CoordinatorAPI(Protocol):
         materialized: bool,
         without: bool,
         terms: Sequence[str],
-    ) -> QueuedRun:
+    ) -> receipts.QueuedRun:
         """Evaluate the user's model on the test rows of its tasks, or, with `terms`, what their sum
         would be; also as one ordinary model when `materialized`, and with each vector left out when
         `without`. The same model on the same data is evaluated once; one that failed is tried again
@@ -215,17 +205,19 @@ class CoordinatorAPI(Protocol):
         """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
         ...
 
-    def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
+    def accuracy_history(
+        self, context: RequestContext, user: str | None
+    ) -> reports.AccuracyHistory:
         """What was measured of the user's models, or of everybody's, over time: the latest PAGE."""
         ...
 
     # -- the cluster
 
-    def run(self, context: RequestContext, run_id: str) -> RunStatus:
+    def run(self, context: RequestContext, run_id: str) -> shown.RunStatus:
         """Raises RunFailed when there is none."""
         ...
 
-    def cluster(self) -> Resources: ...
+    def cluster(self) -> shown.Resources: ...
 
     def figures(self) -> CoordinatorFigures: ...
 
@@ -233,7 +225,7 @@ class CoordinatorAPI(Protocol):
         """Every file that something needs: {digest: what it is}, for `tacl doctor`."""
         ...
 
-    def collect(self, dry_run: bool) -> CollectedGarbage:
+    def collect(self, dry_run: bool) -> receipts.CollectedGarbage:
         """Delete files that nothing refers to and that are not new."""
         ...
 

@@ -82,6 +82,18 @@ class MeasuredVector(Answer):
     norm: float | None
 
 
+class MeasuredPair(Answer):
+    """What version `version` of the vector of task `vector` does to the inputs of `on`; `raw`,
+    `relative` and `logits` as in InterferenceReport."""
+
+    vector: str
+    version: int
+    on: str
+    raw: float
+    relative: float | None
+    logits: float | None
+
+
 class InterferenceFinding(Answer):
     """`kind`: "interference" of vector `first` on task `second`, or "norm" of two vectors."""
 
@@ -100,7 +112,8 @@ class InterferenceReport(Answer):
 
     `raw` is mean |J(x) tau|; `relative` is to what the own vector of the task does there; `logits`
     is the same of the change of the task's logits (`tacl.evaluation.interference`); `high` is a
-    value of logits that is warned of; `missing` counts the pairs still to be measured.
+    value of logits that is warned of; `missing` counts the pairs still to be measured; `loudest`
+    are the pairs of all tasks, not of these alone, that change most answers.
     """
 
     vectors: tuple[MeasuredVector, ...]
@@ -112,6 +125,19 @@ class InterferenceReport(Answer):
     high: float
     missing: int
     findings: tuple[InterferenceFinding, ...]
+    loudest: tuple[MeasuredPair, ...] = ()
+
+
+class TaskInterference(Answer):
+    """What the champion of a task `does` to the inputs of others, and what the task `bears` of the
+    champions of others: of the pairs that were `measured`, so many of each, those that change most
+    answers first; `high` as in InterferenceReport."""
+
+    task: str
+    high: float
+    does: tuple[MeasuredPair, ...]
+    bears: tuple[MeasuredPair, ...]
+    measured: tuple[int, int]
 
 
 class UserModel(Answer):

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
-from cluster.domain.compositions import (
-    Composition,
-    CompositionMethod,
-    Fitted,
-    Merged,
-    RecipeTerm,
-    Report,
-    Target,
-)
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 
 
@@ -86,8 +78,8 @@ class ComposeWork(Message):
     run_id: str
     base: Base
     user: str
-    terms: tuple[RecipeTerm, ...]
-    making: CompositionMethod
+    terms: tuple[compositions.RecipeTerm, ...]
+    making: compositions.CompositionMethod
     tasks: tuple[TaskRows, ...]
     probes: tuple[Shard, ...]  # on which tau_jp is measured again
     attempt: int
@@ -115,7 +107,7 @@ class EvaluateWork(Message):
     kind: Literal["evaluate"] = "evaluate"
     run_id: str
     base: Base
-    composition: Composition
+    composition: compositions.Composition
     tasks: tuple[TaskData, ...]
     materialized: bool = False
     without: bool = False
@@ -231,11 +223,11 @@ class Evaluated(Message):
 class Composed(Message):
     """A finished composition: a recipe with its coefficients, or a merged tau in the blob store."""
 
-    terms: tuple[RecipeTerm, ...]
-    merged: Merged | None = None
-    target: Target | None = None
-    fitted: Fitted | None = None
-    report: Report
+    terms: tuple[compositions.RecipeTerm, ...]
+    merged: compositions.Merged | None = None
+    target: compositions.Target | None = None
+    fitted: compositions.Fitted | None = None
+    report: compositions.Report
 
 
-Result = Trained | Refreshed | Measured | Fitted | Evaluated | Composed
+Result = Trained | Refreshed | Measured | compositions.Fitted | Evaluated | Composed

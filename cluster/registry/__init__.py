@@ -11,6 +11,7 @@ from __future__ import annotations
 from cluster.registry.aliases import Aliases
 from cluster.registry.balance import Balance
 from cluster.registry.compositions import Models
+from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
 from cluster.registry.ran import Ran, Running
@@ -21,7 +22,7 @@ from cluster.registry.tasks import Task, Tasks
 from cluster.registry.tokens import Token, Tokens
 from cluster.registry.vectors import Vector, Vectors
 
-__all__ = ["CANCELLED", "Ran", "Registry", "Request", "Run", "Task", "Token", "Vector"]
+__all__ = ["CANCELLED", "Found", "Ran", "Registry", "Request", "Run", "Task", "Token", "Vector"]
 
 
 class Registry(

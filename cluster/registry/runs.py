@@ -12,19 +12,11 @@ from typing import Annotated, Any, TypeVar
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
 
+from cluster.domain import work as orders
 from cluster.domain.base import PAGE, Message
 from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.work import (
-    Evaluated,
-    EvaluateWork,
-    Progress,
-    RefreshWork,
-    Result,
-    Work,
-    asked_by,
-)
 from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, put
 from cluster.registry.journal import Request, log, remember
@@ -34,7 +26,7 @@ from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, RUN, SHARD
 from tacl.errors import RunFailed
 
 R = TypeVar("R", bound=Message)
-_WORK: TypeAdapter[Work] = TypeAdapter(Annotated[Work, Field(discriminator="kind")])
+_WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Run:
     deaths: int
     cause: str | None
     reached: int
-    progress: Progress | None
+    progress: orders.Progress | None
     created: float
     started: float | None
     ended: float | None
@@ -60,7 +52,7 @@ class Run:
     written: str
 
     @cached_property
-    def work(self) -> Work:
+    def work(self) -> orders.Work:
         """Read when it is first needed: that of a refresh in a large home names a thousand
         shards."""
         return _WORK.validate_json(self.written).model_copy(update={"attempt": self.attempt})
@@ -71,7 +63,7 @@ class Runs(Database):
 
     def add_run(
         self,
-        work: Work,
+        work: orders.Work,
         task: str | None,
         request: Request | None = None,
         cost: int = 0,
@@ -89,7 +81,7 @@ class Runs(Database):
                 retry(db, work.run_id)
                 remember(db, request)
 
-    def start(self, run_id: str) -> Work:
+    def start(self, run_id: str) -> orders.Work:
         """Mark it running; the work with the number of this attempt."""
         with self._write() as db:
             row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
@@ -133,7 +125,7 @@ class Runs(Database):
         self,
         run_id: str,
         last: int,
-        progress: Progress | None = None,
+        progress: orders.Progress | None = None,
         step: int = 0,
         newcomers: Sequence[Shard] = (),
         left: Collection[str] = (),
@@ -157,7 +149,7 @@ class Runs(Database):
                 gone = ARRIVAL.update().where(*told, ARRIVAL.c.task.in_(left))
                 db.execute(gone.values(left=step))
 
-    def progressed(self, run_id: str, attempt: int, progress: Progress) -> bool:
+    def progressed(self, run_id: str, attempt: int, progress: orders.Progress) -> bool:
         """Whether that attempt is the one that runs; if so, how far it is."""
         this = one(RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
         with self._write("relaxed") as db:
@@ -201,13 +193,15 @@ class Runs(Database):
 
     def evaluations(
         self, user: str | None, models: Collection[str] = ()
-    ) -> list[tuple[Run, Evaluated]]:
+    ) -> list[tuple[Run, orders.Evaluated]]:
         """Those of a user, or of anybody, and of these models: the latest PAGE, oldest first."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
         if user is not None:
             done = done.where(sa.or_(RUN.c.user == user, RUN.c.model.in_(models)))
         rows = self._rows(done.order_by(RUN.c.number.desc()).limit(PAGE))
-        return [(run_of(row), Evaluated.model_validate_json(row.result)) for row in rows[::-1]]
+        return [
+            (run_of(row), orders.Evaluated.model_validate_json(row.result)) for row in rows[::-1]
+        ]
 
     def run_ids(self, state: RunState, kind: str) -> list[str]:
         """In order of acceptance."""
@@ -243,7 +237,7 @@ class Runs(Database):
         return [Arrival(step=row.step, shard=shard_of(row), left=row.left) for row in rows]
 
 
-def add_run(db: sa.Connection, work: Work, task: str | None) -> bool:
+def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     """Queue it, unless it is there already; whether it was not. One that was withdrawn with a task
     begins anew: a task that was cancelled may come again."""
     if exists(db, *one(RUN, run_id=work.run_id, state=RunState.WITHDRAWN)):
@@ -252,10 +246,10 @@ def add_run(db: sa.Connection, work: Work, task: str | None) -> bool:
         return True
     if exists(db, RUN.c.run_id == work.run_id):
         return False
-    model = work.composition.digest if isinstance(work, EvaluateWork) else None
+    model = work.composition.digest if isinstance(work, orders.EvaluateWork) else None
     row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
-    version = work.vector.version if isinstance(work, RefreshWork) else None
-    row |= {"user": asked_by(work), "model": model, "version": version}
+    version = work.vector.version if isinstance(work, orders.RefreshWork) else None
+    row |= {"user": orders.asked_by(work), "model": model, "version": version}
     row |= {"work": work.model_dump_json()}
     put(db, RUN, **row, attempt=0, deaths=0, reached=-1)
     log(db, "queued", work.kind, task, work.run_id)
@@ -309,7 +303,7 @@ def is_done(db: sa.Connection, run_id: str) -> bool:
     return exists(db, *one(RUN, run_id=run_id, state=RunState.DONE))
 
 
-def end(db: sa.Connection, run_id: str, result: Result) -> sa.Row:
+def end(db: sa.Connection, run_id: str, result: orders.Result) -> sa.Row:
     """Done, with this result."""
     text = result.model_dump_json()
     return _update(db, run_id, state=RunState.DONE, result=text, cause=None, ended=time.time())
@@ -324,5 +318,5 @@ def run_of(row: sa.Row) -> Run:
         **values,
         state=state,
         written=written,
-        progress=None if progress is None else Progress.model_validate_json(progress),
+        progress=None if progress is None else orders.Progress.model_validate_json(progress),
     )

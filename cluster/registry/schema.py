@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0005"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0006"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -94,19 +94,12 @@ VECTOR = _table(
     _column("curves", sa.Text),
     _column("created", sa.Float),
 )
-PAIR = _table(
-    "pair",
-    _key("task"),  # whose vector
+EFFECT = _table(  # what a version does to the inputs of a block of tasks (`effects`)
+    "effect",
+    _key("task"),
     _key("version", sa.Integer),
-    _key("on"),  # whose probe
-    _key("shard_digest"),
-    _column("vector_digest", STRING),
-    _column("tau_jp", sa.Float),
-    _column("standard_error", sa.Float),
-    _column("rows", sa.Integer),
-    _column("head", STRING),  # behind which logits were measured; "" when there was none yet
-    _column("logits", sa.Float, nullable=True),
-    _column("logits_error", sa.Float, nullable=True),
+    _key("block", sa.Integer),
+    _column("measured", sa.LargeBinary),
 )
 # tasks whose samples are the same kind of data, as the training of `task` found
 NEAR = _table("near", _key("task"), _key("other"))

@@ -1,4 +1,4 @@
-"""Published vectors, and the pairs that were measured of them.
+"""Published vectors.
 
 A vector is a row only after its blob lies in the store; the row and the move of its alias are one
 transaction. Versions of a task count 1, 2, ... without gaps.
@@ -7,7 +7,7 @@ transaction. Versions of a task count 1, 2, ... without gaps.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,18 +15,18 @@ import sqlalchemy as sa
 from pydantic import JsonValue
 
 from cluster.domain.compositions import Fitted
-from cluster.domain.tasks import CHAMPION, GENERIC, Pair, VectorRef
+from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once
+from cluster.registry.effects import Effects, add_effects
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
-from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, PAIR, RUN, SHARD, TASK, VECTOR
+from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"
-EFFECT = (PAIR.c.on, PAIR.c.shard_digest, PAIR.c.head, PAIR.c.tau_jp, PAIR.c.logits)
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Vector:
         return f"{self.reference.task}@v{self.reference.version}"
 
 
-class Vectors(Runs):
+class Vectors(Runs, Effects):
     """Every version of every task's vector."""
 
     def finish(self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed) -> None:
-        """A result that publishes no vector; measured pairs become rows."""
+        """A result that publishes no vector; measured pairs join the rows of their vectors."""
         with self._write() as db:
             if is_done(db, run_id):
                 return
             row = end(db, run_id, result)
             if isinstance(result, Measured):
-                _add_pairs(db, result.pairs)
+                add_effects(db, result.pairs)
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
             elif isinstance(result, Fitted):
                 log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
@@ -81,7 +81,7 @@ class Vectors(Runs):
             change_balance(db, grant)
             this = TASK.c.name == reference.task
             db.execute(TASK.update().where(this).values(head=reference.head_blob))
-            _add_pairs(db, [_filled(pair, reference) for pair in result.pairs])
+            add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
                 put_once(db, NEAR, task=reference.task, other=other)
                 for one_of in (reference.task, other):  # who looks at either hears of it
@@ -168,33 +168,6 @@ class Vectors(Runs):
         query = query.where(ALIAS.c.task.in_(tasks), ALIAS.c.task.in_(_present()))
         return {row.task: row.version for row in self._rows(query)}
 
-    def champion_pairs(self, tasks: Collection[str]) -> list[Pair]:
-        """What was measured of the champions of these tasks on their samples, of any version."""
-        these = PAIR.c.task.in_(tasks), PAIR.c.on.in_(tasks)
-        return self._pairs(sa.select(PAIR).join(ALIAS, is_champion(PAIR)).where(*these))
-
-    def pairs(self, task: str, version: int) -> list[Pair]:
-        """What was measured of one version."""
-        return self._pairs(sa.select(PAIR).where(PAIR.c.task == task, PAIR.c.version == version))
-
-    def _pairs(self, query: sa.Select[Any]) -> list[Pair]:
-        """Of tasks that are there, on samples of such."""
-        there = PAIR.c.task.in_(_present()), sa.or_(PAIR.c.on == GENERIC, PAIR.c.on.in_(_present()))
-        return [Pair(**row._mapping) for row in self._rows(query.where(*there))]
-
-    def champion_effects(self) -> list[tuple[str, str, str, str, float, float | None]]:
-        """(task, on, digests of shard and head, tau_jp, change of logits) of the champions' pairs,
-        of removed tasks too. As it is read at every start, it is no more than that."""
-        query = sa.select(PAIR.c.task, *EFFECT).join(ALIAS, is_champion(PAIR))
-        with self._read() as db:
-            return [tuple(row) for row in db.execute(query)]
-
-    def effects(self, task: str, version: int) -> list[tuple[str, str, str, float, float | None]]:
-        """What was measured of one version, as above, without its task."""
-        with self._read() as db:
-            these = sa.select(*EFFECT).where(*one(PAIR, task=task, version=version))
-            return [tuple(row) for row in db.execute(these)]
-
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against, before too."""
         run_id, refreshed = reference.run_id, set[str]()
@@ -242,15 +215,6 @@ def _filled(pair: Pair, ref: VectorRef) -> Pair:
     """A learner does not know which version its vector will be."""
     names = {"task": ref.task, "version": ref.version, "vector_digest": ref.digest}
     return pair.model_copy(update=names)
-
-
-def _add_pairs(db: sa.Connection, pairs: Sequence[Pair]) -> None:
-    """A pair that is there already is replaced where only now there was a head."""
-    for pair in pairs:
-        row = pair.model_dump()
-        if not put_once(db, PAIR, **row) and pair.head:
-            key = {column.name: row[column.name] for column in PAIR.primary_key}
-            db.execute(PAIR.update().where(*one(PAIR, **key)).values(row))
 
 
 def _vector(row: sa.Row) -> Vector:

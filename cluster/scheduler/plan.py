@@ -11,21 +11,12 @@ from collections.abc import Iterator, Mapping
 
 from cluster.domain.status import RunState
 from cluster.scheduler import state as facts
+from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
+from cluster.scheduler.loudest import bound, heard
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Cell, Effect, Fail, Row, Run, State, Stop, Vector
-from cluster.scheduler.upkeep import (
-    add,
-    cell_of,
-    could_measure,
-    fits,
-    is_owed,
-    measured_on,
-    rests,
-    shares,
-    upkeep,
-)
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
 
@@ -34,7 +25,7 @@ def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     """Change the state by one event, and say what is to be done now, in this order."""
     state.changes += 1
     instructions = list(_apply(state, event))
-    instructions += upkeep(state)
+    instructions += owed.upkeep(state)
     instructions += starts(state)
     mark(state)
     return instructions
@@ -92,7 +83,7 @@ def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
         run = Run(event.run_id, event.kind, 0, event.task, event.needs, event.urgency)
-        add(state, run)
+        owed.add(state, run)
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
@@ -116,9 +107,12 @@ def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
     state.champions[task] = vector
-    names = measured_on(state, task)
+    names = owed.measured_on(state, task)
     keys = {name: (name, state.tasks[name].shard, state.tasks[name].head) for name in names}
     state.rows[task] = {name: measured[key] for name, key in keys.items() if key in measured}
+    bound(state, task)
+    if task in state.rows[task]:
+        heard(state, task, task)
 
 
 def _end(state: State, run_id: str, measured: Mapping[Cell, Effect] | None = None) -> None:
@@ -129,8 +123,9 @@ def _end(state: State, run_id: str, measured: Mapping[Cell, Effect] | None = Non
     for cell in run.cells:
         if measured is None or cell not in measured:
             state.unmeasurable.add(cell)
-        elif cell == cell_of(state, cell.task, cell.on):  # neither has a newer version
+        elif cell == owed.cell_of(state, cell.task, cell.on):  # neither has a newer version
             state.rows[cell.task][cell.on] = measured[cell]
+            heard(state, cell.task, cell.on)
 
 
 def _fail(state: State, run_id: str, cause: str) -> Fail:
@@ -157,7 +152,7 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         run = state.runs[run_id]
         run.state = RunState.QUEUED if run.state == RunState.RUNNING else run.state
         yield Stop(run_id, forget=True)
-    for table in (state.tasks, state.champions, state.rows):
+    for table in (state.tasks, state.champions, state.rows, state.loudest):
         table.pop(task, None)
     for row in state.rows.values():
         row.pop(task, None)
@@ -198,9 +193,9 @@ def _violations(state: State) -> Iterator[str]:
     names = state.tasks.keys()
     if not state.champions.keys() == state.rows.keys() <= names:
         yield "champions and rows are of different tasks"
-    shared = sum(shares(state, name) for name in names)
+    shared = sum(owed.shares(state, name) for name in names)
     for task, row in state.rows.items():
-        if len(row) > shared + (not shares(state, task)):
+        if len(row) > shared + (not owed.shares(state, task)):
             yield f"the row of {task} has more than can be measured"
     active = [run for run in state.runs.values() if run.state != RunState.FAILED]
     cells = [cell for run in active for cell in run.cells]
@@ -213,11 +208,11 @@ def _violations(state: State) -> Iterator[str]:
         yield "a run is done and owed"
     if any(run.deaths > DEATHS for run in active):
         yield "a run is owed beyond its budget"
-    if any(is_owed(state, fit) for fit in fits(state)) and rests(state):
+    if any(owed.is_owed(state, fit) for fit in owed.fits(state)) and owed.rests(state):
         yield "heads could be fitted and no run does it"
     if next_run(state) is not None:
         yield "a run could start and was not started"
     if {run.run_id for run in active if run.gives_way} != {r.run_id for r in giving_way(state)}:
         yield "a run is to give way and does not know, or knows and is not to"
-    if could_measure(state):
+    if owed.could_measure(state):
         yield "a pair could be measured and no run does it"

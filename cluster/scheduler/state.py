@@ -120,6 +120,8 @@ class State:
     champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
     # champion's task -> on -> what is measured
     rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
+    # of every row a bound of what it does to the answers of others (`loudest`)
+    loudest: dict[str, float] = field(default_factory=dict[str, float], compare=False)
     # pairs of tasks whose samples are the same kind of data, each both ways
     near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed

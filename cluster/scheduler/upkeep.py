@@ -101,10 +101,12 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
     pairs = [(task, task) for task in lacking if task not in rows[task] and not met]
     yield from _able(state, iter(pairs))
     for on in _recent(state) if lacking else ():
+        under = (t for t, row in rows.items() if on in row and _is_new(state, t, on))
+        known = 0 if met else sum(1 for _ in islice(under, COLUMN))
+        if known == COLUMN:
+            continue  # without a look at the many that are not measured
         there = [t for t in lacking if on not in rows[t] and is_measured(state, t, on)]
-        found = [t for t in there if t != on and _is_new(state, t, on) != met]
-        known = 0 if met else sum(on in row and _is_new(state, t, on) for t, row in rows.items())
-        if found and known < COLUMN:
+        if found := [t for t in there if t != on and _is_new(state, t, on) != met]:
             cells = _able(state, ((task, on) for task in _by_turns(state, found)))
             yield from cells if met else islice(cells, COLUMN - known)
 

@@ -48,12 +48,7 @@ from cluster.serving.reading import Job, Read, Rows, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.home import Home, Serving, on_loopback, write
-from tacl.errors import (
-    BadConfig,
-    ClusterNotRunning,
-    DataNotFound,
-    TaclError,
-)
+from tacl import errors
 
 if TYPE_CHECKING:
     from cluster.serving.predictor import Decoded, Predictor
@@ -94,7 +89,7 @@ class Predictors:
         self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
         self._count, self._asked = 0, 0  # passes, and questions in them
 
-    async def answer(self, questions: list[Question]) -> list[Answered | TaclError]:
+    async def answer(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
         decoder = self._decoders[any(map(_is_large, questions))]
         decode = partial(_decoded, self._predictor, questions)
         decoded = await asyncio.get_running_loop().run_in_executor(decoder, decode)
@@ -105,7 +100,7 @@ class Predictors:
         kept = dict(self._predictor.kept())
         return PredictorFigures(predictor=name, passes=self._count, questions=self._asked, **kept)
 
-    async def _pass(self, calls: list[Prepared]) -> list[list[Answered | TaclError]]:
+    async def _pass(self, calls: list[Prepared]) -> list[list[Answered | errors.TaclError]]:
         questions, decoded = zip(*(pair for call in calls for pair in call), strict=True)
         self._count, self._asked = self._count + 1, self._asked + len(questions)
         answer = partial(self._predictor.answer, questions, decoded)
@@ -207,7 +202,7 @@ class Ingress:
         async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
 
-    async def _predicted(self, questions: list[Question]) -> list[Answered | TaclError]:
+    async def _predicted(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
         """Given up is cancelled there too."""
         asked = self._predictors.answer.remote(questions)
         try:
@@ -264,7 +259,7 @@ class Ingress:
         """In HOME/data."""
         found = Home.at(self._home).path / "data" / name
         if not found.exists():
-            raise DataNotFound(f"data set {name} is not available on this server")
+            raise errors.DataNotFound(f"data set {name} is not available on this server")
         return found
 
 
@@ -301,8 +296,8 @@ def _alone(question: Question) -> Question:
     return replace(question, alone=True)
 
 
-def _silent(why: str) -> ClusterNotRunning:
-    return ClusterNotRunning(f"the coordinator does not answer now: {why}")
+def _silent(why: str) -> errors.ClusterNotRunning:
+    return errors.ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
 def start(
@@ -361,7 +356,7 @@ def stop(home: Home) -> None:
 
 def require_safe(host: str, open_to_all: bool) -> None:
     if open_to_all and not is_loopback(host):
-        raise BadConfig(
+        raise errors.BadConfig(
             f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "
             "or issue tokens with `tacl users issue` and leave access on"
         )

@@ -1,10 +1,10 @@
-"""Every call of a user, a learner and the page, as `tacl bench scale` makes them."""
+"""Every call of a user, a learner and the page, as benches of the control plane make them."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, NamedTuple
 
@@ -18,7 +18,8 @@ from cluster.domain.tasks import ANY
 from cluster.domain.work import Lease, Progress
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.population import Population
-from jobs.benchmarks.registry import NOBODY
+
+NOBODY = RequestContext()
 
 Ask = Callable[[int], object]  # the row-th time
 Changes = Callable[Concatenate[RequestContext, str, ...], object]
@@ -30,15 +31,21 @@ class Call(NamedTuple):
     ask: Ask
 
 
+class Spread(NamedTuple):
+    median: float
+    p99: float
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Of one call: milliseconds of the processor's time, and bytes of the answer as JSON."""
+    """Of one call: milliseconds by the clock and of the processor, and bytes of the answer as
+    JSON."""
 
     who: str
     what: str
-    median_ms: float
-    p99_ms: float
-    p99_bytes: int
+    clock: Spread
+    cpu: Spread
+    bytes: Spread
 
     @property
     def name(self) -> str:
@@ -46,14 +53,18 @@ class Cost:
 
 
 def cost(call: Call, rounds: int) -> Cost:
-    times, sizes = list[float](), list[int]()
+    found = list[tuple[float, float, int]]()
     for row in range(rounds):
-        busy = time.process_time()
+        start, busy = time.perf_counter(), time.process_time()
         answer = call.ask(row)
-        times.append(1000 * (time.process_time() - busy))
-        sizes.append(len(_json(answer)))
-    worst, most = (float(np.quantile(one, 0.99, method="higher")) for one in (times, sizes))
-    return Cost(call.who, call.what, statistics.median(times), worst, int(most))
+        taken, worked = time.perf_counter() - start, time.process_time() - busy
+        found.append((1000 * taken, 1000 * worked, len(_json(answer))))
+    return Cost(call.who, call.what, *map(_spread, zip(*found, strict=True)))
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    worst = np.quantile(values, 0.99, method="higher")
+    return Spread(statistics.median(values), float(worst))
 
 
 def _json(answer: object) -> str:
@@ -109,6 +120,7 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield Call("user", "all users, a page", lambda row: call.users(NOBODY, None, users[row]))
     yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
     yield Call("page", "interference", lambda row: call.interference(whose[row]))
+    yield Call("user", "interference of a task", of_task(call.interference_of))
     yield Call("page", "nothing is new", lambda _: call.version())
     yield from _arrivals(population, coordinator, whose)
     yield Call("page", "status after arrivals", lambda row: call.status(whose[row]))

@@ -12,15 +12,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import psutil
 
 from cluster.client.client import Client
 from cluster.runtime.again import HEAD
 from cluster.scheduler.reuse import RUNS
+from jobs.benchmarks.load import cpu_seconds
 from jobs.benchmarks.timing import Race, Say
 from tacl import embedded
 
@@ -96,31 +95,21 @@ class Spent:
     def __init__(self, client: Client) -> None:
         running = client.home.running()
         assert running is not None
-        self._head = psutil.Process(running.pid)
+        self._head = running.pid
         self._by_pid: dict[int, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Spent:
-        self._before = sum(self._seen().values())
+        self._before = sum(cpu_seconds(self._head).values())
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.seconds = sum((self._by_pid | self._seen()).values()) - self._before
+        self.seconds = sum((self._by_pid | cpu_seconds(self._head)).values()) - self._before
 
     def _look(self) -> None:
         while not self._ended.wait(POLL):
-            self._by_pid |= self._seen()
-
-    def _seen(self) -> dict[int, float]:
-        family, found = list[psutil.Process](), dict[int, float]()
-        with suppress(psutil.NoSuchProcess):
-            family = [self._head, *self._head.children(recursive=True)]
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                found[process.pid] = times.user + times.system
-        return found
+            self._by_pid |= cpu_seconds(self._head)

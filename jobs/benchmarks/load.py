@@ -14,9 +14,10 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 import psutil
@@ -48,6 +49,14 @@ def terms_of(recipe: Mapping[str, float]) -> list[str]:
     return [f"+{coefficient}*{task}" for task, coefficient in recipe.items()]
 
 
+class Right(Protocol):
+    """Pictures as they are sent, and which answers about them are right."""
+
+    encoded: Sequence[str]
+
+    def is_right(self, user: int, picture: int, answer: Mapping[str, Any]) -> bool: ...
+
+
 class Oracle:
     """What every user must be told about each picture."""
 
@@ -63,7 +72,7 @@ class Oracle:
         self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
         self.backbone, self.module = materials.backbone, materials.linearized()
         self.items = [self.backbone.prepare(raw) for raw in pictures]
-        self.encoded = [base64.b64encode(raw).decode() for raw in pictures]
+        self.encoded: Sequence[str] = [base64.b64encode(raw).decode() for raw in pictures]
         self._cached = cached_tangents(self.module, self.backbone, self.items, self.taus)
         self.expected = cache(self._expected)
 
@@ -119,7 +128,7 @@ class Tally:
 class Askers:
     """Requests to `url`: users in turn, each about the next pictures."""
 
-    def __init__(self, url: str, token: str, oracle: Oracle, digests: Mapping[int, str]) -> None:
+    def __init__(self, url: str, token: str, oracle: Right, digests: Mapping[int, str]) -> None:
         """`digests`: of the model of every user."""
         self._url, self._token, self._oracle, self._digests = url, token, oracle, digests
         self._users = list(digests)
@@ -195,25 +204,26 @@ async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
 
 
 def replicas(head: int, deployment: str) -> list[int]:
-    """Processes below the head of a cluster that serve this."""
+    """Processes of the cluster of this head that serve this."""
     title = f"ray::ServeReplica:tacl:{deployment}"
     return [p.pid for p in _family(head) if _title(p).startswith(title)]
 
 
-def cpu_seconds(head: int) -> float:
-    """Of all processes below the head of a cluster, so far."""
-    total = 0.0
+def cpu_seconds(head: int) -> dict[int, float]:
+    """Of every process of a cluster so far, by its id."""
+    found: dict[int, float] = {}
     for process in _family(head):
-        try:
+        with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
+            found[process.pid] = times.user + times.system
+    return found
 
 
 def _family(head: int) -> list[psutil.Process]:
-    return psutil.Process(head).children(recursive=True)
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(head)
+        return [process, *process.children(recursive=True)]
+    return []
 
 
 def _title(process: psutil.Process) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from cluster.domain.tasks import CHAMPION, GENERIC, Options, Shard, Submission, 
 from cluster.domain.work import RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
+from cluster.registry.effects import BLOCK, RECORD
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
@@ -87,7 +88,13 @@ class Population:
     def fill(self, say: Say) -> None:
         registry = Registry(self.home.registry_url)
         registry.founded(self.base, self.generic.blob)
-        for part in (self._tasks, self._versions, self._pairs, self._arrivals, self._compositions):
+        for part in (
+            self._tasks,
+            self._versions,
+            self._effects,
+            self._arrivals,
+            self._compositions,
+        ):
             say(f"writing {part.__name__.strip('_')}")
             for some in chunks(part()):
                 with registry._write("relaxed") as db:
@@ -170,16 +177,18 @@ class Population:
             row = {"at": now, "kind": kind, "task": shard.task, "run_id": work.run_id}
             yield table.EVENT, row | {"text": f"version {version}"}
 
-    def _pairs(self) -> Iterator[tuple[Any, Row]]:
+    def _effects(self) -> Iterator[tuple[Any, Row]]:
         """Every champion on every probe."""
         for shard, one in zip(self.shards, self.tasks, strict=True):
-            own = {"task": shard.task, "version": len(one.vectors), "rows": 64}
-            own |= {"vector_digest": one.vectors[-1], "standard_error": 0.001}
-            for other in dict.fromkeys((*self._others, shard)):
-                tau_jp = 1.0 if other is shard else 0.01
-                row = {"on": other.task, "shard_digest": other.blob.digest, "tau_jp": tau_jp}
-                row |= {"head": other.head, "logits": tau_jp, "logits_error": 0.001}
-                yield table.PAIR, own | row
+            others = {other.ordinal: other for other in (*self._others, shard)}
+            for block, probes in groupby(sorted(others), key=lambda ordinal: ordinal // BLOCK):
+                sizes = [(n, 0.01 if n != shard.ordinal else 1.0) for n in probes]
+                records = [
+                    RECORD.pack(n, 1, 64, bool(others[n].head), size, 0.001, size, 0.001)
+                    for n, size in sizes
+                ]
+                row = {"task": shard.task, "version": len(one.vectors), "block": block}
+                yield table.EFFECT, row | {"measured": b"".join(records)}
 
     def _arrivals(self) -> Iterator[tuple[Any, Row]]:
         """A training was told of all tasks before it."""

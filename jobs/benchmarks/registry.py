@@ -6,27 +6,22 @@ trip, about a millisecond. Nothing is trained: a launcher that starts nothing st
 
 from __future__ import annotations
 
-import gc
 import os
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
-from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Outcome
-from cluster.domain.tasks import ANY, Shard
+from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease, Work
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
-from cluster.storage.samples import store_shard, training_inputs
+from cluster.storage.samples import training_inputs
+from jobs.benchmarks.calls import NOBODY, Ask, Call, calls, cost
 from jobs.benchmarks.markdown import machine
 from jobs.benchmarks.markdown import table as markdown_table
 from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
@@ -35,7 +30,14 @@ from tacl.training.penalties import other_tasks
 
 SIZES = {"tenth": TENTH, "full": FULL}
 PENALTY_ROWS = 16  # of a batch of 128
-NOBODY = RequestContext()
+CALLS = {  # those of `calls.py`
+    "composition": "composition lookup",
+    "aliases": "alias lookup",
+    "move an alias": "alias move",
+    "compose": "compose",
+    "submit": "submit",
+    "move the champion": "champion move",
+}
 KNOWN = (4, 64)  # tasks that a run knows
 GOALS = {  # milliseconds at the 99th percentile
     "composition lookup": 5.0,
@@ -51,7 +53,7 @@ class Idle:
     """Has room for everything and starts nothing."""
 
     def nodes(self) -> tuple[Node, ...]:
-        return (Node(64),)
+        return (Node(1_000_000),)
 
     def free(self) -> tuple[Node, ...]:
         return ()
@@ -112,59 +114,27 @@ def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say
     return Found(machine(), kind, {name: SIZES[name] for name in sizes}, found)
 
 
-Act = Callable[[int], object]
-
-
 def measured(population: Population, size: str, rounds: int) -> Iterator[Times]:
-    made: list[Coordinator] = []
-    for what, act, count in acts(population, made, rounds):
-        yield times(what, size, act, count)
-    made[-1].close()
+    for what, ask, count in asks(population, rounds):
+        one, goal = cost(Call("", what, ask), count), GOALS.get(what)
+        yield Times(what, size, count, one.clock.median, one.clock.p99, one.cpu.p99, goal)
 
 
-def acts(
-    population: Population, made: list[Coordinator], rounds: int
-) -> Iterator[tuple[str, Act, int]]:
+def asks(population: Population, rounds: int) -> Iterator[tuple[str, Ask, int]]:
     """(what, how, how often), in an order in which none disturbs the next."""
-    chosen, versions = np.random.default_rng(0), len(population.tasks[0].vectors)
-    tasks = [population.shards[n].task for n in chosen.integers(0, len(population.tasks), rounds)]
-    users = [population.user(row) for row in chosen.integers(0, population.models, rounds)]
-
-    def restart(_: int) -> None:
-        if made:
-            made.pop().close()
-            gc.collect()
-        made.append(Coordinator(population.home.path, Idle()))
-
-    yield "restart", restart, 3
-    coordinator = made[-1]
-    yield "composition lookup", lambda row: coordinator.composition(NOBODY, users[row]), rounds
-    yield "alias lookup", lambda row: coordinator.aliases(NOBODY, tasks[row]), rounds
-    moved = chosen.integers(1, versions + 1, rounds)
-
-    def move(name: str) -> Act:
-        return lambda row: coordinator.move_alias(
-            RequestContext(request_id=f"move {name} {row}"),
-            tasks[row],
-            name,
-            int(moved[row]),
-            ANY,
-        )
-
-    def compose(row: int) -> None:
-        terms = [f"+{tasks[(row + term) % rounds]}" for term in range(5)]
-        terms = list(dict.fromkeys(terms))
-        coordinator.compose(RequestContext(request_id=f"compose again {row}"), users[row], terms)
-
-    yield "the disk alone: 32 kB, synced", syncing(population.home.path / "synced"), rounds
-    yield "alias move", move("stable"), rounds
-    yield "compose", compose, rounds
-    yield from penalty_acts(population, rounds)
-    yield "champion move", move("champion"), rounds
-    yield "submit", submitting(population, coordinator), max(1, rounds // 20)
+    home = population.home.path
+    yield "restart", lambda _: Coordinator(home, Idle()).close(), 3
+    yield "the disk alone: 32 kB, synced", syncing(home / "synced"), rounds
+    yield from penalty_batches(population, rounds)
+    coordinator = Coordinator(home, Idle())
+    for call in calls(population, coordinator, rounds):
+        if call.what in CALLS:
+            few = call.what == "submit"
+            yield CALLS[call.what], call.ask, max(1, rounds // 20) if few else rounds
+    coordinator.close()
 
 
-def syncing(path: Path) -> Act:
+def syncing(path: Path) -> Ask:
     """What a commit cannot be faster than."""
 
     def act(_: int) -> None:
@@ -175,12 +145,7 @@ def syncing(path: Path) -> Act:
     return act
 
 
-def submitting(population: Population, coordinator: Coordinator) -> Act:
-    blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
-    return lambda row: coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
-
-
-def penalty_acts(population: Population, rounds: int) -> Iterator[tuple[str, Act, int]]:
+def penalty_batches(population: Population, rounds: int) -> Iterator[tuple[str, Ask, int]]:
     """A run of a home with so many tasks: what it is told, whose turn it is, and its rows."""
     for known in KNOWN:
         size = Size(known, 1, 1, population.shards[0].blob.rows)
@@ -212,17 +177,6 @@ def rows_of(shard: Shard, inputs: dict[str, list[Any]], step: int) -> list[Any]:
     return [own[row] for row in batch_rows(len(own), PENALTY_ROWS, 0, step)]
 
 
-def times(what: str, size: str, act: Act, count: int) -> Times:
-    taken, worked = [], []
-    for row in range(count):
-        start, busy = time.perf_counter(), time.process_time()
-        act(row)
-        taken.append(1000 * (time.perf_counter() - start))
-        worked.append(1000 * (time.process_time() - busy))
-    worst, cpu = (float(np.quantile(each, 0.99, method="higher")) for each in (taken, worked))
-    return Times(what, size, count, statistics.median(taken), worst, cpu, GOALS.get(what))
-
-
 HEAD = """# What people wait for when a home is large
 
 `tacl bench registry{options}` on {machine}; registry: {registry}.
@@ -234,8 +188,8 @@ percentile of the processor's time, which other work on the machine changes less
 process: Ray adds its round trip of about one millisecond. A penalty batch is: the coordinator says
 which tasks a step sees and writes down that the step was reached, the turn is chosen, its rows are
 taken. A move waits for the disk once, which by itself takes what the row of the disk says. The move
-of a champion also reads what that version has met and what was measured of it, a row for each task,
-and decides what is to be measured and refreshed now.
+of a champion also reads what that version has met, a row for each task, and what was measured of
+it, and decides what is to be measured and refreshed now.
 
 """
 

@@ -20,7 +20,7 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
-from cluster.scheduler.state import Node
+from jobs.benchmarks.arrival import Arrival, arrival
 from jobs.benchmarks.calls import Cost, calls, cost
 from jobs.benchmarks.markdown import machine, table
 from jobs.benchmarks.population import Population, Say, Size, made_up
@@ -35,13 +35,6 @@ CPU_MS, BYTES, FLAT, LOCK_MS = 20.0, 64_000, 1.5, 50.0
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
 HELD_MS = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)  # bounds of the histogram
 RARE = ("submit",)  # what a tenth of the rounds is enough for
-
-
-class Roomy(Idle):
-    """Starts as many as are asked for."""
-
-    def nodes(self) -> tuple[Node, ...]:
-        return (Node(1_000_000),)
 
 
 class Held(Lock):
@@ -73,6 +66,7 @@ class Measured:
     memory: int  # bytes of the coordinator
     held: Sequence[float]  # CPU milliseconds of each time under the lock
     calls: Sequence[Cost]
+    arrival: Arrival
 
 
 @dataclass(frozen=True)
@@ -102,11 +96,14 @@ class Scale:
         for size, one in self.homes.items():
             for call in one.calls:
                 at = f"{call.name}, at {size} tasks"
-                yield f"{at}, CPU ms at p99", CPU_MS, call.p99_ms
-                yield f"{at}, bytes at p99", BYTES, call.p99_bytes
-        for smaller, *_, larger in self.by_call() if len(self.homes) > 1 else ():
-            grown = larger.median_ms / smaller.median_ms
-            yield f"{smaller.name}, larger / smaller, of the medians", FLAT, grown
+                yield f"{at}, CPU ms at p99", CPU_MS, call.cpu.p99
+                yield f"{at}, bytes at p99", BYTES, call.bytes.p99
+        if len(self.homes) > 1:
+            for smaller, *_, larger in self.by_call():
+                grown = larger.cpu.median / smaller.cpu.median
+                yield f"{smaller.name}, larger / smaller, of the medians", FLAT, grown
+            first, *_, last = (one.arrival.written for one in self.homes.values())
+            yield "bytes that an arrival writes, larger / smaller", FLAT, last / first
 
     def by_call(self) -> Iterator[tuple[Cost, ...]]:
         """Of every call, its cost at each size."""
@@ -130,12 +127,12 @@ def _measured(population: Population, size: Size, rounds: int) -> Measured:
     before, starts = process.memory_info().rss, list[float]()
     for _ in range(2):
         busy = time.process_time()
-        coordinator = Coordinator(population.home.path, Roomy())
+        coordinator = Coordinator(population.home.path, Idle())
         starts.append(time.process_time() - busy)
         coordinator.close()
     del coordinator
     gc.collect()
-    coordinator = Coordinator(population.home.path, Roomy())
+    coordinator = Coordinator(population.home.path, Idle())
     gc.collect()
     gc.freeze()  # as its actor does
     memory = process.memory_info().rss - before
@@ -144,9 +141,10 @@ def _measured(population: Population, size: Size, rounds: int) -> Measured:
         cost(call, max(1, rounds // 10) if call.what in RARE else rounds)
         for call in calls(population, coordinator, rounds)
     ]
+    arrived = arrival(population, coordinator)
     coordinator.close()
     gc.unfreeze()
-    return Measured(size, starts, memory, held.times, costs)
+    return Measured(size, starts, memory, held.times, costs, arrived)
 
 
 HEAD = """# Whether the control plane stays flat
@@ -182,6 +180,9 @@ def markdown(found: Scale, options: str = "") -> str:
     for name, one in homes.items():
         mib = round(one.memory / 2**20)
         parts.append(f"- memory of the coordinator at {name} tasks: {mib} MiB")
+    for name, one in homes.items():
+        came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
+        parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
     parts += ["", table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
@@ -196,9 +197,9 @@ def _described(size: Size) -> str:
 
 
 def _call(costs: Sequence[Cost]) -> list[str]:
-    cells = [f"{c.median_ms:,.2f} / {c.p99_ms:,.2f}, {c.p99_bytes:,} B" for c in costs]
+    cells = [f"{c.cpu.median:,.2f} / {c.cpu.p99:,.2f}, {c.bytes.p99:,.0f} B" for c in costs]
     first, last = costs[0], costs[-1]
-    ratio = f"{last.median_ms / first.median_ms:.2f}" if len(costs) > 1 else ""
+    ratio = f"{last.cpu.median / first.cpu.median:.2f}" if len(costs) > 1 else ""
     return [first.who, first.what, *cells, ratio]
 
 
@@ -218,7 +219,7 @@ def picture(found: Scale, path: Path) -> None:
         left, right = axes[0]
         for place, (size, one) in enumerate(found.homes.items()):
             rows = np.arange(len(one.calls)) + 0.4 * place
-            left.barh(rows, [call.p99_ms for call in one.calls], 0.4, label=f"{size} tasks")
+            left.barh(rows, [call.cpu.p99 for call in one.calls], 0.4, label=f"{size} tasks")
             left.set_yticks(np.arange(len(one.calls)), [call.name for call in one.calls])
             times = np.sort(one.held)
             right.plot(times, 1 - np.arange(len(times)) / len(times), label=f"{size} tasks")

@@ -7,6 +7,7 @@ for all.
 
 from __future__ import annotations
 
+import json
 import math
 import socket
 import sqlite3
@@ -27,20 +28,11 @@ from cluster.learner.artifacts import Materials
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
-from jobs.benchmarks.load import (
-    OF_EACH,
-    VECTORS,
-    Askers,
-    Asking,
-    Oracle,
-    Say,
-    Tally,
-    cpu_seconds,
-    recipe_of,
-    terms_of,
-)
+from jobs.benchmarks import load as loading
+from jobs.benchmarks.echo import MODEL, Expected, echoing
 from jobs.benchmarks.markdown import table
 from jobs.benchmarks.population import Filed, Population
+from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import in_turns
 from tacl.embedded import generate
 from tacl.embedded.parquet import png
@@ -120,7 +112,13 @@ class Facts:
     cold: float | None = None  # of a recipe that nobody asked before
 
 
-def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> Facts:
+def facts(
+    users: int,
+    asking: loading.Asking,
+    seconds: float,
+    tally: loading.Tally,
+    cpu: float | None = None,
+) -> Facts:
     cuts = statistics.quantiles(tally.latencies, n=100, method="inclusive")
     return Facts(
         users=users,
@@ -134,13 +132,14 @@ def facts(users: int, asking: Asking, seconds: float, tally: Tally) -> Facts:
         wrong=tally.wrong,
         again=dict(tally.again),
         killed=dict(tally.killed),
+        cpu=cpu,
     )
 
 
 class Loads:
     """Loads on a server that answers at `url`."""
 
-    def __init__(self, client: Client, url: str, oracle: Oracle, say: Say) -> None:
+    def __init__(self, client: Client, url: str, oracle: loading.Oracle, say: loading.Say) -> None:
         running = client.home.running()
         assert running is not None
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
@@ -148,7 +147,7 @@ class Loads:
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
-    def load(self, users: int, asking: Asking) -> Facts:
+    def load(self, users: int, asking: loading.Asking) -> Facts:
         """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
@@ -156,23 +155,37 @@ class Loads:
         self._digests |= {user: self._composed(user) for user in new}
         grown = (_stored(self._client) - before) / max(len(new), 1)
         digests = {user: self._digests[user] for user in range(users)}
-        askers = Askers(self._url, self._token, self._oracle, digests)
+        askers = loading.Askers(self._url, self._token, self._oracle, digests)
         self._say(f"{users} users, {asking.requests} requests")
-        started, cpu = time.perf_counter(), cpu_seconds(self._head)
+        return replace(self._measured(askers, users, asking), bytes_per_user=grown)
+
+    def echoed(self, asking: loading.Asking) -> Facts:
+        """The same requests of a first user, answered as one of his by a deployment that does no
+        work; after the server has ended."""
+        wire = {task: list(shares.items()) for task, shares in self._oracle.expected(0)[0].items()}
+        answer = json.loads(json.dumps(wire))
+        right = Expected(self._oracle.encoded, answer)
+        with echoing(free_port(), answer) as url:
+            askers = loading.Askers(url, self._token, right, {0: MODEL})
+            askers.ask(loading.Asking(asking.at_once, asking.at_once))  # everything is imported
+            return self._measured(askers, 1, asking)
+
+    def _measured(self, askers: loading.Askers, users: int, asking: loading.Asking) -> Facts:
+        started, cpu = time.perf_counter(), sum(loading.cpu_seconds(self._head).values())
         tally = askers.ask(asking, self._head, self._say)
-        seconds, cpu = time.perf_counter() - started, cpu_seconds(self._head) - cpu
-        cpu = None if asking.kills else cpu / asking.requests
-        return replace(facts(users, asking, seconds, tally), cpu=cpu, bytes_per_user=grown)
+        seconds = time.perf_counter() - started
+        cpu = sum(loading.cpu_seconds(self._head).values()) - cpu
+        return facts(users, asking, seconds, tally, None if asking.kills else cpu / asking.requests)
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
         started = time.perf_counter()
-        askers = Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
-        askers.ask(Asking(1, 1))
+        askers = loading.Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
+        askers.ask(loading.Asking(1, 1))
         return time.perf_counter() - started
 
     def _composed(self, user: int) -> str:
-        return self._client.compose(f"u{user}", terms_of(recipe_of(user))).digest
+        return self._client.compose(f"u{user}", loading.terms_of(loading.recipe_of(user))).digest
 
 
 def _stored(client: Client) -> int:
@@ -185,13 +198,15 @@ def _stored(client: Client) -> int:
 # -- the passes alone
 
 
-def passes(oracle: Oracle, rounds: int, say: Callable[[int, int], None]) -> dict[str, float]:
+def passes(
+    oracle: loading.Oracle, rounds: int, say: Callable[[int, int], None]
+) -> dict[str, float]:
     """Rows per second of one batch: one model for all rows by the dual forward, a loop over users
     with a model each, and all users mixed in one pass."""
     backbone, module = oracle.backbone, oracle.module
     items = [oracle.items[row % len(oracle.items)] for row in range(ROWS)]
     batch: Any = backbone.collate(items)
-    recipes = [recipe_of(row) for row in range(ROWS)]
+    recipes = [loading.recipe_of(row) for row in range(ROWS)]
     module.load_tau(summed(recipes[0], oracle.taus))
     mixed = MixedEncoder(backbone.encoder, backbone.trainable, oracle.taus)
     runs = {
@@ -216,8 +231,8 @@ class Sizes:
     """What each number of users asks, and what the most of them ask while replicas are killed."""
 
     users: Sequence[int]
-    asking: Asking
-    soak: Asking | None = None
+    asking: loading.Asking
+    soak: loading.Asking | None = None
 
 
 @dataclass(frozen=True)
@@ -229,14 +244,15 @@ class Served:
     at_once: int
     mistakable: int  # of 1,000 pairs of users
     loads: list[Facts]
+    echo: Facts | None = None
     soak: Facts | None = None
-    vectors: int = VECTORS
-    of_each: int = OF_EACH
+    vectors: int = loading.VECTORS
+    of_each: int = loading.OF_EACH
 
 
-def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> Served:
+def bench_serving(client: Client, sizes: Sizes, rounds: int, say: loading.Say) -> Served:
     """On the cluster of a `populated` home; its server is started and stopped."""
-    oracle = Oracle(client, pictures_of(PICTURES))
+    oracle = loading.Oracle(client, pictures_of(PICTURES))
     say("passes without a server")
     torch.set_num_threads(1)
     alone = passes(oracle, rounds, lambda done, total: None)
@@ -247,8 +263,9 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: Say) -> Served
     ]
     soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
     client.stop_serving()
+    echo = loads.echoed(sizes.asking)
     share, mistakable = alone["mixed"] / alone["one model"], oracle.mistakable(1000)
-    return Served(alone, share, sizes.asking.at_once, mistakable, found, soak)
+    return Served(alone, share, sizes.asking.at_once, mistakable, found, echo, soak)
 
 
 def free_port() -> int:
@@ -272,20 +289,17 @@ def founded(folder: Path) -> Home:
     pictures = pictures_of(2 * PICTURES)
     base = Learner(str(folder)).describe_base("embedded")
     shard = store_shard(Blobs(blobs), pictures, [row == 0 for row in range(len(pictures))])
-    populated(home, Settings(base=base, generic=shard, blobs=str(blobs)), pictures, VECTORS)
+    populated(home, Settings(base=base, generic=shard, blobs=str(blobs)), pictures, loading.VECTORS)
     return home
 
 
-def bench_alone(sizes: Sizes, rounds: int, say: Say) -> Served:
+def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> Served:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
-        client = Client(founded(Path(folder) / "home").path)
-        client.up(cpus=2)
-        try:
+        home = founded(Path(folder) / "home")
+        with own_cluster(home.path) as client:
             return bench_serving(client, sizes, rounds, say)
-        finally:
-            client.down()
 
 
 LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", "p99 ms")
@@ -312,6 +326,7 @@ def written(found: Served, command: str) -> str:
         "of the user's own model, recomputed from cached tangents. Without the names, "
         f"{found.mistakable} of 1,000 pairs of users could be given each other's answers "
         "unnoticed.",
+        *(_beside(found, found.echo) if found.echo else ()),
         *(_soak(found.soak) if found.soak else ()),
     ]
     return "\n\n".join(parts) + "\n"
@@ -322,6 +337,26 @@ def _row(one: Facts) -> tuple[str, ...]:
     grown = f"{one.bytes_per_user:.0f}" if one.users > 1 else "-"  # tables grow by pages
     rate = f"{one.per_second:.1f}"
     return f"{one.users}", f"{one.requests}", rate, *times, grown, f"{one.wrong}"
+
+
+def _beside(found: Served, echo: Facts) -> list[str]:
+    """The server beside a deployment that does no work."""
+    ours = found.loads[-1]
+    row_s = 1 / found.rows_per_second["mixed"]  # of a pass, on one thread
+    around = ((ours.cpu or 0) - row_s) / (echo.cpu or math.nan)
+    columns = ("what", "per second", "processor ms", "p50 ms", "p99 ms")
+    rows = [
+        (what, f"{one.per_second:.1f}", *map(_ms, (one.cpu, one.p50, one.p99)))
+        for what, one in ((f"our server, {ours.users} users", ours), ("echo", echo))
+    ]
+    return [
+        "## Beside a bare deployment of Ray Serve",
+        "The same requests in the same run, answered at once with as many bytes by a deployment "
+        "that does no work, with our ingress's options.",
+        table(columns, rows),
+        f"Around the pass ({_ms(row_s)} ms a row) our server takes {around:.2f} times the "
+        "processor time of the echo.",
+    ]
 
 
 def _ms(seconds: float | None) -> str:

@@ -34,7 +34,7 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
     bare, found = [], []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        own_cluster(folder) as one,
+        own_cluster(Path(folder) / "home", "embedded") as one,
     ):
         for run in range(runs + 1):
             say(run, runs + 1)
@@ -56,10 +56,10 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
 
 
 @contextmanager
-def own_cluster(folder: str) -> Iterator[Client]:
-    client = Client(Path(folder) / "home")
+def own_cluster(home: Path, base: str | None = None) -> Iterator[Client]:
+    client = Client(home)
     try:
-        client.up("embedded", cpus=CPUS)
+        client.up(base, cpus=CPUS)
         client.cluster()  # connected: that is no part of a submission
         yield client
     finally:

@@ -66,7 +66,7 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
     """Every verb `rounds` times, in turns, after one that is not counted."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
-        with own_cluster(place) as client:
+        with own_cluster(folder / "home", "embedded") as client:
             _fill(client, folder)
             at_home = ("--home", str(client.home.path))
             lines = {words: words for words in AWAY}

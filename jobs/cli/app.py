@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -191,15 +192,18 @@ def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
 
 
 def telling(say: Callable[[str], None]) -> Callable[[Watched], None]:
-    """Say the state of a run, and the time that is left, when they change."""
-    from jobs.console.progress import described
+    """Say the state of a run, and the time that is left, when they change; in a file no sooner than
+    it is worth a line."""
+    from jobs.console.progress import QUIET_SECONDS, described, stderr
 
-    last = ""
+    pause = 0.0 if stderr().is_terminal else QUIET_SECONDS
+    last, state, at = "", "", 0.0
 
     def tell_run(run: Watched) -> None:
-        nonlocal last
-        if (line := described(run)) != last:
-            last = line
+        nonlocal last, state, at
+        now, line = time.monotonic(), described(run)
+        if line != last and (run.state != state or now - at >= pause):
+            last, state, at = line, run.state, now
             say(line)
 
     return tell_run

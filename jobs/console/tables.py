@@ -12,24 +12,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cluster.domain import reports
+from cluster.domain import status as states
 from cluster.domain.compositions import Composition, MeasuredAgain, RecipeTerm
 from cluster.domain.operations import Answers, candidates
-from cluster.domain.reports import (
-    AliasReport,
-    InterferenceReport,
-    UserModel,
-    VectorComparison,
-    VectorStatus,
-)
-from cluster.domain.status import (
-    ClusterStatus,
-    CompositionRun,
-    Event,
-    Resources,
-    RunStatus,
-    TaskStatus,
-    Watched,
-)
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console.columns import OneOrMore, table, without_empty
@@ -48,13 +34,13 @@ COLOURS = {
 }
 
 
-class Overview(ClusterStatus):
+class Overview(states.ClusterStatus):
     """Status of the cluster, and every user's model."""
 
-    users: tuple[UserModel, ...] = ()
+    users: tuple[reports.UserModel, ...] = ()
 
 
-class PlottedInterference(InterferenceReport):
+class PlottedInterference(reports.InterferenceReport):
     picture: str | None = None  # path of its heat map; None where none was drawn
 
 
@@ -86,7 +72,7 @@ def joined(names: Sequence[str], most: int = 12) -> str:
 # -- status and tasks
 
 
-def status(found: ClusterStatus) -> RenderableType:
+def status(found: states.ClusterStatus) -> RenderableType:
     users = found.users if isinstance(found, Overview) else ()
     no_task = Text("no tasks yet; submit one: tacl submit NAME --data DATA")
     lines: list[RenderableType] = [
@@ -110,7 +96,7 @@ def status(found: ClusterStatus) -> RenderableType:
     return Group(*lines)
 
 
-def resources(room: Resources) -> str:
+def resources(room: states.Resources) -> str:
     """`1 of 2 CPUs free on 1 node`"""
     shown = [f"{room.free_cpus} of {room.cpus} CPUs free"]
     if room.gpus:
@@ -119,7 +105,7 @@ def resources(room: Resources) -> str:
     return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
-def _tasks(tasks: Sequence[TaskStatus], before: str) -> OneOrMore:
+def _tasks(tasks: Sequence[states.TaskStatus], before: str) -> OneOrMore:
     where = ("state", "steps", "left", "loss", "version")
     accuracies = (f"{before} %", "trained %", "fitted %", "frozen base %")
     progress = _columns(tasks, before, (*where, "owner"))
@@ -128,7 +114,7 @@ def _tasks(tasks: Sequence[TaskStatus], before: str) -> OneOrMore:
     return OneOrMore(_columns(tasks, before, (*where, *accuracies, "owner")), parts)
 
 
-def _columns(tasks: Sequence[TaskStatus], before: str, names: Sequence[str]) -> Table:
+def _columns(tasks: Sequence[states.TaskStatus], before: str, names: Sequence[str]) -> Table:
     made = table("task", *names, right=set(names) - {"state", "owner"})
     for column in made.columns[1:]:
         column.no_wrap = column.header != "owner"
@@ -149,36 +135,36 @@ def _columns(tasks: Sequence[TaskStatus], before: str, names: Sequence[str]) -> 
     return without_empty(made)
 
 
-def _left(one: Watched) -> str:
+def _left(one: states.Watched) -> str:
     return "" if (seconds := left_of(one)) is None else duration(seconds)
 
 
-def _work(work: Sequence[RunStatus]) -> Table:
+def _work(work: Sequence[states.RunStatus]) -> Table:
     made = table("work", "state", "steps", "left", right=("steps", "left"))
     for one in work:
         made.add_row(one.label, state(one.state), steps(one), _left(one))
     return without_empty(made)
 
 
-def _cut(one: TaskStatus) -> str:
+def _cut(one: states.TaskStatus) -> str:
     texts = f"{one.rows_cut} of {one.rows} training texts"
     return f"{one.name}: {texts} are longer than the base model reads; their ends are not used"
 
 
-def _reasons(runs: Sequence[Watched]) -> list[str]:
+def _reasons(runs: Sequence[states.Watched]) -> list[str]:
     """Why runs wait or failed."""
     notes = [f"{one.label} is {one.state}: {one.reason}" for one in runs if one.reason]
     return ["", *notes] if notes else []
 
 
-def _notes(one: UserModel) -> list[str]:
+def _notes(one: reports.UserModel) -> list[str]:
     """What a user may want to compose again."""
     outdated = f"newer versions of {joined(one.outdated)}: {one.again}"
     removed = f"{joined(one.removed)} was removed; compose again without it"
     return [outdated] * bool(one.outdated) + [removed] * bool(one.removed)
 
 
-def logs(found: Sequence[Event]) -> RenderableType:
+def logs(found: Sequence[states.Event]) -> RenderableType:
     made = table("time", "event", "")
     for one in found:
         made.add_row(when(one.at), one.kind, Text(one.text))
@@ -188,7 +174,7 @@ def logs(found: Sequence[Event]) -> RenderableType:
 # -- vectors
 
 
-def vectors(found: Sequence[VectorStatus], before: str = "zero-shot") -> RenderableType:
+def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") -> RenderableType:
     """`before`: how accuracy without a vector is called, `Base.untrained`."""
     if not found:
         return Text("no vectors yet")
@@ -208,7 +194,7 @@ def vectors(found: Sequence[VectorStatus], before: str = "zero-shot") -> Rendera
     return made
 
 
-def differences(found: VectorComparison) -> RenderableType:
+def differences(found: reports.VectorComparison) -> RenderableType:
     """Two versions side by side; what is equal is left out."""
     columns = [f"v{version}" for version in found.versions]
     made = table(found.task, "", *columns, right=columns)
@@ -226,7 +212,7 @@ def _value(name: str, value: JsonValue) -> str:
     return str(value)
 
 
-def aliases(found: AliasReport, name: str = "") -> RenderableType:
+def aliases(found: reports.AliasReport, name: str = "") -> RenderableType:
     """The version of each alias, and how it came there."""
     now = table("alias", "version")
     for alias, version in found.aliases.items():
@@ -256,13 +242,40 @@ def interference(found: PlottedInterference) -> RenderableType:
     if found.missing:
         lines.append(Text(f"\n{found.missing} pairs are not measured yet"))
     lines += [Text(f"\nwarning: {one.message}", style="yellow") for one in found.findings]
+    if any(not {one.vector, one.on} <= {*found.on} for one in found.loudest):
+        lines += [Text("\nof all tasks the loudest", style="italic"), _pairs(found.loudest, found)]
     if found.picture is not None:
         lines.append(Text(f"\nheat map: {found.picture}"))
     return Group(*lines)
 
 
+def task_interference(found: reports.TaskInterference) -> RenderableType:
+    """What the vector of a task does to others, and theirs to it."""
+    does, bears = found.measured
+    return Group(
+        Text(f"what the vector of {found.task} does to {does} others", style="italic"),
+        _pairs(found.does, found),
+        Text(f"\nwhat those of {bears} others do to {found.task}", style="italic"),
+        _pairs(found.bears, found),
+    )
+
+
+def _pairs(
+    pairs: Sequence[reports.MeasuredPair], of: reports.InterferenceReport | reports.TaskInterference
+) -> RenderableType:
+    """One below the other; a change of the logits that is warned of is yellow."""
+    sizes = ("logits", "tau_jp", "raw")
+    made = table("vector", "on", *sizes, right=sizes)
+    for one in pairs:
+        loud = "yellow" if (one.logits or 0.0) >= of.high else ""
+        logits = Text("-" if one.logits is None else number(one.logits, 2), style=loud)
+        relative = "-" if one.relative is None else number(one.relative, 2)
+        made.add_row(f"{one.vector}@v{one.version}", one.on, logits, relative, number(one.raw))
+    return made
+
+
 def _matrix(
-    found: InterferenceReport,
+    found: reports.InterferenceReport,
     matrix: Sequence[Sequence[float | None]],
     digits: int,
     on: Sequence[str],
@@ -314,7 +327,7 @@ def coefficient(term: RecipeTerm) -> str:
     return f"{min(values):+.3g} to {max(values):+.3g}"
 
 
-def composition_run(found: CompositionRun, before: str = "zero-shot") -> RenderableType:
+def composition_run(found: states.CompositionRun, before: str = "zero-shot") -> RenderableType:
     """A computed composition, its accuracies and its interference."""
     model, report = found.model, found.report
     assert model is not None  # it is ready

@@ -76,7 +76,7 @@ def test_the_command_line(folder: Path) -> None:
 
 
 def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here,), (over_http,) = blocks("python", OWN_DATA), blocks("python", HTTP)
+    (here,), (over_http, a_table) = blocks("python", OWN_DATA), blocks("python", HTTP)
     here, down = here.code.rsplit("\n", 2)[:2]
     known: dict[str, Any] = {}
     exec(compile(here, OWN_DATA, "exec"), known)
@@ -86,10 +86,17 @@ def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[s
     serve, issue = (line.partition("#")[0] for line in serving.code.splitlines())
     tacl(f"{serve} --port {port}")
     (token,) = re.findall(r"[\w-]{43}", tacl(issue))
-    assert URL in over_http.code
-    asked = over_http.code.replace(URL, f"http://127.0.0.1:{port}").replace('"..."', repr(token))
-    exec(compile(asked, HTTP, "exec"), {})
-    told = capsys.readouterr().out
+
+    def asked(code: str) -> str:
+        assert URL in code
+        at_port = code.replace(URL, f"http://127.0.0.1:{port}")
+        exec(compile(at_port.replace('"..."', repr(token)), HTTP, "exec"), {})
+        return capsys.readouterr().out
+
+    told = asked(over_http.code)
     assert "'news': [(" in told
     assert "'trec'" not in told
+    table = asked(a_table.code).splitlines()
+    assert len(table) == 3  # a header and a line for each question
+    assert all("news" in line for line in table[1:])
     exec(compile(down, OWN_DATA, "exec"), known)

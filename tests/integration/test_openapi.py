@@ -13,7 +13,7 @@ from schemathesis.checks import (
     positive_data_acceptance,
 )
 
-from cluster.api.bodies import ARROW
+from cluster.data.answers import ARROW
 from tests.support.api_scene import headers, scene
 from tests.support.budget import CHOSEN, budget
 from tests.unit.cluster.api.test_api import CSV

@@ -27,6 +27,7 @@ class FakeApi:
         self.work: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
+        self.loudest: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
         self.changes = 0
@@ -84,7 +85,7 @@ class FakeApi:
             vectors = [{"task": name, "version": 1} for name in names]
             found = {"vectors": vectors, "on": ["generic", *names], "logits": relative, "high": 0.5}
             found["missing"] = self.missing
-            return found | {"findings": self.findings}
+            return found | {"findings": self.findings, "loudest": self.loudest}
 
         @app.get("/v1/accuracy")
         def accuracy(user: str | None = None) -> Any:

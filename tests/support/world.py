@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.domain.tasks import GENERIC, Options
+from cluster.scheduler.loudest import shares_of
 from cluster.scheduler.plan import handle, validate
 from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of, waits_for
 from cluster.scheduler.state import (
@@ -65,6 +66,11 @@ class World:
             self._check(instruction)
         self.said += said
         validate(self.state)
+        bounds, rows = self.state.loudest, self.state.rows
+        assert bounds.keys() == rows.keys()
+        assert all(
+            pair.share <= bounds[pair.task] for one in rows for pair in shares_of(self.state, one)
+        )
         assert self.accepted == self.state.runs.keys() | self.state.done
         running = {run.run_id for run in self.state.runs.values() if run.state == "running"}
         assert self.running == running

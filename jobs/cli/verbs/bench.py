@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from jobs.cli.app import Told, app, verb
 
 if TYPE_CHECKING:
-    from jobs.benchmarks.registry import Found
     from jobs.benchmarks.scale import Goal
-    from jobs.benchmarks.verbs import VerbTimes
 
+Found = TypeVar("Found")
 bench = typer.Typer(
     no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
 )
@@ -128,21 +128,7 @@ def verbs(
     from jobs.benchmarks.verbs import bench_verbs, markdown
     from jobs.console.progress import counting
 
-    with counting("verbs") as say:
-        found = bench_verbs(rounds, say)
-    if out is not None:
-        out.write_text(markdown(found))
-    return found, _verbs
-
-
-def _verbs(found: VerbTimes) -> Any:
-    from jobs.benchmarks.verbs import goal_of
-    from jobs.console import tables
-
-    shown = tables.table("tacl", "seconds", "spread", "goal", right=("seconds", "spread"))
-    for one in found.verbs:
-        shown.add_row(one.verb, f"{one.seconds:.2f}", f"{one.spread:.2f}", goal_of(one))
-    return shown
+    return _written(counting("verbs"), lambda say: bench_verbs(rounds, say), markdown, out)
 
 
 @verb("bench", of=bench, name="all")
@@ -153,11 +139,7 @@ def everything(
     from jobs.benchmarks.report import bench_all, markdown
     from jobs.console.progress import saying
 
-    with saying("bench") as say:
-        found = bench_all(_device(), say)
-    if out is not None:
-        out.write_text(markdown(found))
-    return found, markdown
+    return _written(saying("bench"), lambda say: bench_all(_device(), say), markdown, out)
 
 
 @verb("bench", of=bench, home=False)
@@ -180,22 +162,12 @@ def registry(
     if url is not None and size == "both":
         raise BadConfig("one empty registry holds one size: give --size tenth or --size full")
     sizes = ["tenth", "full"] if size == "both" else [size]
-    with saying("filling a home") as say:
-        found = bench_registry(sizes, rounds, url, say)
-    if out is not None:
-        out.write_text(markdown(found, f" --size {size} --rounds {rounds}"))
-    return found, _times
-
-
-def _times(found: Found) -> Any:
-    from jobs.benchmarks.registry import table
-    from jobs.console import tables
-
-    columns = [f"{size} [ms]" for size in found.sizes]
-    shown = tables.table("median / p99", "goal", *columns, right=("goal", *columns))
-    for row in table(found):
-        shown.add_row(*row)
-    return shown
+    return _written(
+        saying("filling a home"),
+        lambda say: bench_registry(sizes, rounds, url, say),
+        lambda found: markdown(found, f" --size {size} --rounds {rounds}"),
+        out,
+    )
 
 
 SMALLER = {"1,000": "100", "10,000": "1,000"}
@@ -262,14 +234,15 @@ def serve(
     soaking = Asking(soak, at_once, pictures, kills) if soak else None
     counts = [int(part) for part in users.split(",")]
     sizes = Sizes(counts, Asking(requests, at_once), soaking)
-    with saying("serving") as say:
-        found = bench_alone(sizes, rounds, say)
     chosen = f"--users {users} --requests {requests} --at-once {at_once}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
-    text = written(found, f"tacl bench serve {chosen} --out results/serving.md")
-    if out is not None:
-        out.write_text(text)
-    return found, lambda f: text
+    command = f"tacl bench serve {chosen} --out results/serving.md"
+    return _written(
+        saying("serving"),
+        lambda say: bench_alone(sizes, rounds, say),
+        lambda found: written(found, command),
+        out,
+    )
 
 
 @verb("bench", of=bench, home=False)
@@ -284,18 +257,33 @@ def residency(
     from jobs.console.progress import counting
 
     sizes = Sizes(vectors, users, requests)
-    with counting("residency") as say:
-        found = bench_residency(sizes, say)
-    text = markdown(found, sizes)
-    if out is not None:
-        out.write_text(text)
-    return found, lambda f: text
+    return _written(
+        counting("residency"),
+        lambda say: bench_residency(sizes, say),
+        lambda found: markdown(found, sizes),
+        out,
+    )
 
 
 def _device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _written(
+    progress: AbstractContextManager[Any],
+    measure: Callable[[Any], Found],
+    markdown: Callable[[Found], str],
+    out: Path | None,
+) -> Told:
+    """What was measured, told as the Markdown that is written to `out`."""
+    with progress as say:
+        found = measure(say)
+    text = markdown(found)
+    if out is not None:
+        out.write_text(text)
+    return found, lambda _: text
 
 
 def _run(measure: Any, what: str) -> Told:

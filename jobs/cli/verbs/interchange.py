@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from jobs.cli.app import (
-    Classes,
-    Client,
-    InputColumn,
-    LabelColumn,
-    Owner,
-    TaskName,
-    Told,
-    User,
-    class_names,
-    telling,
-    verb,
-)
+from jobs.cli import app as cli
 from jobs.cli.options import data_options
 
 if TYPE_CHECKING:
@@ -44,10 +32,10 @@ Public = Annotated[
 ]
 
 
-@verb("models")
+@cli.verb("models")
 def export(
-    asked: Client,
-    user: User,
+    asked: cli.Client,
+    user: cli.User,
     out: Out,
     format: Annotated[
         Literal["safetensors", "open_clip", "transformers", "timm"],
@@ -61,7 +49,7 @@ def export(
         ),
     ] = False,
     public: Public = False,
-) -> Told:
+) -> cli.Told:
     """Write a user's model for another library.
 
     It becomes one ordinary model, with heads and a model card. For linearized vectors that is an
@@ -71,18 +59,18 @@ def export(
 
     with saying("exporting") as say:
         how = {"licence": licence, "accept": accept, "public": public, "progress": say}
-        found = asked.export(user, out, format, measuring=telling(say), **how)
+        found = asked.export(user, out, format, measuring=cli.telling(say), **how)
     return found, _exported
 
 
-@verb("models")
+@cli.verb("models")
 def export_vector(
-    asked: Client,
+    asked: cli.Client,
     vector: Annotated[str, typer.Argument(metavar="VECTOR", help="The vector, NAME[@ALIAS|@vN].")],
     out: Out,
     licence: Licence = None,
     public: Public = False,
-) -> Told:
+) -> cli.Told:
     """Write a task's vector, for another home of this base.
 
     With its head and a model card; `tacl import` reads it, bit for bit.
@@ -91,10 +79,10 @@ def export_vector(
     return found, lambda f: f"wrote {f.out}: {', '.join(f.files)}"
 
 
-@verb("models", name="import", declared=data_options)
+@cli.verb("models", name="import", declared=data_options)
 def import_(
-    asked: Client,
-    name: TaskName,
+    asked: cli.Client,
+    name: cli.TaskName,
     checkpoint: Annotated[
         str,
         typer.Argument(
@@ -107,16 +95,16 @@ def import_(
     data: Annotated[
         str, typer.Option(metavar="DATA", help="Labelled data of the task, as for `submit`.")
     ],
-    input_column: InputColumn = None,
-    label_column: LabelColumn = None,
-    classes: Classes = None,
+    input_column: cli.InputColumn = None,
+    label_column: cli.LabelColumn = None,
+    classes: cli.Classes = None,
     refresh: Annotated[
         Literal["never", "on_arrival"],
         typer.Option(help="Refresh its vector when it interferes with other tasks."),
     ] = "never",
-    owner: Owner = None,
+    owner: cli.Owner = None,
     **options: Any,
-) -> Told:
+) -> cli.Told:
     """Import a fine-tuned checkpoint as a task.
 
     Its difference from the base model becomes the task vector, without training. Vectors add up in
@@ -131,7 +119,7 @@ def import_(
             data,
             input_column=input_column,
             label_column=label_column,
-            classes=class_names(classes),
+            classes=cli.class_names(classes),
             refresh=refresh,
             owner=owner,
             progress=progress,

@@ -86,6 +86,9 @@ def alias(
 @verb("models")
 def interference(
     asked: Client,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Task; default: the newest.")
+    ] = None,
     picture: Annotated[
         Path | None,
         typer.Option(
@@ -95,12 +98,18 @@ def interference(
         ),
     ] = None,
 ) -> Told:
-    """Show the interference of each vector on each task.
+    """Show the interference of each vector on each task, or of one and on one.
 
-    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task.
+    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task, of the
+    newest 24, and the loudest pairs of all; or what one vector does to others, and theirs to it.
     """
     from jobs.console import tables
+    from tacl.errors import BadConfig
 
+    if name is not None and picture is not None:
+        raise BadConfig("the heat map is of the matrix: leave the name out, or --picture")
+    if name is not None:
+        return asked.interference_of(name), tables.task_interference
     found = tables.PlottedInterference(**dict(asked.interference()))
     if picture is not None and found.vectors:
         from jobs.console.plots import heat_map  # matplotlib takes longer than the answer

@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs.cli.app import (
-    Classes,
-    Client,
-    InputColumn,
-    Json,
-    LabelColumn,
-    Owner,
-    TaskName,
-    Told,
-    class_names,
-    telling,
-    verb,
-)
+from jobs.cli import app as cli
 from jobs.cli.options import training_options
 
 if TYPE_CHECKING:
@@ -46,21 +34,21 @@ NewSamples = Annotated[
 ]
 
 
-@verb("tasks", declared=training_options)
+@cli.verb("tasks", declared=training_options)
 def submit(
-    asked: Client,
+    asked: cli.Client,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a new task.")],
     data: LabelledData = None,
     add_samples: NewSamples = None,
-    input_column: InputColumn = None,
-    label_column: LabelColumn = None,
-    classes: Classes = None,
+    input_column: cli.InputColumn = None,
+    label_column: cli.LabelColumn = None,
+    classes: cli.Classes = None,
     template: Annotated[
         list[str] | None,
         typer.Option(metavar="TEXT", help="A prompt with {} for the class name; repeatable."),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the training to its end.")] = False,
-    owner: Owner = None,
+    owner: cli.Owner = None,
     private: Annotated[
         bool,
         typer.Option(
@@ -72,9 +60,9 @@ def submit(
         bool,
         typer.Option("--again", help="Submit also what another task has; else it is asked about."),
     ] = False,
-    as_json: Json = False,
+    as_json: cli.Json = False,
     **options: Any,
-) -> Told:
+) -> cli.Told:
     """Check a data set, store it and queue its training.
 
     Returns when the data are stored; --watch follows the training. Every option of the training has
@@ -99,7 +87,7 @@ def submit(
             private=private,
             input_column=input_column,
             label_column=label_column,
-            classes=class_names(classes),
+            classes=cli.class_names(classes),
             templates=template or (),
             progress=count,
             read=understood.append,
@@ -132,7 +120,7 @@ def _summary(found: Ingested) -> str:
     return "\n".join([*lines, *found.notes])
 
 
-def _followed(asked: Client, *names: str) -> Told:
+def _followed(asked: cli.Client, *names: str) -> cli.Told:
     from jobs.console import tables
     from jobs.console.progress import watching
 
@@ -140,59 +128,59 @@ def _followed(asked: Client, *names: str) -> Told:
         return asked.wait(*names, progress=watch), tables.status
 
 
-@verb("tasks")
+@cli.verb("tasks")
 def wait(
-    asked: Client,
+    asked: cli.Client,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Tasks; default: all work.")
     ] = None,
-) -> Told:
+) -> cli.Told:
     """Wait until tasks are trained, or until no work is left."""
     return _followed(asked, *(names or ()))
 
 
-@verb("tasks")
-def status(asked: Client) -> Told:
+@cli.verb("tasks")
+def status(asked: cli.Client) -> cli.Told:
     """Show tasks, runs, and why runs wait or failed."""
     from jobs.console import tables
 
     return _overview(asked), tables.status
 
 
-@verb("tasks")
-def watch(asked: Client) -> None:
+@cli.verb("tasks")
+def watch(asked: cli.Client) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
     from jobs.console.live import watch
 
     watch(lambda: _overview(asked))
 
 
-def _overview(asked: Client) -> Overview:
+def _overview(asked: cli.Client) -> Overview:
     from jobs.console.tables import Overview
 
     return Overview(**dict(asked.status()), users=tuple(asked.users()))
 
 
-@verb("tasks")
-def logs(asked: Client, name: TaskName) -> Told:
+@cli.verb("tasks")
+def logs(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     """Show the events of a task, oldest first."""
     from jobs.console import tables
 
     return asked.logs(name), tables.logs
 
 
-@verb("tasks")
-def retry(asked: Client, name: TaskName) -> Told:
+@cli.verb("tasks")
+def retry(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     """Queue a task's failed and cancelled runs again."""
     found = asked.retry(name)
     said = f"{_runs(found.retried)} queued again" if found.retried else "nothing had failed"
     return found, lambda _: f"{name}: {said}"
 
 
-@verb("tasks")
+@cli.verb("tasks")
 def cancel(
-    asked: Client,
-    name: TaskName,
+    asked: cli.Client,
+    name: cli.TaskName,
     keep: Annotated[
         bool,
         typer.Option(
@@ -201,7 +189,7 @@ def cancel(
             "`tacl retry` goes on.",
         ),
     ] = False,
-) -> Told:
+) -> cli.Told:
     """Stop a task's training or refresh and free its resources.
 
     A task that has no vector yet leaves: its samples are out of the store and its name is free,
@@ -217,15 +205,15 @@ def _runs(run_ids: Sequence[str]) -> str:
     return f"{len(run_ids)} {'run' if len(run_ids) == 1 else 'runs'}"
 
 
-@verb("tasks")
+@cli.verb("tasks")
 def remove(
-    asked: Client,
-    name: TaskName,
+    asked: cli.Client,
+    name: cli.TaskName,
     purge: Annotated[
         bool,
         typer.Option("--purge", help="Erase its bytes too: models that use it stop working."),
     ] = False,
-) -> Told:
+) -> cli.Told:
     """Withdraw a task's samples and vectors from later use.
 
     Models that use it keep working until they are composed again, unless you --purge; their users
@@ -243,8 +231,8 @@ def _removed(found: RemovedTask) -> str:
     return f"{found.task} is {how}; models that use it {works}: {users}. Compose them again."
 
 
-@verb("tasks")
-def refresh(asked: Client, name: TaskName) -> Told:
+@cli.verb("tasks")
+def refresh(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     """Remove a vector's interference on other tasks, without labels.
 
     A correction keeps what the vector does on its own task. It becomes a new version only if
@@ -254,7 +242,7 @@ def refresh(asked: Client, name: TaskName) -> Told:
 
     run_id = asked.refresh(name).run_id
     with saying(f"refreshing {name}") as say:
-        found = asked.refreshed(run_id, telling(say))
+        found = asked.refreshed(run_id, cli.telling(say))
     return found, lambda f: _refreshed(name, f, run_id, asked.vectors(name))
 
 

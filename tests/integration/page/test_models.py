@@ -24,10 +24,20 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     says(page, "#interference .findings", "digits disturbs signs")
     numbers = page.locator("#heat tbody td").all_inner_texts()
     assert numbers == ["1.00", "0.60", "0.60", "1.00"]
+    assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0"),
         *("80.0", "60.0", "70.0"),
     ]
+
+
+def test_the_loudest_pairs_of_tasks_that_the_matrix_has_not(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    api.loudest = [{"vector": "old", "version": 2, "on": "digits", "logits": 0.7}]
+    page = open_page()
+    page.locator("#interference .loudest td").first.wait_for()
+    assert page.locator("#interference .loudest tbody th").all_inner_texts() == ["old@v2"]
+    assert page.locator("#interference .loudest td").all_inner_texts() == ["digits", "0.70"]
 
 
 def test_compose_with_the_keyboard(api: FakeApi, open_page: Any) -> None:

@@ -34,8 +34,18 @@ export async function showInterference() {
   const section = $("#interference");
   $(".findings", section).replaceChildren(...found.findings.map((one) => el("li", {}, one.message)));
   $("#heat").replaceChildren(found.vectors.length ? heat(found) : "No vector yet.");
+  const further = found.loudest.filter((one) => !(found.on.includes(one.vector) && found.on.includes(one.on)));
+  $(".loudest", section).replaceChildren(...(further.length ? [loudest(found)] : []));
+  $(".loudest", section).hidden = !further.length;
   $(".missing", section).textContent = found.missing ? `${found.missing} pairs are still being measured (–).` : "";
   return found;
+}
+
+// Of all tasks: the matrix has the newest only.
+function loudest(found) {
+  const rows = found.loudest.map((one) => [`${one.vector}@v${one.version}`, one.on, one.logits]);
+  return table(["loudest of all", "on", "answers changed"], rows, (value, i, j) =>
+    j === 0 ? el("td", {}, value) : shade(el("td", {}, value.toFixed(2)), "--amber", Math.min(value, 1)));
 }
 
 // Of the generic samples nothing is relative to anything: they are no column.

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.api import arrow
-from cluster.api.arrow import ROWS, inputs_of
-from cluster.api.bodies import ARROW, MARKS
+from cluster.api.arrow import inputs_of
+from cluster.api.bodies import MARKS
+from cluster.data.answers import ARROW, ROWS
 from tacl.errors import BadSample, TooLarge
 from tests.support.api_scene import Local, headers, scene
 from tests.support.budget import budget

@@ -73,6 +73,7 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert ann.move_alias("news", "best", 1).version == 1
     assert ann.aliases("news").aliases == {"champion": 1, "best": 1}
     assert ann.interference().missing == 0
+    assert [one.on for one in ann.interference_of("news").does] == ["ann.trec", "generic"]
     model = ann.compose("ann", ["+news", "-0.5*ann.trec"])
     assert [term.coefficient for term in model.terms] == [-0.5, 1.0]
     assert ann.composition("ann") == ann.update_composition("ann") == model

@@ -281,6 +281,16 @@ def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:
     )
     assert matrix.relative[0][2] == 0.01
     assert matrix.logits == matrix.relative  # as the fake learner has it
+    assert len(matrix.loudest) == 6
+    assert {(one.logits, one.relative, one.raw) for one in matrix.loudest} == {(0.01, 0.01, 0.01)}
+    found = scene.coordinator.interference_of(ADMIN, "shapes")
+    assert [(one.vector, one.on) for one in found.does] == [
+        ("shapes", "digits"),
+        ("shapes", "signs"),
+        ("shapes", GENERIC),
+    ]
+    assert [(one.vector, one.version) for one in found.bears] == [("digits", 1), ("signs", 1)]
+    assert found.measured == (3, 2)
     answer = scene.coordinator.add_samples(
         asks("grow"), "shapes", shard_blob(scene.home, "more", 6)
     )

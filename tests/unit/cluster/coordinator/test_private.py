@@ -62,10 +62,11 @@ def everything_told(scene: Scene, viewer: str) -> str:
     told += [call.vectors(who, None), call.references(who)]
     for name in names:
         told += [call.task(who, name), call.logs(who, name), call.aliases(who, name)]
+        told.append(call.interference_of(who, name))
         told.append(call.vectors(who, name))
         pairs = itertools.combinations([one.version for one in told[-1]], 2)
         told += [call.compare(who, name, one, other) for one, other in pairs]
-    for ask in (call.task, call.logs, call.aliases, call.vectors):
+    for ask in (call.task, call.logs, call.aliases, call.vectors, call.interference_of):
         with pytest.raises(UnknownTask) as refused:
             ask(who, "nobody")
         told.append(str(refused.value))
@@ -79,6 +80,10 @@ def as_text(told: Any) -> str:
 def test_nobody_else_hears_of_it(tmp_path: Path) -> None:
     scene = populated(tmp_path)
     assert SECRET in everything_told(scene, "ann")
+    ann, call = RequestContext(user="ann"), scene.coordinator
+    assert SECRET in as_text(call.interference(ann).loudest)
+    assert SECRET in as_text(call.interference_of(ann, "hers").does)
+    assert SECRET in as_text(call.interference_of(ann, "hers").bears)
     assert SECRET not in everything_told(scene, "bob")
     scene.restart()
     assert SECRET not in everything_told(scene, "bob")

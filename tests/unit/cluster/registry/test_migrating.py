@@ -17,8 +17,9 @@ from alembic.script import ScriptDirectory
 
 from cluster import failpoints
 from cluster.domain.compositions import Composition
+from cluster.domain.tasks import GENERIC
 from cluster.domain.work import asked_by
-from cluster.registry import Registry
+from cluster.registry import Found, Registry
 from cluster.registry.dialects import engine_of, hold
 from cluster.registry.migrating import Migrated, migrate
 from cluster.registry.schema import METADATA, REVISION
@@ -55,10 +56,13 @@ def differences(url: str) -> list[object]:
         return compare_metadata(context, METADATA)
 
 
+NEW = {"holds", "ran", "near", "effect"}  # tables of later versions
+
+
 def rows(url: str) -> dict[str, int]:
     with engine_of(url).connect() as db:
         count = sa.select(sa.func.count())
-        there = set(sa.inspect(db).get_table_names()) - {"holds", "ran", "near"}  # that did not yet
+        there = set(sa.inspect(db).get_table_names()) - NEW
         tables = [table for table in METADATA.sorted_tables if table.name in there]
         return {table.name: db.scalar(count.select_from(table)) or 0 for table in tables}
 
@@ -96,6 +100,21 @@ def test_people_of_before_are_found(old: tuple[str, str], tmp_path: Path) -> Non
             assert owner in registry.users_after("")
             holders = [m.user for m in registry.compositions_after("") if holds(m, task.name)]
             assert registry.users_of(task.name) == holders
+
+
+def test_what_was_measured_is_kept(old: tuple[str, str], tmp_path: Path) -> None:
+    url, _ = old
+    with engine_of(url).connect() as db:
+        pairs = db.execute(sa.text("SELECT * FROM pair")).mappings().all()
+    migrate(url, tmp_path)
+    with closing(Registry(url)) as registry:
+        there, kept = {GENERIC, *(task.name for task in registry.tasks())}, 0
+        for pair in (pair for pair in pairs if pair["on"] in there):
+            found = registry.effects(pair["task"], pair["version"])
+            same = [one._asdict() for one in found if one.shard_digest == pair["shard_digest"]]
+            assert {name: pair[name] for name in Found._fields} in same
+            kept += 1
+    assert kept > 10
 
 
 def holds(model: Composition, task: str) -> bool:

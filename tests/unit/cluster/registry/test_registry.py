@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,8 @@ from cluster.domain.work import (
     Progress,
     Trained,
 )
-from cluster.registry import Registry, Request
+from cluster.registry import Found, Registry, Request
+from cluster.registry.effects import BLOCK
 from tacl.errors import (
     NameTaken,
     RunFailed,
@@ -150,9 +152,9 @@ def test_a_vector_is_published_once(registry: Registry) -> None:
     assert (first.version, first.parent, first.head_blob) == (1, None, "head of a")
     assert first.accepted_metrics == {"validation_accuracy": 0.9}
     assert registry.aliases("a") == {CHAMPION: 1}
-    (stored,) = registry.champion_pairs(["a", "b", GENERIC])
-    assert (stored.task, stored.version, stored.vector_digest) == ("a", 1, "a v1")
-    assert (stored.tau_jp, stored.standard_error) == (0.25, math.inf)
+    (stored,) = registry.effects("a", 1)
+    assert stored == Found(GENERIC, "generic", "", 1, 0.25, math.inf, None, None)
+    assert list(registry.champion_effects(["a", "b", GENERIC])) == [("a", [stored])]
     (entry,) = registry.vectors("a")
     assert (entry.norm, entry.config) == (2.0, {"steps": 3})
     assert math.isnan(entry.curves["loss"][1])
@@ -209,11 +211,45 @@ def test_measured_pairs_belong_to_versions(registry: Registry) -> None:
     measured = Measured(pairs=(pair("a", "a 1", 0.75).model_copy(update=names),))
     registry.finish("measure", measured)
     registry.finish("measure", measured)
-    stored = registry.champion_pairs(["a", "b", GENERIC])
-    assert {pair.on: pair.tau_jp for pair in stored} == {GENERIC: 0.5, "a": 0.75}
-    assert [pair.on for pair in registry.champion_pairs(["a"])] == ["a"]
+    assert {one.on: one.tau_jp for one in registry.effects("a", 1)} == {GENERIC: 0.5, "a": 0.75}
+    ((task, row),) = registry.champion_effects(["a"])
+    assert (task, [one.on for one in row]) == ("a", ["a"])
     registry.publish(refresh(registry, "a", 1).run_id, refreshed(1))
-    assert registry.champion_pairs(["a", "b", GENERIC]) == []  # version 2 is another vector
+    assert list(registry.champion_effects()) == []  # version 2 is another vector
+
+
+def test_a_block_of_tasks_is_written_and_not_the_others(registry: Registry) -> None:
+    names = [f"t{number}" for number in range(BLOCK + 2)]
+    accept(registry, *names)
+    pairs = [pair(name, f"{name} 1", 0.5) for name in names]
+    registry.publish("train t0", trained("t0", *pairs))
+    blocks = list(registry.champion_effects())
+    assert [len(block) for _, block in blocks] == [BLOCK - 1, 3]  # the generic samples are number 0
+    assert [one.on for _, block in blocks for one in block] == names
+    last = list(registry.champion_effects(["t0", names[-1]]))
+    assert [one.on for _, block in last for one in block] == ["t0", names[-1]]
+
+
+def test_a_pair_is_replaced_only_by_one_behind_a_head(registry: Registry) -> None:
+    publish(registry, "a")
+    accept(registry, "b")
+    vector, names = registry.vector("a", 1), {"task": "a", "version": 1, "vector_digest": "a v1"}
+
+    def measured(number: int, **found: Any) -> list[tuple[str, float, str, float | None]]:
+        shard = registry.shards("b")[0]
+        run_id = f"measure {number}"
+        registry.add_run(
+            MeasureWork(run_id=run_id, base=BASE, pairs=((vector, shard),), attempt=0), None
+        )
+        one = pair("b", "b 1", 0.25 * number).model_copy(update=names | found)
+        registry.finish(run_id, Measured(pairs=(one,)))
+        return [(e.on, e.tau_jp, e.head, e.logits) for e in registry.effects("a", 1)[1:]]
+
+    behind = {"head": "head of b", "logits": 2.0, "logits_error": 0.5}
+    assert measured(1) == measured(2) == [("b", 0.25, "", None)]
+    registry.publish("train b", trained("b"))
+    assert measured(3, **behind) == measured(4) == [("b", 0.75, "head of b", 2.0)]
+    assert measured(5, **behind) == [("b", 1.25, "head of b", 2.0)]
 
 
 def test_what_a_vector_has_met(registry: Registry) -> None:

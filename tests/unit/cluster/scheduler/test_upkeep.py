@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import budget as costs
+from cluster.scheduler.loudest import heard
 from cluster.scheduler.plan import handle
 from cluster.scheduler.state import (
     Cell,
@@ -357,6 +358,7 @@ def test_the_answers_decide_and_not_the_features() -> None:
     rows = world.state.rows
     rows["c"]["c"] = Effect(1.0, 1.0)
     rows["a"]["c"], rows["b"]["c"] = Effect(0.9, 0.1), Effect(0.5, 0.8)
+    heard(world.state, "c", "c")
     for task in "ab":
         old = world.state.champions[task]
         world.state.champions[task] = replace(old, seen=frozenset())

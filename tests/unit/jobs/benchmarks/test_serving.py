@@ -31,11 +31,15 @@ def test_what_is_written_has_every_figure() -> None:
     tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
     under = facts(1000, Asking(3, 32, pictures=4, kills=2), 6.0, tally)
     warm = replace(load, cpu=0.02, cold=0.05, bytes_per_user=812.0)
-    found = Served({"one model": 100.0, "mixed": 60.0}, 0.6, 32, 0, [warm], under)
+    echo = replace(load, cpu=0.002)
+    found = Served({"one model": 100.0, "mixed": 125.0}, 0.6, 32, 0, [warm], echo, under)
     text = written(found, "tacl bench serve")
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
     assert "0.60 of one model for all rows: 1.20 of" in text
     for part in (
+        "| our server, 10 users | 1.5 | 20 | 200 | 298 |",
+        "| echo | 1.5 | 2 | 200 | 298 |",
+        "Around the pass (8 ms a row) our server takes 6.00 times",
         "about 12 pictures",
         "Wrong answers: 1",
         "2 of the predictor",

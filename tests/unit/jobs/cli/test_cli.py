@@ -189,6 +189,12 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
     assert "heat map: out/matrix.png" in table
     assert as_json(tacl("interference", "--json"))["picture"] is None  # drawn where that is asked
+    told = ok(tacl("interference", "faces"))
+    assert "what the vector of faces does to 2 others" in told
+    rows = [line.split() for line in told.splitlines() if "@v1" in line]
+    assert rows[0] == ["faces@v1", "digits", "0.25", "0.25", "0.500"]
+    assert rows[-1][:2] == ["digits@v1", "faces"]
+    assert tacl("interference", "faces", "--picture", "x.png").exit_code == exit_code(BadConfig(""))
 
 
 def test_a_store_grows(tacl: Tacl, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import time
 from rich.console import Console
 
 from cluster.domain.base import RequestContext
+from cluster.domain.status import TaskState
+from jobs.cli.app import telling
 from jobs.console.live import shown
 from jobs.console.pace import duration
 from jobs.console.progress import counting, described
@@ -59,6 +61,23 @@ def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
         now = 110.0
         count(200, 500)
     assert capsys.readouterr().err == "checking rows: 200 of 500, 30 s left\n"
+
+
+def test_a_file_gets_a_line_of_a_run_when_its_state_changes_and_then_now_and_again(
+    tmp_path, monkeypatch
+) -> None:
+    scene, told, now = Scene(tmp_path), list[str](), 100.0
+    scene.submit("faces")
+    monkeypatch.setattr("jobs.cli.app.time.monotonic", lambda: now)
+    tell = telling(told.append)
+    for left in (9.0, 8.0, 7.0):
+        tell(look(scene, left).tasks[0])
+        now += 1.0
+    now += 5.0
+    tell(look(scene, 2.0).tasks[0])
+    assert [line.rpartition(", ")[2] for line in told] == ["9 s left", "2 s left"]
+    tell(look(scene, 2.0).tasks[0].model_copy(update={"state": TaskState.QUEUED}))
+    assert [line.partition(",")[0] for line in told] == ["training", "training", "queued"]
 
 
 def test_durations() -> None:

@@ -6,7 +6,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
-from cluster.domain.reports import InterferenceReport, MeasuredVector
+from cluster.domain.reports import (
+    InterferenceReport,
+    MeasuredPair,
+    MeasuredVector,
+    TaskInterference,
+)
 from cluster.domain.status import (
     ClusterStatus,
     NodeStatus,
@@ -129,6 +134,21 @@ def test_the_worst_classes_of_an_evaluation_come_first() -> None:
     assert [row[1] for row in rows] == [f"c{i}" for i in range(10)]
     assert rows[3] == ["news", "c3", "4", "25.0", "25.0", "c0", "(1)"]
     assert "worst" not in shown(tables.evaluation(evaluated()))
+
+
+def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> None:
+    none = {"vectors": (MeasuredVector(task="a", version=1, norm=1.0),), "on": ("a",), "missing": 0}
+    cells = dict.fromkeys(("raw", "standard_error", "relative", "logits"), ((1.0,),))
+    pair = MeasuredPair(vector="z", version=3, on="a", raw=0.125, relative=0.25, logits=0.5)
+    found = tables.PlottedInterference(**none, **cells, high=0.4, findings=(), loudest=(pair,))
+    (row,) = [x.split() for x in shown(tables.interference(found)).splitlines() if "z@v3" in x]
+    assert row == ["z@v3", "a", "0.50", "0.25", "0.125"]
+    inside = found.model_copy(update={"loudest": (pair.model_copy(update={"vector": "a"}),)})
+    assert "loudest" not in shown(tables.interference(inside))
+    task = TaskInterference(task="a", high=0.4, does=(), bears=(pair,), measured=(0, 7))
+    text = shown(tables.task_interference(task))
+    assert "what those of 7 others do to a" in text
+    assert "z@v3" in text
 
 
 def test_a_wide_matrix_is_continued_below() -> None:

@@ -1,0 +1,117 @@
+"""What is told of interference: the matrix of some tasks, and of all tasks the loudest pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+
+from cluster.domain.base import PAGE
+from cluster.domain.reports import (
+    InterferenceFinding,
+    InterferenceReport,
+    MeasuredPair,
+    MeasuredVector,
+    Table,
+    TaskInterference,
+)
+from cluster.domain.tasks import Shard
+from cluster.registry import Found, Registry
+from cluster.scheduler.loudest import loudest, share_of
+from cluster.scheduler.state import State
+from cluster.scheduler.upkeep import shares
+from tacl.evaluation.interference import HIGH_CHANGE, Matrix, MeanSize
+from tacl.evaluation.interference import report as findings
+
+REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
+
+Sees = Callable[[str], bool]
+
+
+def interference(
+    registry: Registry, state: State, shards: Mapping[str, Shard], sees: Sees
+) -> InterferenceReport:
+    """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
+    all tasks that are seen."""
+    arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
+    on = [shard.task for shard in arrival]
+    champions = {entry.reference.task: entry for entry in registry.champions(on)}
+    names = [name for name in on if name in champions]
+    current = {name: (shard.blob.digest, shard.head) for name, shard in shards.items()}
+    pairs = {
+        (name, one.on): one
+        for name, row in registry.champion_effects(on)
+        for one in row
+        if current.get(one.on) == (one.shard_digest, one.head)
+    }
+    known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
+    matrix, logits = _matrices(known)
+    wanted = [(s, t) for s in names for t in on if s == t or shares(state, t)]
+    norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
+    return InterferenceReport(
+        vectors=tuple(
+            MeasuredVector(
+                task=name, version=champions[name].reference.version, norm=norms.get(name)
+            )
+            for name in names
+        ),
+        on=tuple(on),
+        raw=tuple(tuple(matrix.raw(s, t) for t in on) for s in names),
+        standard_error=tuple(
+            tuple(pairs[s, t].standard_error if (s, t) in pairs else None for t in on)
+            for s in names
+        ),
+        relative=_relative(matrix, names, on),
+        logits=_relative(logits, names, on),
+        high=HIGH_CHANGE,
+        missing=sum(pair not in pairs for pair in wanted),
+        findings=tuple(InterferenceFinding(**asdict(one)) for one in findings(logits, norms)),
+        loudest=tuple(_pair(state, s, t) for _, s, t in loudest(state, sees, REPORTED)),
+    )
+
+
+def _matrices(pairs: Mapping[tuple[str, str], Found]) -> tuple[Matrix, Matrix]:
+    """Of tau_jp, and of the changes of logits."""
+    sizes = {k: MeanSize(pair.tau_jp, pair.standard_error, pair.rows) for k, pair in pairs.items()}
+    changes = {
+        k: MeanSize(pair.logits, pair.logits_error, pair.rows)
+        for k, pair in pairs.items()
+        if pair.logits is not None and pair.logits_error is not None
+    }
+    return Matrix(sizes), Matrix(changes)
+
+
+def _relative(matrix: Matrix, names: list[str], on: list[str]) -> Table:
+    rows = [[matrix.relative(s, t) for t in on] for s in names]
+    return tuple(tuple(ratio.value if ratio else None for ratio in row) for row in rows)
+
+
+def of_task(state: State, task: str, sees: Sees) -> TaskInterference:
+    """A row and a column of the matrix of all tasks that are seen."""
+    does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
+    rows = state.rows.items()
+    bears = [(one, task) for one, row in rows if task in row and one != task and sees(one)]
+    return TaskInterference(
+        task=task,
+        high=HIGH_CHANGE,
+        does=_first(state, does),
+        bears=_first(state, bears),
+        measured=(len(does), len(bears)),
+    )
+
+
+def _first(state: State, pairs: Iterable[tuple[str, str]]) -> tuple[MeasuredPair, ...]:
+    """PAGE of them, those that change most answers first."""
+    found = sorted(pairs, key=lambda pair: (-(share_of(state, *pair) or 0.0), pair))
+    return tuple(_pair(state, *pair) for pair in found[:PAGE])
+
+
+def _pair(state: State, task: str, on: str) -> MeasuredPair:
+    effect, own = state.rows[task][on], state.rows.get(on, {}).get(on)
+    return MeasuredPair(
+        vector=task,
+        version=state.champions[task].version,
+        on=on,
+        raw=effect.tau_jp,
+        relative=effect.tau_jp / own.tau_jp if own and own.tau_jp else None,
+        logits=share_of(state, task, on),
+    )

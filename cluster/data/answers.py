@@ -1,0 +1,46 @@
+"""A model's answers as a table of Arrow: the likeliest task and class of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.domain.operations import Belonging, Candidate, Ranked, best
+
+ARROW = "application/vnd.apache.arrow.stream"
+ROWS = 1024  # of a request
+Table = Any  # pyarrow.Table, which has no types
+ANSWERS = pa.schema(
+    [
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("probability", pa.float64(), nullable=False),
+        pa.field("belongs", pa.float64()),
+        pa.field("none", pa.bool_()),
+    ]
+)
+
+
+def answer_table(
+    ranked: Sequence[Ranked], belonging: Sequence[Belonging], task: str | None, digest: str
+) -> Table:
+    """A row for each answer; within `task`, where one was named. `digest` of the model is in the
+    metadata of the schema."""
+    first = best(ranked, None) if task is None else [_within(task, one) for one in ranked]
+    nothing = [None] * len(first)
+    columns = [
+        [one.task for one in first],
+        [one.label for one in first],
+        [one.probability for one in first],
+        [one.probability for one in belonging] or nothing,
+        [one.none for one in belonging] or nothing,
+    ]
+    arrays = [pa.array(column, of.type) for column, of in zip(columns, ANSWERS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ANSWERS.with_metadata({"digest": digest}))
+
+
+def _within(task: str, ranked: Ranked) -> Candidate:
+    label, probability = ranked[task][0]
+    return Candidate(task=task, label=label, probability=probability)

@@ -1,0 +1,134 @@
+"""What vectors do to the inputs of tasks: of a version a row of SQL for each BLOCK of tasks, by
+arrival, whose column `measured` has a record for every probe that it was measured on.
+
+A row for every pair would be a million in a home of a thousand tasks, each ten times as long as a
+record. What an arrival adds is about the newest tasks, and so in the last block of other vectors.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import isnan, nan
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from cluster.domain.tasks import GENERIC, Pair
+from cluster.registry.aliases import is_champion
+from cluster.registry.database import Database, one, put
+from cluster.registry.samples import is_of_task
+from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
+
+BLOCK = 128  # tasks
+# Ordinal of the probe's task and version of its samples; rows of the probe; whether the task had a
+# head. tau_jp and the change of the logits, each with its error; NaN where there is none.
+RECORD = struct.Struct("<4I4d")
+PLACE = struct.Struct("<2I")  # of which probe a record is: its first two numbers
+
+Place = tuple[int, int]
+
+
+class Found(NamedTuple):
+    """What one version does on one probe; fields as those of `Pair`."""
+
+    on: str
+    shard_digest: str
+    head: str
+    rows: int
+    tau_jp: float
+    standard_error: float
+    logits: float | None
+    logits_error: float | None
+
+
+class Effects(Database):
+    """The matrix of what vectors do, on samples of tasks that are there."""
+
+    def effects(self, task: str, version: int) -> list[Found]:
+        """What was measured of one version."""
+        query = sa.select(EFFECT).where(*one(EFFECT, task=task, version=version))
+        return [found for _, block in self._blocks(query) for found in block]
+
+    def champion_effects(
+        self, tasks: Collection[str] | None = None
+    ) -> Iterator[tuple[str, list[Found]]]:
+        """(task, a block of what was measured of its champion), by task; of all, or of these on
+        each other's samples."""
+        present = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+        query = sa.select(EFFECT).join(ALIAS, is_champion(EFFECT))
+        return self._blocks(query.where(EFFECT.c.task.in_(present)), tasks)
+
+    def _blocks(
+        self, query: sa.Select[Any], tasks: Collection[str] | None = None
+    ) -> Iterator[tuple[str, list[Found]]]:
+        with self._read() as db:
+            probes = _probes(db, tasks)
+            if tasks is not None:
+                wanted = {ordinal // BLOCK for ordinal, _ in probes}
+                query = query.where(EFFECT.c.task.in_(tasks), EFFECT.c.block.in_(wanted))
+            query = query.order_by(EFFECT.c.task, EFFECT.c.version, EFFECT.c.block)
+            for row in db.execute(query, execution_options={"yield_per": 100}):
+                yield row.task, list(_found(row.measured, probes))
+
+
+Probes = Mapping[Place, tuple[str, str, str]]  # -> task, digest of its samples, of its head
+
+
+def _probes(db: sa.Connection, tasks: Collection[str] | None) -> Probes:
+    """Of the tasks that are there."""
+    columns = SHARD.c.ordinal, SHARD.c.version, SHARD.c.task, SHARD.c.digest, TASK.c.head
+    there = (SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None))
+    query = sa.select(*columns).outerjoin_from(SHARD, TASK, is_of_task()).where(there)
+    if tasks is not None:
+        query = query.where(SHARD.c.task.in_(tasks))
+    found = db.execute(query).all()
+    return {(n, version): (task, digest, head or "") for n, version, task, digest, head in found}
+
+
+def _found(measured: bytes, probes: Probes) -> Iterator[Found]:
+    """A task has one head for ever: what was measured without is of before it was there."""
+    for ordinal, version, rows, behind, tau, error, logits, spread in RECORD.iter_unpack(measured):
+        if (probe := probes.get((ordinal, version))) is not None:
+            task, digest, head = probe
+            change = (None, None) if isnan(logits) else (logits, spread)
+            yield Found(task, digest, head if behind else "", rows, tau, error, *change)
+
+
+def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
+    """A pair that is there already is replaced where only now there was a head."""
+    places = _places(db, {pair.on for pair in pairs})
+    blocks: dict[tuple[str, int, int], list[Pair]] = {}
+    for pair in pairs:
+        ordinal, _ = places[pair.on, pair.shard_digest]
+        blocks.setdefault((pair.task, pair.version, ordinal // BLOCK), []).append(pair)
+    for (task, version, block), added in blocks.items():
+        this = one(EFFECT, task=task, version=version, block=block)
+        old = db.scalar(sa.select(EFFECT.c.measured).where(*this))
+        known = {record[: PLACE.size]: record for record in _cut(old or b"")}
+        for pair in added:
+            place = PLACE.pack(*places[pair.on, pair.shard_digest])
+            if pair.head or place not in known:
+                known[place] = _record(pair, places[pair.on, pair.shard_digest])
+        measured = b"".join(known.values())
+        if old is None:
+            put(db, EFFECT, task=task, version=version, block=block, measured=measured)
+        else:
+            db.execute(EFFECT.update().where(*this).values(measured=measured))
+
+
+def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], Place]:
+    """(task, digest of its samples) -> its ordinal and their version, the last that had them."""
+    query = sa.select(SHARD.c.task, SHARD.c.digest, SHARD.c.ordinal, SHARD.c.version)
+    query = query.where(SHARD.c.task.in_(tasks)).order_by(SHARD.c.version)
+    return {(task, digest): (n, version) for task, digest, n, version in db.execute(query)}
+
+
+def _cut(measured: bytes) -> Iterator[bytes]:
+    return (measured[n : n + RECORD.size] for n in range(0, len(measured), RECORD.size))
+
+
+def _record(pair: Pair, place: Place) -> bytes:
+    change = (nan if size is None else size for size in (pair.logits, pair.logits_error))
+    head = bool(pair.head)
+    return RECORD.pack(*place, pair.rows, head, pair.tau_jp, pair.standard_error, *change)

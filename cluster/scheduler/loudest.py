@@ -1,0 +1,63 @@
+"""Which champions change the answers of other tasks most, found without a look at every pair.
+
+For each champion `State.loudest` has a bound: no pair of its row has a larger share. Champions are
+looked at from the largest bound on, until the next bound is below what was found.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from cluster.scheduler.state import State
+
+
+class Pair(NamedTuple):
+    """`share`: the change of the answers of `on`, of what its own vector does to them."""
+
+    share: float
+    task: str  # whose champion
+    on: str  # whose inputs
+
+
+def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
+    """Of tasks that are seen the pairs of the largest share, the largest first."""
+    found: list[Pair] = []
+    for task in sorted(state.loudest, key=state.loudest.__getitem__, reverse=True):
+        if len(found) == most and state.loudest[task] <= found[0].share:
+            break
+        for pair in shares_of(state, task) if sees(task) else ():
+            if sees(pair.on):
+                push = heapq.heappush if len(found) < most else heapq.heappushpop
+                push(found, pair)
+    return sorted(found, reverse=True)
+
+
+def bound(state: State, task: str) -> None:
+    """Anew, of everything that is known of a champion."""
+    shares = (share_of(state, task, on) for on in state.rows[task] if on != task)
+    state.loudest[task] = max((share for share in shares if share is not None), default=0.0)
+
+
+def heard(state: State, task: str, on: str) -> None:
+    """A pair was measured. What a champion does to its own inputs, shares of others are of."""
+    for one in state.rows if task == on else (task,):
+        if one != on and (share := share_of(state, one, on)) is not None:
+            state.loudest[one] = max(state.loudest[one], share)
+
+
+def shares_of(state: State, task: str) -> Iterator[Pair]:
+    """Of a champion on the inputs of others, where both were measured."""
+    for on in state.rows[task]:
+        if on != task and (share := share_of(state, task, on)) is not None:
+            yield Pair(share, task, on)
+
+
+def share_of(state: State, task: str, on: str) -> float | None:
+    """None unless the answers of `on` were measured, under both."""
+    effect, row = state.rows[task].get(on), state.rows.get(on)
+    if effect is None or effect.answers is None or row is None:
+        return None
+    own = row.get(on)
+    return effect.answers / own.answers if own and own.answers else None

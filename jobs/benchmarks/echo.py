@@ -1,0 +1,55 @@
+"""What Ray Serve itself costs: a deployment that does no work, and answers as much as ours does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ray import serve
+from ray.serve.config import HTTPOptions
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from cluster.serving.app import LOGGING
+
+HOST = "127.0.0.1"
+MODEL = "echo"  # the digest of the model that all users are said to have
+
+
+class Echo:
+    """Answers every request with one answer for each of its inputs."""
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self._answer = answer
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        asked = await request.json()
+        answers = [self._answer] * len(asked["inputs"])
+        return JSONResponse({"user": asked["user"], "digest": MODEL, "answers": answers})
+
+
+class Expected:
+    """The requests of `load.Oracle`, of which one answer is right."""
+
+    def __init__(self, encoded: Sequence[str], answer: Mapping[str, Any]) -> None:
+        self.encoded, self._answer = encoded, answer
+
+    def is_right(self, user: int, picture: int, answer: Mapping[str, Any]) -> bool:
+        return answer == self._answer
+
+
+@contextmanager
+def echoing(port: int, answer: Mapping[str, Any]) -> Iterator[str]:
+    """The URL where the connected cluster answers so, with the options of our own ingress."""
+    options = HTTPOptions(host=HOST, port=port)
+    serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
+    reserved = {"num_cpus": 0}
+    deployed = serve.deployment(
+        Echo, max_ongoing_requests=1000, ray_actor_options=reserved, logging_config=LOGGING
+    )
+    try:
+        serve.run(deployed.bind(answer), name=MODEL, route_prefix="/v1/predict")
+        yield f"http://{HOST}:{port}"
+    finally:
+        serve.shutdown()
