@@ -17,8 +17,9 @@ from cluster.api.dependencies import Look
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Answered, Question
-from cluster.data.answers import ARROW, ROWS, answer_table
+from cluster.data.answers import ARROW, ROWS, answer_table, stated
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.compositions import Composition
 from tacl.errors import BadSample, TooLarge
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
@@ -47,7 +48,7 @@ async def predict_arrow(
     stream of Arrow with one column, of strings or of the bytes of picture files; without nulls,
     dictionaries or compression. Out: a stream of `task`, `label`, `probability`, and where no task
     is named `belongs`, the probability that the row is of any task of the model, and `none`, that
-    it is of none; `digest` of the model in the metadata of its schema."""
+    it is of none; `digest` of the model, and of its heads, in the metadata of its schema."""
     user, body = asked.caller.user(user), await request.body()
     async with deadline(seconds):
         questions = await run_in_threadpool(_weighed, body)
@@ -57,7 +58,7 @@ async def predict_arrow(
         for inputs, pixels in questions:  # one after the other: others have their turns
             question = Question(model, inputs, tasks, pixels=pixels)
             answers.append(await asked.service.predict(question))
-    return Response(_written(answers, task, model.digest), media_type=ARROW)
+    return Response(_written(answers, task, model), media_type=ARROW)
 
 
 def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
@@ -123,10 +124,10 @@ def _field(message: bytes, table: int, number: int) -> int | None:
     return table + offset if offset else None
 
 
-def _written(answers: Sequence[Answered], task: str | None, digest: str) -> bytes:
+def _written(answers: Sequence[Answered], task: str | None, model: Composition) -> bytes:
     ranked = [one for answered in answers for one in answered.answers]
     belonging = [one for answered in answers for one in answered.belonging]
-    table = answer_table(ranked, belonging, task, digest)
+    table = answer_table(ranked, belonging, task, stated(model))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

@@ -241,7 +241,8 @@ class ModelOperations(Session):
     ) -> Table:
         """Ask the user's model about every row of a data set, many in one request: a table of
         `task`, `label`, `probability`, and where no task is named of `belongs` and `none`, as
-        `Belonging` has them; the digest of the model is in the metadata of its schema.
+        `Belonging` has them; the digests of the model and of its heads
+        are in the metadata of its schema.
 
         Args:
             data: a pyarrow.Table or RecordBatch, a frame of pandas or polars, a datasets.Dataset,
@@ -251,7 +252,7 @@ class ModelOperations(Session):
 
         Raises what `query` raises, and the errors of bad data.
         """
-        from cluster.data.answers import answer_table
+        from cluster.data.answers import answer_table, stated
         from cluster.data.asking import predicted
         from cluster.data.inputs import inputs_of
 
@@ -263,7 +264,7 @@ class ModelOperations(Session):
 
         def ask(part: Sequence[bytes | str]) -> Table:
             found = self.predictor.predicted(model, part, tasks)
-            return answer_table(found.answers, found.belonging, task, model.digest)
+            return answer_table(found.answers, found.belonging, task, stated(model))
 
         return predicted(inputs, ask)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from cluster.coordinator.recovery import cells_of
@@ -137,6 +138,11 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
     result = outcome.result
     if not isinstance(result, RESULTS[work.kind]):
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
+    if isinstance(result, Trained | Refreshed) and not _is_finite(result.pairs):
+        return Raised(
+            "what its vector does to inputs is no finite number: the training diverged; submit it "
+            "with a smaller --learning-rate"
+        )
     if isinstance(work, MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")
     if isinstance(work, FitWork) and isinstance(result, Fitted) and _is_partial(work, result):
@@ -151,6 +157,10 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
     except CorruptBlob as error:
         return Raised(str(error))
     return outcome
+
+
+def _is_finite(pairs: Iterable[Pair]) -> bool:
+    return all(math.isfinite(pair.tau_jp) and math.isfinite(pair.logits or 0.0) for pair in pairs)
 
 
 def effect(pair: Pair) -> Effect:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from cluster.domain.base import identity
+from cluster.domain.compositions import Composition
+from cluster.domain.methods import head_blobs
 from cluster.domain.operations import Belonging, Candidate, Ranked, best
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -23,10 +26,19 @@ ANSWERS = pa.schema(
 )
 
 
+def stated(model: Composition) -> dict[str, str]:
+    """Which model answers, and with which heads: a fit changes these and not the digest."""
+    parts = {"heads": head_blobs(model), "novelty": model.novelty}
+    return {"digest": model.digest, "heads": identity("answering heads", parts)}
+
+
 def answer_table(
-    ranked: Sequence[Ranked], belonging: Sequence[Belonging], task: str | None, digest: str
+    ranked: Sequence[Ranked],
+    belonging: Sequence[Belonging],
+    task: str | None,
+    model: Mapping[str, str],
 ) -> Table:
-    """A row for each answer; within `task`, where one was named. `digest` of the model is in the
+    """A row for each answer; within `task`, where one was named. `model`, as it is `stated`, is the
     metadata of the schema."""
     first = best(ranked, None) if task is None else [_within(task, one) for one in ranked]
     nothing = [None] * len(first)
@@ -38,7 +50,7 @@ def answer_table(
         [one.none for one in belonging] or nothing,
     ]
     arrays = [pa.array(column, of.type) for column, of in zip(columns, ANSWERS, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=ANSWERS.with_metadata({"digest": digest}))
+    return pa.Table.from_arrays(arrays, schema=ANSWERS.with_metadata(dict(model)))
 
 
 def _within(task: str, ranked: Ranked) -> Candidate:

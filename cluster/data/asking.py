@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from cluster.data.answers import ROWS, Table
-from tacl.errors import TooLarge
+from tacl.errors import TooLarge, TooLate
 
 BYTES = 24 << 20  # of the inputs of a request: a server reads no more than 32 MiB of one
 
@@ -15,36 +15,38 @@ Inputs = Sequence[str | bytes]
 
 
 def predicted(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Table:
-    """What `ask` answers about all of them. All answers are of one model: where it became another
-    meanwhile, everything is asked again."""
-    tables = [table for part in parts(inputs) for table in _answered(part, ask)]
-    if any(table.schema.metadata != tables[0].schema.metadata for table in tables):
-        return predicted(inputs, ask)
-    return pa.concat_tables(tables)
+    """What `ask` answers about all of them. All answers are of one model with the same heads: where
+    it became another meanwhile, everything is asked again."""
+    while True:
+        tables = list(_answered(inputs, ask))
+        if all(table.schema.metadata == tables[0].schema.metadata for table in tables):
+            return pa.concat_tables(tables)
 
 
-def _answered(part: Inputs, ask: Callable[[Inputs], Table]) -> Iterator[Table]:
-    """In halves where it is too large when decoded, which only the server knows."""
-    try:
-        yield ask(part)
-    except TooLarge:
-        if len(part) == 1:
-            raise
-        half = len(part) // 2
-        yield from _answered(part[:half], ask)
-        yield from _answered(part[half:], ask)
+def _answered(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Iterator[Table]:
+    """Half as many at once, from then on, where so many are too large when decoded or take too
+    long, which only the server knows."""
+    start, rows = 0, ROWS
+    while start < len(inputs):
+        part = inputs[start : start + fitting(inputs, start, rows)]
+        try:
+            yield ask(part)
+        except (TooLarge, TooLate):
+            if len(part) == 1:
+                raise
+            rows = len(part) // 2
+        else:
+            start += len(part)
 
 
-def parts(inputs: Inputs) -> Iterator[Inputs]:
-    """As many as fit into a request, in order."""
-    start, size = 0, 0
-    for place, one in enumerate(inputs):
-        length = len(one if isinstance(one, bytes) else one.encode())
-        if place > start and (place - start == ROWS or size + length > BYTES):
-            yield inputs[start:place]
-            start, size = place, 0
-        size += length
-    yield inputs[start:]
+def fitting(inputs: Inputs, start: int, most: int) -> int:
+    """How many from `start` on fit into a request; one at the least."""
+    size = 0
+    for count, one in enumerate(inputs[start : start + most]):
+        size += len(one if isinstance(one, bytes) else one.encode())
+        if count and size > BYTES:
+            return count
+    return min(most, len(inputs) - start)
 
 
 def as_stream(inputs: Inputs) -> bytes:

@@ -7,6 +7,7 @@ looked at from the largest bound on, until the next bound is below what was foun
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
     found: list[Pair] = []
     for task in sorted(state.loudest, key=state.loudest.__getitem__, reverse=True):
-        if len(found) == most and state.loudest[task] <= found[0].share:
+        if len(found) == most and state.loudest[task] < found[0].share:
             break
         for pair in shares_of(state, task) if sees(task) else ():
             if sees(pair.on):
@@ -55,9 +56,11 @@ def shares_of(state: State, task: str) -> Iterator[Pair]:
 
 
 def share_of(state: State, task: str, on: str) -> float | None:
-    """None unless the answers of `on` were measured, under both."""
+    """None unless the answers of `on` were measured, under both; a number that is none is of a
+    vector that diverged, which homes took once."""
     effect, row = state.rows[task].get(on), state.rows.get(on)
     if effect is None or effect.answers is None or row is None:
         return None
     own = row.get(on)
-    return effect.answers / own.answers if own and own.answers else None
+    share = effect.answers / own.answers if own and own.answers else math.nan
+    return share if math.isfinite(share) else None

@@ -1,4 +1,5 @@
-"""What Ray Serve itself costs: a deployment that does no work, and answers as much as ours does."""
+"""What Ray Serve itself costs: a deployment that does no work, and answers with as many
+probabilities as ours does."""
 
 from __future__ import annotations
 

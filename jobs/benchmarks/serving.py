@@ -351,8 +351,8 @@ def _beside(found: Served, echo: Facts) -> list[str]:
     ]
     return [
         "## Beside a bare deployment of Ray Serve",
-        "The same requests in the same run, answered at once with as many bytes by a deployment "
-        "that does no work, with our ingress's options.",
+        "The same requests in the same run, answered at once with the same probabilities, and "
+        "nothing else, by a deployment that does no work, with our ingress's options.",
         table(columns, rows),
         f"Around the pass ({_ms(row_s)} ms a row) our server takes {around:.2f} times the "
         "processor time of the echo.",

@@ -36,9 +36,12 @@ class Sums:
         from the `first` on: f + J (tau_t + sum of others). One dual pass a row."""
         order: list[int] = []
         plain, moved = [], []
+        own: Params | None = None
         for place, (names, total) in enumerate(self._sums):
             if some := list(range((place - first) % len(self._sums), len(items), len(self._sums))):
-                tau = total if task in names else _plus(total, self._taus[task])
+                if task not in names and own is None:
+                    own = self._taus[task]
+                tau = total if own is None or task in names else _plus(total, own)
                 dealt = [items[row] for row in some]
                 cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)
                 order += some

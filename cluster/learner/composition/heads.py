@@ -15,7 +15,7 @@ from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Fitted
 from cluster.learner.artifacts import BATCH
 from cluster.learner.composition.inputs import Ingredients
-from cluster.learner.heads import AtTheta0, Lesson, Pair, learned
+from cluster.learner.heads import AtTheta0, Lesson, Pair, learned, rows_of_each
 from cluster.learner.progress import Tell
 from cluster.storage.home import Home
 from cluster.storage.samples import labelled_rows
@@ -39,7 +39,9 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | 
         if train := taught.get(task.name):
             lesson.train[task.name] = _moved(found, tau, train)
             lesson.validation[task.name] = _moved(found, tau, task.validation)
-            lesson.frozen[task.name] = at_theta0.rows(task.name, train)
+            lesson.frozen[task.name] = at_theta0.rows(
+                task.name, train, 2 * rows_of_each(len(taught))
+            )
         tell(done, len(found.work.tasks), None)
     latest = {term.vector.task: term.vector for term in found.work.terms}
     return learned(found.materials, [latest[task] for task in taught], lesson, started)

@@ -65,7 +65,7 @@ def test_every_row_is_answered_in_passes(world: World) -> None:
     assert [len(one.inputs) for one in service.questions] == [64, 64, 22]
     assert [text for one in service.questions for text in one.inputs] == texts
     assert len({one.model.digest for one in service.questions}) == 1
-    assert found.schema.metadata == {b"digest": service.questions[0].model.digest.encode()}
+    assert found.schema.metadata[b"digest"] == service.questions[0].model.digest.encode()
     row = {"task": "news", "label": "a", "probability": 0.75, "belongs": 0.5, "none": True}
     assert found.to_pylist() == [row] * 150
 

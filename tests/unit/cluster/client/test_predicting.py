@@ -15,9 +15,9 @@ from fastapi.testclient import TestClient
 from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.data import asking
-from cluster.data.answers import ROWS, answer_table
-from cluster.data.asking import parts, predicted
-from tacl.errors import BadColumns, BadConfig, BadSample, TooLarge, UnknownUser
+from cluster.data.answers import ROWS, answer_table, stated
+from cluster.data.asking import fitting, predicted
+from tacl.errors import BadColumns, BadConfig, BadSample, TooLarge, TooLate, UnknownUser
 from tests.support.api_scene import Local, scene
 from tests.support.data_files import png
 
@@ -54,7 +54,7 @@ def test_a_table_of_any_kind(world: World, kind: str) -> None:
     found = ann.predict("ann", GIVEN[kind])
     row = {"task": "news", "label": "a", "probability": 0.75, "belongs": 0.5, "none": True}
     assert found.to_pylist() == 3 * [row]
-    assert found.schema.metadata == {b"digest": ann.composition("ann").digest.encode()}
+    assert found.schema.metadata[b"digest"] == ann.composition("ann").digest.encode()
     (question,) = service.questions
     assert (list(question.inputs), question.tasks) == (TEXTS, None)
 
@@ -94,14 +94,10 @@ def test_errors_are_those_of_a_query(world: World, tmp_path: Path) -> None:
 
 def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "BYTES", 10)
-    monkeypatch.setattr(asking, "ROWS", 3)
-    assert [len(part) for part in parts(["x"] * 7)] == [3, 3, 1]
-    assert list(parts([b"12345678901", b"1", b"123456789", b"1"])) == [
-        [b"12345678901"],
-        [b"1", b"123456789"],
-        [b"1"],
-    ]
-    assert list(parts(["ß" * 5, "x"])) == [["ß" * 5], ["x"]]  # two bytes each
+    assert [fitting(["x"] * 7, start, 3) for start in (0, 3, 6)] == [3, 3, 1]
+    sizes = [b"12345678901", b"1", b"123456789", b"1"]
+    assert [fitting(sizes, start, 9) for start in range(4)] == [1, 2, 2, 1]
+    assert fitting(["ß" * 5, "x"], 0, 9) == 1  # two bytes each
 
 
 def test_pictures_travel_as_their_files() -> None:
@@ -112,23 +108,48 @@ def test_pictures_travel_as_their_files() -> None:
 
 def test_all_answers_are_of_one_model() -> None:
     """It became another one after the first request."""
-    digests = iter(["old", "new", "new", "new"])
+    models = iter([{"digest": "old"}, *3 * [{"digest": "new"}]])
 
     def ask(part: Sequence[Any]) -> pa.Table:
         ranked = [{"news": [(str(one), 1.0)]} for one in part]
-        return answer_table(ranked, [], None, next(digests))
+        return answer_table(ranked, [], None, next(models))
 
     found = predicted([str(number) for number in range(ROWS + 1)], ask)
     assert found.column("label").to_pylist() == [str(number) for number in range(ROWS + 1)]
     assert found.schema.metadata == {b"digest": b"new"}
-    assert next(digests, None) is None
+    assert next(models, None) is None
 
 
-def test_one_row_that_is_too_large_is_refused() -> None:
+def test_heads_that_are_fitted_meanwhile_make_another_model(world: World) -> None:
+    model = world[0].composition("ann")
+    (term,) = model.terms
+    vector = term.vector.model_copy(update={"head_blob": "f" * 64})
+    fitted = model.model_copy(update={"terms": (term.model_copy(update={"vector": vector}),)})
+    told = model.model_copy(update={"novelty": "e" * 64})
+    assert len({stated(one)["heads"] for one in (model, fitted, told)}) == 3
+    assert len({stated(one)["digest"] for one in (model, fitted, told)}) == 1
+
+
+def test_what_takes_too_long_is_asked_in_halves_from_then_on() -> None:
+    asked: list[int] = []
+
     def ask(part: Sequence[Any]) -> pa.Table:
-        raise TooLarge("that is too much")
+        asked.append(len(part))
+        if len(part) > 300:
+            raise TooLate("a minute is over")
+        return answer_table([{"news": [(str(one), 1.0)]} for one in part], [], None, {})
 
-    with pytest.raises(TooLarge):
+    found = predicted([str(number) for number in range(600)], ask)
+    assert found.column("label").to_pylist() == [str(number) for number in range(600)]
+    assert asked == [600, 300, 300]
+
+
+@pytest.mark.parametrize("kind", [TooLarge, TooLate])
+def test_one_row_that_is_too_much_is_refused(kind: type[Exception]) -> None:
+    def ask(part: Sequence[Any]) -> pa.Table:
+        raise kind("that is too much")
+
+    with pytest.raises(kind):
         predicted(["x", "y"], ask)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
+from cluster.coordinator.interference import REPORTED
 from cluster.domain.base import BlobRef, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import GrownShard
@@ -261,7 +263,29 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
     assert not [work for work in scene.running() if work.kind == kind]
 
 
+@pytest.mark.parametrize("size", [math.nan, math.inf])
+def test_a_training_that_diverged_is_refused(tmp_path: Path, size: float) -> None:
+    scene = Scene(tmp_path, tau=lambda vector, on: size)
+    scene.submit("digits")
+    scene.finish("train")
+    status = scene.task("digits")
+    assert (status.state, status.version) == ("failed", None)
+    assert "diverged" in (status.reason or "")
+
+
 # -- measuring
+
+
+def test_the_loudest_pairs_are_the_same_after_a_restart(tmp_path: Path) -> None:
+    def tau(vector: str, on: str) -> float:
+        return 1.0 if vector == on else 0.5 if vector == "t6" else 0.01
+
+    scene = Scene(tmp_path, tau=tau).trained(*(f"t{number}" for number in range(7)))
+    before = scene.coordinator.interference(ADMIN).loudest
+    assert {one.vector for one in before[:6]} == {"t6"}
+    assert len(before) == REPORTED < 7 * 6
+    scene.restart()
+    assert scene.coordinator.interference(ADMIN).loudest == before
 
 
 def test_new_samples_are_measured_for_every_champion(scene: Scene) -> None:

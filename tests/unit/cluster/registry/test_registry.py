@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Composition, CompositionMethod, Merged, RecipeTerm, Report
@@ -228,6 +230,21 @@ def test_a_block_of_tasks_is_written_and_not_the_others(registry: Registry) -> N
     assert [one.on for _, block in blocks for one in block] == names
     last = list(registry.champion_effects(["t0", names[-1]]))
     assert [one.on for _, block in last for one in block] == ["t0", names[-1]]
+    written: list[str] = []
+
+    def note(*told: Any) -> None:
+        _, _, statement, *_ = told
+        written.extend(
+            [statement] if re.match(r"(INSERT|UPDATE|DELETE).* effect\b", statement) else []
+        )
+
+    event.listen(Engine, "before_cursor_execute", note)
+    work = MeasureWork(run_id="again", base=BASE, pairs=(), attempt=0)
+    registry.add_run(work, None)
+    of_t0 = {"task": "t0", "version": 1, "vector_digest": "t0 v1", "head": "of it"}
+    registry.finish("again", Measured(pairs=(pairs[-1].model_copy(update=of_t0),)))
+    event.remove(Engine, "before_cursor_execute", note)
+    assert [statement.split()[:2] for statement in written] == [["UPDATE", "effect"]]
 
 
 def test_a_pair_is_replaced_only_by_one_behind_a_head(registry: Registry) -> None:
