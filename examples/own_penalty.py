@@ -3,7 +3,7 @@
 Two tasks in six dimensions; accuracy on test rows, of the tasks' own vectors and of their sum. The
 own penalty forgives movements of the other task's features by less than a tenth of their length.
 
-`python examples/own_penalty.py` prints
+`.venv/bin/python examples/own_penalty.py` prints
 
     penalty     own  sum  moves the other task by
     none       0.92 0.81  0.86

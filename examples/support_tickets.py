@@ -5,7 +5,7 @@ among the classes of its team (sum), or of all when nobody says whose it is (tea
 are made up, and the encoder is a small random one over counts of words, so that it runs anywhere:
 for a real one give `tacl.load("hf:models/minilm")` and rows `base.prepare(text)`.
 
-`python examples/support_tickets.py` prints
+`.venv/bin/python examples/support_tickets.py` prints
 
     team       base   own   sum   team unknown
     billing   0.887 1.000 1.000 0.971

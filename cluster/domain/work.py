@@ -20,7 +20,7 @@ class TrainWork(Message):
 
 
 class RefreshWork(Message):
-    """Label-free refresh of `vector` against the shards of all other tasks (method.md 8)."""
+    """Label-free refresh of `vector` against the shards of all other tasks."""
 
     kind: Literal["refresh"] = "refresh"
     run_id: str
@@ -196,7 +196,7 @@ class ClassReport(Message):
 
 
 class Evaluated(Message):
-    """Accuracies in [0, 1] on the test split (method.md section 4). `by_class`: of the composed
+    """Accuracies in [0, 1] on the test split. `by_class`: of the composed
     model; empty where it was evaluated by an earlier version. `without`: term -> task -> accuracy
     with this vector left out, by the same heads; empty where that was not asked for."""
 
