@@ -23,8 +23,8 @@ install: $(READY) ## create .venv and install everything into it
 demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 minutes
 	@$(BIN)/tacl demo
 
-# Whole files go to one process each, all of Ray to one (tests/conftest.py).
-TOGETHER := -n $(JOBS) --dist loadscope --no-loadscope-reorder
+# Whole files go to one process each, for their fixtures; what takes longest first (tests/conftest.py).
+TOGETHER := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## run all tests, about 20 minutes on 2 cores
 	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)

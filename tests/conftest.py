@@ -13,15 +13,12 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import functools
 import importlib.util
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.support import budget, postgres, s3
 from tests.support.needs import need
@@ -50,25 +47,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for fixture in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(FIXTURES[fixture])
     items.sort(key=lambda item: [not item.get_closest_marker(name) for name in ("ray", "stress")])
-
-
-class ByCluster(LoadScopeScheduling):
-    """A file is run by one process, for its fixtures; files with tests of Ray all by one, so that
-    there is one cluster at a time. (xdist's groups are lost on pytest 9: it sets a node's private
-    id, which is no longer read.)"""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "ray" if _starts_ray(file) else file
-
-
-@functools.cache
-def _starts_ray(file: str) -> bool:
-    return "mark.ray" in (ROOT / file).read_text()
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
-    return ByCluster(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -28,9 +28,9 @@ from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
 from tacl.vectors.params import Params
 
-MOST_ROWS = 2000  # of one part of one task, under sums: a dual pass each
+MOST_ROWS = 3000  # of one part of one task, under sums: a dual pass each
 FROZEN_ROWS = 4000  # of a task's training rows at theta0: a forward pass each, once and for all
-TOGETHER = 32 * MOST_ROWS  # of one part of all tasks: what a fit holds is bounded
+TOGETHER = 64_000  # of one part of all tasks: what a fit holds is bounded
 LEAST_ROWS = 64  # of one part of one task, however many tasks there are
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 

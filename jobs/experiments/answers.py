@@ -19,7 +19,7 @@ from tacl.heads.novelty import Novelty
 from tacl.models.sums import Sums
 
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
-PARTS = ("train:2000", "validation")  # at most so many rows of a task, as in a cluster
+PARTS = ("train:3000", "validation")  # at most so many rows of a task, as in a cluster
 FROZEN = ("train:4000", "validation")  # the same at theta0
 
 

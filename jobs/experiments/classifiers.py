@@ -82,7 +82,9 @@ Fit = Callable[[Given, Sequence[float]], tuple[Logits, float]]
 def logistic(given: Given, weights: Sequence[float]) -> tuple[Logits, float]:
     """One softmax over all columns; its weight by the validation rows' cross-entropy."""
     train, validation = given.pooled(given.train), given.pooled(given.validation)
-    head, weight = chosen_probe(train, validation, given.names, weights=weights)
+    counts = [len(labels_N) for _, labels_N in given.validation.values()]
+    mass_N = torch.cat([torch.full((count,), 1 / count) for count in counts])
+    head, weight = chosen_probe(train, validation, given.names, weights=weights, mass_N=mass_N)
     return head.logits, weight
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,19 +15,33 @@ LOWEST, HIGHEST = 1e-3, 1e4  # inverse temperatures: 1 for a posterior, about 20
 BINS = 15
 
 
-def inverse_temperature(scores_NC: Tensor, labels_N: Tensor, smoothing: float = 0.0) -> float:
+class Calibrated(NamedTuple):
+    """`inverse_temperature` b, and the cross-entropy of softmax(b s) there."""
+
+    inverse_temperature: float
+    loss: float
+
+
+def calibrated(
+    scores_NC: Tensor, labels_N: Tensor, weight_N: Tensor | None = None, smoothing: float = 0.0
+) -> Calibrated:
     """The b >= 0 with the least cross-entropy of softmax(b s), by golden section on log b.
 
     The loss is convex in b, so that it has one valley in log b. `smoothing` of each label is spread
     over all classes: without it rows that are all answered right have their valley at HIGHEST.
+    `weight_N`: of the rows; default, all weigh the same.
     """
     scores_NC = scores_NC.double()
+    weight_N = torch.ones(len(labels_N)) if weight_N is None else weight_N
+    mass_N = weight_N.double() / weight_N.double().sum()
 
     def loss(log_b: float) -> float:
         scores = math.exp(log_b) * scores_NC
-        return cross_entropy(scores, labels_N, label_smoothing=smoothing).item()
+        loss_N = cross_entropy(scores, labels_N, label_smoothing=smoothing, reduction="none")
+        return (mass_N @ loss_N).item()
 
-    return math.exp(_valley(loss, math.log(LOWEST), math.log(HIGHEST)))
+    log_b = _valley(loss, math.log(LOWEST), math.log(HIGHEST))
+    return Calibrated(math.exp(log_b), loss(log_b))
 
 
 def _valley(value: Callable[[float], float], low: float, high: float) -> float:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tacl.heads.calibration import inverse_temperature
 from tacl.heads.head import Head, beside, union
 from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import chosen_probe
@@ -56,9 +55,9 @@ def fitted_heads(
     """The columns of every task, from one multinomial logistic regression over all of them.
 
     It is drawn towards the heads that the vectors were `trained` under. Its weight decay and its
-    temperature are those that validation rows find least surprising, these with one more row of any
-    class (after Platt, 1999), so that few rows that are all right make nobody sure. The scale of a
-    head holds the temperature: the softmax over columns of several tasks is P(task, class | x).
+    temperature are those by which validation rows are least surprising, tasks weighing the same
+    however many rows they have. The scale of a head holds the temperature: the softmax over columns
+    of several tasks is P(task, class | x).
     """
     prior, columns, start = union(list(trained.values())), {}, 0
     for task, head in trained.items():
@@ -69,12 +68,13 @@ def fitted_heads(
         labels = [rows[task].labels_N + columns[task].start for task in trained]
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
-    judged = pooled(validation)
-    found, _ = chosen_probe(pooled(train), judged, prior.classes, prior=prior)
-    logits_NC, smoothing = found.logits(judged[0].float()), 1 / (len(judged[1]) + 1)
-    scale = found.scale * inverse_temperature(logits_NC, judged[1], smoothing=smoothing)
+    counts = [len(validation[task].labels_N) for task in trained]
+    mass_N = torch.cat([torch.full((count,), 1 / count) for count in counts])
+    found, _ = chosen_probe(
+        pooled(train), pooled(validation), prior.classes, prior=prior, mass_N=mass_N
+    )
     return {
-        task: Head(found.weight_CD[own], scale, trained[task].classes)
+        task: Head(found.weight_CD[own], found.scale, trained[task].classes)
         for task, own in columns.items()
     }
 

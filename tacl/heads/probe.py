@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
+from tacl.heads.calibration import calibrated
 from tacl.heads.head import Head
 
 WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
@@ -61,18 +62,27 @@ def chosen_probe(
     scale: float = 16.0,
     weights: Sequence[float] = WEIGHTS,
     prior: Head | None = None,
+    mass_N: Tensor | None = None,
 ) -> tuple[Head, float]:
-    """The head, and its weight: the one of `weights`, given in falling order, by which the
-    validation rows are least surprising. Stops at the first that is worse than the one before."""
-    best, least, head = (None, weights[0]), float("inf"), None
+    """The head at the temperature that fits the validation rows, and its weight: the one of
+    `weights`, given in falling order, by which these rows are then least surprising.
+
+    Stops at the first weight that is worse than the one before. One more row of any class is among
+    the validation rows (after Platt, 1999), so that few rows that are all right make nobody sure.
+    `mass_N`: how much each of them counts; default, all the same.
+    """
+    features_ND, labels_N = validation
+    best, least, head = None, float("inf"), None
     for weight in weights:
         head = probe_head(*train, classes, weight, scale, start=head, prior=prior)
-        loss = cross_entropy(head.logits(validation[0].float()), validation[1]).item()
-        if loss >= least:
+        logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
+        found = calibrated(logits_NC, labels_N, mass_N, smoothing)
+        if found.loss >= least:
             break
-        best, least = (head, weight), loss
-    assert best[0] is not None
-    return best[0], best[1]
+        best = replace(head, scale=found.inverse_temperature * head.scale), weight
+        least = found.loss
+    assert best is not None
+    return best
 
 
 @dataclass(frozen=True)

@@ -154,16 +154,18 @@ def test_heads_see_a_row_before_and_after_its_vectors() -> None:
 
 
 def test_what_many_rows_taught_at_theta0_helps_few_rows_under_sums() -> None:
-    many, few, validation, test = (pairs(count, 2.0) for count in (600, 6, 200, 300))
+    """In the mean over draws, by the surprise of other rows."""
 
-    def unknown(frozen: dict[str, Head]) -> float:
-        heads = answering_heads(untrained(), frozen, few, validation)
-        logits_NC, labels_N = pooled(heads, views(test))
-        told = torch.where(logits_NC.argmax(-1) < 2, 0, 1) == torch.where(labels_N < 2, 0, 1)
-        return told.double().mean().item()
+    def helps() -> float:
+        many, few, validation, test = (pairs(count, 2.0) for count in (600, 6, 200, 300))
+        knows = fitted_heads(untrained(), at_theta0(many), at_theta0(validation))
+        found = (
+            answering_heads(untrained(), frozen, few, validation) for frozen in (untrained(), knows)
+        )
+        without, with_them = (cross_entropy(*pooled(heads, views(test))).item() for heads in found)
+        return without - with_them
 
-    knows = fitted_heads(untrained(), at_theta0(many), at_theta0(validation))
-    assert unknown(knows) > unknown(untrained()) + 0.02
+    assert sum(helps() for _ in range(8)) > 0
 
 
 def at_theta0(found: dict[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
@@ -182,3 +184,12 @@ def test_the_priors_give_the_mean_of_the_logits_of_both() -> None:
     torch.testing.assert_close(_half_each(trained, frozen).logits(views_ND), wide_NC)
     narrow_NC = (trained.logits(moved_ND) + frozen.logits(moved_ND)) / 2
     torch.testing.assert_close(_half(trained, frozen).logits(moved_ND), narrow_NC)
+
+
+def test_tasks_weigh_the_same_however_many_validation_rows_they_have() -> None:
+    train, few = ({task: rows(task, count) for task in MEANS} for count in (60, 600))
+    features_ND, labels_N = few["a"].features_ND, few["a"].labels_N
+    many = few | {"a": Rows(features_ND.repeat(4, 1), labels_N.repeat(4))}
+    once, again = (fitted_heads(untrained(), train, one)["b"] for one in (few, many))
+    torch.testing.assert_close(once.weight_CD, again.weight_CD)
+    assert once.scale == pytest.approx(again.scale, rel=0.05)  # one more row of any class

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tacl.evaluation.metrics import accuracy
+from tacl.heads.calibration import calibrated
 from tacl.heads.head import Head
 from tacl.heads.probe import Neighbours, chosen_probe, probe_head
 
@@ -64,7 +65,7 @@ def test_validation_rows_choose_the_weight() -> None:
 
     def loss(other: float) -> float:
         found = probe_head(*train, CLASSES, other)
-        return cross_entropy(found.logits(validation[0]), validation[1]).item()
+        return calibrated(found.logits(validation[0]), validation[1]).loss
 
     place = weights.index(weight)
     assert 0 < place < len(weights) - 1  # an end of the grid would say nothing
