@@ -241,8 +241,8 @@ class ModelOperations(Session):
     ) -> Table:
         """Ask the user's model about every row of a data set, many in one request: a table of
         `task`, `label`, `probability`, and where no task is named of `belongs` and `none`, as
-        `Belonging` has them; the digests of the model and of its heads
-        are in the metadata of its schema.
+        `Belonging` has them; the digests of the model and of its heads are in the metadata of its
+        schema.
 
         Args:
             data: a pyarrow.Table or RecordBatch, a frame of pandas or polars, a datasets.Dataset,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,6 +32,20 @@ def without_empty(made: Table) -> Table:
     for cells in zip(*(one.cells for one in kept), strict=True):
         again.add_row(*cells)
     return again
+
+
+def fitting(names: Sequence[str], first: int) -> list[list[str]]:
+    """Columns that stand beside a first one of this width."""
+    parts: list[list[str]] = [[]]
+    left = room = Console().width - first
+    for name in names:
+        width = max(len(name), 5) + 2
+        if width > left and parts[-1]:
+            parts.append([])
+            left = room
+        parts[-1].append(name)
+        left -= width
+    return parts
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cluster.domain.explanations import Explanation, Explanations
 from cluster.domain.work import Evaluated
-from jobs.console.tables import fitting, table
+from jobs.console.columns import fitting, table
 
 
 def explanations(inputs: Sequence[str], found: Explanations) -> RenderableType:

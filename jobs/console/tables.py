@@ -40,10 +40,6 @@ class Overview(states.ClusterStatus):
     users: tuple[reports.UserModel, ...] = ()
 
 
-class PlottedInterference(reports.InterferenceReport):
-    picture: str | None = None  # path of its heat map; None where none was drawn
-
-
 def console() -> Console:
     return Console(highlight=False, soft_wrap=False)
 
@@ -224,87 +220,6 @@ def aliases(found: reports.AliasReport, name: str = "") -> RenderableType:
             before = "" if move.came_from is None else f"v{move.came_from}"
             history.add_row(when(move.at), move.name, before, f"v{move.version}", move.cause)
     return Group(now, Text(), history)
-
-
-def interference(found: PlottedInterference) -> RenderableType:
-    """Relative changes of logits, relative and raw tau_jp: a row per vector, a column per probe."""
-    if not found.vectors:
-        return Text("no vectors yet")
-    tasks = [vector.task for vector in found.vectors]
-    lines: list[RenderableType] = [
-        Text("change of the logits, relative to the task's own vector", style="italic"),
-        _matrix(found, found.logits, 2, tasks),
-        Text("\ntau_jp, relative to the task's own vector", style="italic"),
-        _matrix(found, found.relative, 2, tasks),
-        Text("\ntau_jp: mean |J(x) tau| on each task's probe rows", style="italic"),
-        _matrix(found, found.raw, 3, found.on),
-    ]
-    if found.missing:
-        lines.append(Text(f"\n{found.missing} pairs are not measured yet"))
-    lines += [Text(f"\nwarning: {one.message}", style="yellow") for one in found.findings]
-    if any(not {one.vector, one.on} <= {*found.on} for one in found.loudest):
-        lines += [Text("\nof all tasks the loudest", style="italic"), _pairs(found.loudest, found)]
-    if found.picture is not None:
-        lines.append(Text(f"\nheat map: {found.picture}"))
-    return Group(*lines)
-
-
-def task_interference(found: reports.TaskInterference) -> RenderableType:
-    """What the vector of a task does to others, and theirs to it."""
-    does, bears = found.measured
-    return Group(
-        Text(f"what the vector of {found.task} does to {does} others", style="italic"),
-        _pairs(found.does, found),
-        Text(f"\nwhat those of {bears} others do to {found.task}", style="italic"),
-        _pairs(found.bears, found),
-    )
-
-
-def _pairs(
-    pairs: Sequence[reports.MeasuredPair], of: reports.InterferenceReport | reports.TaskInterference
-) -> RenderableType:
-    """One below the other; a change of the logits that is warned of is yellow."""
-    sizes = ("logits", "tau_jp", "raw")
-    made = table("vector", "on", *sizes, right=sizes)
-    for one in pairs:
-        loud = "yellow" if (one.logits or 0.0) >= of.high else ""
-        logits = Text("-" if one.logits is None else number(one.logits, 2), style=loud)
-        relative = "-" if one.relative is None else number(one.relative, 2)
-        made.add_row(f"{one.vector}@v{one.version}", one.on, logits, relative, number(one.raw))
-    return made
-
-
-def _matrix(
-    found: reports.InterferenceReport,
-    matrix: Sequence[Sequence[float | None]],
-    digits: int,
-    on: Sequence[str],
-) -> RenderableType:
-    """The columns `on` of one matrix, below each other where they are too wide together; what is
-    not measured is a dash."""
-    parts: list[RenderableType] = []
-    for names in fitting(on, max(len(vector.task) + 4 for vector in found.vectors)):
-        made = table("vector", *names, right=names)
-        for vector, row in zip(found.vectors, matrix, strict=True):
-            values = dict(zip(found.on, row, strict=True))
-            shown = ["-" if values[n] is None else number(values[n], digits) for n in names]
-            made.add_row(f"{vector.task}@v{vector.version}", *shown)
-        parts.append(made)
-    return Group(*parts)
-
-
-def fitting(names: Sequence[str], first: int) -> list[list[str]]:
-    """Columns that stand beside a first one of this width."""
-    parts: list[list[str]] = [[]]
-    left = room = console().width - first
-    for name in names:
-        width = max(len(name), 5) + 2
-        if width > left and parts[-1]:
-            parts.append([])
-            left = room
-        parts[-1].append(name)
-        left -= width
-    return parts
 
 
 # -- models

@@ -21,6 +21,7 @@ from jobs.experiments.cost import Cost, together
 from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, right
 from tacl.evaluation import metrics
+from tacl.heads.calibration import tasks_alike
 from tacl.heads.expansion import IDENTITY, Expansion
 from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
 from tacl.heads.solve import LinearHead, Moments, Rows, lda, ridge
@@ -82,8 +83,7 @@ Fit = Callable[[Given, Sequence[float]], tuple[Logits, float]]
 def logistic(given: Given, weights: Sequence[float]) -> tuple[Logits, float]:
     """One softmax over all columns; its weight by the validation rows' cross-entropy."""
     train, validation = given.pooled(given.train), given.pooled(given.validation)
-    counts = [len(labels_N) for _, labels_N in given.validation.values()]
-    mass_N = torch.cat([torch.full((count,), 1 / count) for count in counts])
+    mass_N = tasks_alike(len(labels_N) for _, labels_N in given.validation.values())
     head, weight = chosen_probe(train, validation, given.names, weights=weights, mass_N=mass_N)
     return head.logits, weight
 

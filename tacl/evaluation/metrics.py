@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacl.evaluation.tangents import Cached
-from tacl.heads.calibration import calibration_error
+from tacl.heads.calibration import calibration_error, tasks_alike
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
@@ -64,14 +64,15 @@ def joint_calibration(
     """Expected calibration error of the most probable class among those of ALL tasks, which weigh
     the same."""
     columns, offset = Columns(heads), 0
-    confidence, right, weight = [], [], []
+    confidence, right = [], []
     for task, head in heads.items():
         probability_N, place_N = columns.logits(features[task]).softmax(-1).max(-1)
         confidence.append(probability_N)
         right.append(place_N == labels[task] + offset)
-        weight.append(torch.full((len(place_N),), 1 / len(place_N)))
         offset += len(head.classes)
-    return calibration_error(torch.cat(confidence), torch.cat(right), torch.cat(weight))
+    return calibration_error(
+        torch.cat(confidence), torch.cat(right), tasks_alike(map(len, confidence))
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tacl.heads.calibration import tasks_alike
 from tacl.heads.head import Head, beside, union
 from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import chosen_probe
@@ -68,8 +69,7 @@ def fitted_heads(
         labels = [rows[task].labels_N + columns[task].start for task in trained]
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
-    counts = [len(validation[task].labels_N) for task in trained]
-    mass_N = torch.cat([torch.full((count,), 1 / count) for count in counts])
+    mass_N = tasks_alike(len(validation[task].labels_N) for task in trained)
     found, _ = chosen_probe(
         pooled(train), pooled(validation), prior.classes, prior=prior, mass_N=mass_N
     )

@@ -103,19 +103,19 @@ def interference(
     Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task, of the
     newest 24, and the loudest pairs of all; or what one vector does to others, and theirs to it.
     """
-    from jobs.console import tables
+    from jobs.console import interference as of_vectors
     from tacl.errors import BadConfig
 
     if name is not None and picture is not None:
         raise BadConfig("the heat map is of the matrix: leave the name out, or --picture")
     if name is not None:
-        return asked.interference_of(name), tables.task_interference
-    found = tables.PlottedInterference(**dict(asked.interference()))
+        return asked.interference_of(name), of_vectors.task_interference
+    found = of_vectors.PlottedInterference(**dict(asked.interference()))
     if picture is not None and found.vectors:
         from jobs.console.plots import heat_map  # matplotlib takes longer than the answer
 
         found = found.model_copy(update={"picture": str(heat_map(found, picture))})
-    return found, tables.interference
+    return found, of_vectors.interference
 
 
 @verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})

@@ -23,6 +23,7 @@ from cluster.domain.status import (
 )
 from cluster.domain.tasks import Options
 from cluster.domain.work import ClassReport, Evaluated
+from jobs.console import interference as of_vectors
 from jobs.console import tables
 from jobs.console.progress import described
 
@@ -140,13 +141,13 @@ def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> N
     none = {"vectors": (MeasuredVector(task="a", version=1, norm=1.0),), "on": ("a",), "missing": 0}
     cells = dict.fromkeys(("raw", "standard_error", "relative", "logits"), ((1.0,),))
     pair = MeasuredPair(vector="z", version=3, on="a", raw=0.125, relative=0.25, logits=0.5)
-    found = tables.PlottedInterference(**none, **cells, high=0.4, findings=(), loudest=(pair,))
-    (row,) = [x.split() for x in shown(tables.interference(found)).splitlines() if "z@v3" in x]
+    found = of_vectors.PlottedInterference(**none, **cells, high=0.4, findings=(), loudest=(pair,))
+    (row,) = [x.split() for x in shown(of_vectors.interference(found)).splitlines() if "z@v3" in x]
     assert row == ["z@v3", "a", "0.50", "0.25", "0.125"]
     inside = found.model_copy(update={"loudest": (pair.model_copy(update={"vector": "a"}),)})
-    assert "loudest" not in shown(tables.interference(inside))
+    assert "loudest" not in shown(of_vectors.interference(inside))
     task = TaskInterference(task="a", high=0.4, does=(), bears=(pair,), measured=(0, 7))
-    text = shown(tables.task_interference(task))
+    text = shown(of_vectors.task_interference(task))
     assert "what those of 7 others do to a" in text
     assert "z@v3" in text
 
@@ -166,7 +167,7 @@ def test_a_wide_matrix_is_continued_below() -> None:
         missing=0,
         findings=(),
     )
-    text = shown(tables._matrix(found, rows, 2, names))
+    text = shown(of_vectors._matrix(found, rows, 2, names))
     assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in names)  # whole, none folded
     assert text.count("1.00") == 12
