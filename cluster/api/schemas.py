@@ -15,7 +15,6 @@ from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import Options
 from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
-from tacl.compose.terms import Term
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
 Terms = Annotated[
@@ -102,9 +101,8 @@ class Model(Wire):
 
     @classmethod
     def of(cls, model: compositions.Composition) -> Model:
-        terms = [Term(t.coefficient, t.vector.task, t.vector.version) for t in model.terms]
-        parts = dict(model) | {"terms": [str(term) for term in terms], "recipe": model.terms}
-        return cls.model_validate(parts)
+        parts = {"terms": list(map(str, model.terms)), "recipe": model.terms}
+        return cls.model_validate(dict(model) | parts)
 
     def composition(self) -> compositions.Composition:
         parts = {name: value for name, value in self if name != "recipe"}

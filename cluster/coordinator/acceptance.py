@@ -200,7 +200,7 @@ def _is_partial(work: FitWork, result: Fitted) -> bool:
 def missing_files(champions: Iterable[VectorRef], blobs: Blobs) -> Mapping[str, str]:
     """What is wrong with a task whose vector's file is not there any more."""
     return {
-        ref.task: f"the file of vector {ref.task}@v{ref.version} is missing: blob {digest}"
+        ref.task: f"the file of vector {ref.name} is missing: blob {digest}"
         for ref in champions
         for digest in (ref.blob, ref.head_blob)
         if not blobs.exists(digest)

@@ -137,6 +137,12 @@ class Board:
             _keep(self._quiet, reader, Quiet(last, self._number), READERS)
         return Page(self._written(Version(last, private_fits)), whole, more, told)
 
+    def task(self, name: str) -> TaskEntry:
+        """Of one that is there, as of the last look."""
+        entry = self._entries[Key(True, name)]
+        assert isinstance(entry, TaskEntry)
+        return entry
+
     def look(self, state: State) -> None:
         """Take in what happened since the last look."""
         self._owners = state.owners

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from cluster.coordinator import reports, views, work_orders
+from cluster.coordinator import reports, work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
 from cluster.coordinator.accounts import answered
 from cluster.coordinator.recipes import current, require_sum
@@ -101,12 +101,7 @@ class Compositions(Runs):
         visibility = self._visibility(context)
         for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
-                known = self._execution.foreseen(), visibility
-                told = views.composition_run(self._registry, run, *known)
-                model = told.model and self._execution.heads.answering(
-                    told.model, self._state.owners
-                )
-                return told.model_copy(update={"model": model})
+                return self._sight(context).composition_run(run)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
@@ -142,7 +137,7 @@ class Compositions(Runs):
         self, context: RequestContext, whose: str | None = None, after: str = ""
     ) -> list[UserModel]:
         with self._lock:
-            return reports.users(self._registry, self._visibility(context), whose, after)
+            return reports.users(self._sight(context), whose, after)
 
     def evaluate(
         self,
@@ -181,7 +176,7 @@ class Compositions(Runs):
 
     def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
         with self._lock:
-            return reports.accuracy_history(self._registry, user, self._visibility(context))
+            return reports.accuracy_history(self._sight(context), user)
 
     # -- inside
 

@@ -30,8 +30,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
             self._board.look(self._state)
             visibility = self._visibility(context)
             page = self._board.page(context, since, partial(views.is_seen, context, visibility))
-            known = self._execution.foreseen(), self._damaged, self._execution.heads, visibility
-            return views.status(page, self._base, self._trouble, *known)
+            return self._sight(context).status(page, self._base, self._trouble)
 
     def version(self) -> str:
         with self._lock:

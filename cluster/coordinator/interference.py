@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from cluster.coordinator.views import Sight
 from cluster.domain.base import PAGE
 from cluster.domain.reports import (
     InterferenceFinding,
@@ -15,7 +16,7 @@ from cluster.domain.reports import (
     TaskInterference,
 )
 from cluster.domain.tasks import Shard
-from cluster.registry import Found, Registry
+from cluster.registry import Found
 from cluster.scheduler.loudest import loudest, share_of
 from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import shares
@@ -24,14 +25,11 @@ from tacl.evaluation.interference import report as findings
 
 REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
 
-Sees = Callable[[str], bool]
 
-
-def interference(
-    registry: Registry, state: State, shards: Mapping[str, Shard], sees: Sees
-) -> InterferenceReport:
+def interference(sight: Sight, shards: Mapping[str, Shard]) -> InterferenceReport:
     """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
     all tasks that are seen."""
+    registry, state = sight.registry, sight.state
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
     champions = {entry.reference.task: entry for entry in registry.champions(on)}
@@ -65,7 +63,9 @@ def interference(
         high=HIGH_CHANGE,
         missing=sum(pair not in pairs for pair in wanted),
         findings=tuple(InterferenceFinding(**asdict(one)) for one in findings(logits, norms)),
-        loudest=tuple(_pair(state, s, t) for _, s, t in loudest(state, sees, REPORTED)),
+        loudest=tuple(
+            _pair(state, s, t) for _, s, t in loudest(state, sight.visibility.sees, REPORTED)
+        ),
     )
 
 
@@ -85,8 +85,9 @@ def _relative(matrix: Matrix, names: list[str], on: list[str]) -> Table:
     return tuple(tuple(ratio.value if ratio else None for ratio in row) for row in rows)
 
 
-def of_task(state: State, task: str, sees: Sees) -> TaskInterference:
+def of_task(sight: Sight, task: str) -> TaskInterference:
     """A row and a column of the matrix of all tasks that are seen."""
+    state, sees = sight.state, sight.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
     rows = state.rows.items()
     bears = [(one, task) for one, row in rows if task in row and one != task and sees(one)]

@@ -77,7 +77,7 @@ def current(user: str, model: Composition | None, purged: set[str]) -> Compositi
     tasks `purged`, whose bytes are gone."""
     if model is None:
         return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
-    gone = [f"{t.vector.task}@v{t.vector.version}" for t in model.terms if t.vector.task in purged]
+    gone = [t.vector.name for t in model.terms if t.vector.task in purged]
     if not gone:
         return model
     return Erased(

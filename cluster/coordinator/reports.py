@@ -5,42 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.coordinator.recipes import again
-from cluster.coordinator.views import terms_of
+from cluster.coordinator.views import Sight
 from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import reports
 from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
 from cluster.domain.tasks import Arrival, VectorRef
-from cluster.domain.visibility import Visibility
 from cluster.domain.work import EvaluateWork, RefreshWork
-from cluster.registry import Registry, Vector
+from cluster.registry import Vector
 
 VERSIONS = 4  # of vectors, in one answer
 MET = 16  # samples that a listed version tells of, of those that it met
 
 
-def vectors(
-    registry: Registry, task: str | None, after: str, visibility: Visibility
-) -> list[reports.VectorStatus]:
+def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorStatus]:
     """The next versions with what made them: of a task, or by task's name."""
-    found: list[Vector] = []
+    found, registry = list[Vector](), sight.registry
     while len(found) < VERSIONS and (page := registry.vectors_after(task, after, VERSIONS)):
-        found += (entry for entry in page if visibility.sees(entry.reference.task))
-        after = page[-1].name
+        found += (entry for entry in page if sight.visibility.sees(entry.reference.task))
+        after = page[-1].reference.name
     champions = registry.champion_versions({entry.reference.task for entry in found})
     return [
-        _vector(registry, entry, champions.get(entry.reference.task), visibility)
-        for entry in found[:VERSIONS]
+        _vector(sight, one, champions.get(one.reference.task) == one.reference.version)
+        for one in found[:VERSIONS]
     ]
 
 
-def _vector(
-    registry: Registry, entry: Vector, champion: int | None, visibility: Visibility
-) -> reports.VectorStatus:
-    met = _arrivals(registry, entry.reference, visibility)
+def _vector(sight: Sight, entry: Vector, champion: bool) -> reports.VectorStatus:
+    met = _arrivals(sight, entry.reference)
     return reports.VectorStatus(
         **entry.reference.model_dump(exclude={"accepted_metrics"}),
-        champion=champion == entry.reference.version,
+        champion=champion,
         norm=entry.norm,
         metrics=entry.reference.accepted_metrics,
         config=entry.config,
@@ -51,27 +46,23 @@ def _vector(
     )
 
 
-def _arrivals(
-    registry: Registry, ref: VectorRef, visibility: Visibility
-) -> tuple[reports.MetShard, ...]:
+def _arrivals(sight: Sight, ref: VectorRef) -> tuple[reports.MetShard, ...]:
     """Against whose samples it was made: told one by one, or all at the beginning."""
-    work = registry.run(ref.run_id).work
+    work = sight.registry.run(ref.run_id).work
     if isinstance(work, RefreshWork):
         told = [Arrival(step=0, shard=shard) for shard in work.others]
     else:
-        told = registry.arrivals(ref.run_id)
+        told = sight.registry.arrivals(ref.run_id)
     return tuple(
         reports.MetShard(step=a.step, left=a.left, task=a.shard.task, version=a.shard.version)
         for a in told
-        if visibility.sees(a.shard.task)
+        if sight.visibility.sees(a.shard.task)
     )
 
 
-def compare(
-    registry: Registry, task: str, versions: tuple[int, int], visibility: Visibility
-) -> reports.VectorComparison:
+def compare(sight: Sight, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
     """Two versions of a vector, and only what is different between them."""
-    one, other = (_side(registry, task, version, visibility) for version in versions)
+    one, other = (_side(sight, task, version) for version in versions)
     different = {group: _different(one[group], other[group]) for group in one}
     return reports.VectorComparison(task=task, versions=versions, **different)
 
@@ -81,30 +72,25 @@ def _different(one: Mapping, other: Mapping) -> reports.Differences:
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _side(
-    registry: Registry, task: str, version: int, visibility: Visibility
-) -> dict[str, Mapping]:
+def _side(sight: Sight, task: str, version: int) -> dict[str, Mapping]:
     """What is told of a version, as name -> value in the groups of VectorComparison."""
-    registry.vector(task, version)
-    (entry,) = registry.vectors(task, version)
-    ref = entry.reference
-    measured = {one.on: one.tau_jp for one in registry.effects(task, version)}
-    met = _arrivals(registry, ref, visibility)
+    ref = sight.registry.vector(task, version)
+    (entry,) = sight.registry.vectors(task, version)
+    measured = {one.on: one.tau_jp for one in sight.registry.effects(task, version)}
+    met = _arrivals(sight, ref)
     return {
         "made": {"parent": ref.parent, "norm": entry.norm, "created": entry.created},
         "metrics": ref.accepted_metrics,
         "config": entry.config,
-        "tau_jp": {on: value for on, value in measured.items() if visibility.sees(on)},
+        "tau_jp": {on: value for on, value in measured.items() if sight.visibility.sees(on)},
         "arrivals": {one.task: f"v{one.version} at step {one.step}" for one in met},
     }
 
 
-def users(
-    registry: Registry, visibility: Visibility, whose: str | None, after: str
-) -> list[reports.UserModel]:
+def users(sight: Sight, whose: str | None, after: str) -> list[reports.UserModel]:
     """Models, and which of their tasks have a newer champion, or were removed: that of a user, or
     PAGE of those after a user's name."""
-    seen = _models(registry, visibility, whose, after)
+    seen, registry = _models(sight, whose, after), sight.registry
     tasks = {term.vector.task for model in seen for term in model.terms}
     newest, gone = registry.champion_versions(tasks), registry.removed_of(tasks)
     outdated = {model.user: _outdated(model, newest) for model in seen}
@@ -114,7 +100,7 @@ def users(
             user=model.user,
             digest=model.digest,
             method=model.method,
-            terms=terms_of(model),
+            terms=tuple(map(str, model.terms)),
             outdated=outdated[model.user],
             again=again(model, asked.get(model.user)) if outdated[model.user] else None,
             removed=tuple(sorted({term.vector.task for term in model.terms} & gone)),
@@ -123,10 +109,9 @@ def users(
     ]
 
 
-def _models(
-    registry: Registry, visibility: Visibility, whose: str | None, after: str
-) -> list[Composition]:
+def _models(sight: Sight, whose: str | None, after: str) -> list[Composition]:
     """Of what is seen, as many as there are or PAGE."""
+    registry, visibility = sight.registry, sight.visibility
     if whose is not None:
         found = registry.compositions(whose)
         return [model for model in found if visibility.sees_all(tasks_in(model))]
@@ -147,23 +132,22 @@ def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}))
 
 
-def accuracy_history(
-    registry: Registry, user: str | None, visibility: Visibility
-) -> reports.AccuracyHistory:
+def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
     """Of this user's models, or of everybody's, in order of time: each model once, as it was
     measured last; of the latest PAGE evaluations."""
+    registry = sight.registry
     known = [model.digest for model in registry.compositions(user)] if user else []
     rows: dict[str, reports.MeasuredModel] = {}
     for record, found in registry.evaluations(user, known):
         assert isinstance(record.work, EvaluateWork)
         model = record.work.composition
-        if not visibility.sees_all(tasks_of(record.work)):
+        if not sight.visibility.sees_all(tasks_of(record.work)):
             continue
         assert record.ended is not None  # it is done
         rows[model.digest] = reports.MeasuredModel(
             digest=model.digest,
             user=model.user,
-            terms=terms_of(model),
+            terms=tuple(map(str, model.terms)),
             method=model.method,
             at=record.ended,
             accuracies={task: row["composed"] for task, row in found.per_task.items()},

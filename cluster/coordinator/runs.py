@@ -81,8 +81,7 @@ class Runs(Quotas):
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._lock:
-            record, visibility = self._seen_run(context, run_id), self._visibility(context)
-            return views.run(record, self._execution.foreseen(), visibility)
+            return self._sight(context).run(self._seen_run(context, run_id))
 
     def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
         return self._result(context, run_id, "refresh", Refreshed)

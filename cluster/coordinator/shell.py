@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from cluster.coordinator import views
 from cluster.coordinator.acceptance import missing_files
-from cluster.coordinator.board import Board
+from cluster.coordinator.board import Board, TaskEntry
 from cluster.coordinator.erasing import Erasing
 from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
+from cluster.coordinator.views import Sight
 from cluster.domain.base import Message, RequestContext, identity
 from cluster.domain.receipts import QueuedRun
 from cluster.domain.tasks import Shard
@@ -223,5 +223,16 @@ class Shell:
         """Its samples of now. A task has a head from its first vector on."""
         return self._shards[task].model_copy(update={"head": self._state.tasks[task].head})
 
+    def _sight(self, context: RequestContext) -> Sight:
+        state, heads = self._execution.foreseen(), self._execution.heads
+        return Sight(self._registry, state, heads, self._damaged, self._visibility(context))
+
+    def _entry(self, context: RequestContext, name: str) -> TaskEntry:
+        """Raises UnknownTask, as `_seen_task`."""
+        self._seen_task(context, name)
+        self._board.look(self._state)
+        return self._board.task(name)
+
     def _task_state(self, task: Task) -> str:
-        return views.task_state(self._registry, self._state, task)
+        owner = RequestContext(user=task.submission.owner)
+        return self._sight(owner).state_of(self._entry(owner, task.name))

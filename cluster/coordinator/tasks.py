@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from cluster.coordinator import views, work_orders
+from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import require_free, require_sound
 from cluster.coordinator.quotas import Quotas
 from cluster.coordinator.shell import Decision
@@ -149,9 +149,7 @@ class Tasks(Quotas):
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._lock:
-            task, visibility = self._seen_task(context, name), self._visibility(context)
-            known = self._damaged, self._execution.heads, visibility
-            return views.task_detail(self._registry, self._execution.foreseen(), task, *known)
+            return self._sight(context).detail(self._entry(context, name))
 
     def logs(self, context: RequestContext, task: str) -> list[Event]:
         with self._lock:

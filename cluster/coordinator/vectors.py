@@ -30,13 +30,12 @@ class Vectors(Shell):
         with self._lock:
             if task is not None:
                 self._seen_task(context, task)
-            return reports.vectors(self._registry, task, after, self._visibility(context))
+            return reports.vectors(self._sight(context), task, after)
 
     def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
         with self._lock:
             self._seen_task(context, task)
-            visibility = self._visibility(context)
-            return reports.compare(self._registry, task, (one, other), visibility)
+            return reports.compare(self._sight(context), task, (one, other))
 
     def aliases(self, context: RequestContext, task: str) -> AliasReport:
         with self._lock:
@@ -68,18 +67,20 @@ class Vectors(Shell):
         self, context: RequestContext, tasks: Sequence[str] = ()
     ) -> InterferenceReport:
         with self._lock:
-            state, sees = self._state, self._visibility(context).sees
+            sight = self._sight(context)
             for name in tasks:
                 self._seen_task(context, name)
-            names = tasks or [name for name in self._shards if name != GENERIC and sees(name)]
+            names = tasks or [
+                name for name in self._shards if name != GENERIC and sight.visibility.sees(name)
+            ]
             names = (GENERIC, *names[-interference.REPORTED :])
             shards = {name: self._behind_head(name) for name in names}
-            return interference.interference(self._registry, state, shards, sees)
+            return interference.interference(sight, shards)
 
     def interference_of(self, context: RequestContext, task: str) -> TaskInterference:
         with self._lock:
             self._seen_task(context, task)
-            return interference.of_task(self._state, task, self._visibility(context).sees)
+            return interference.of_task(self._sight(context), task)
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = Vector(reference.version, reference.digest, self._registry.seen(reference))

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
+from tacl.compose.terms import Term
 
 Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
 
@@ -21,6 +22,10 @@ class RecipeTerm(Message):
     coefficient: float
     vector: VectorRef
     by_block: dict[str, float] | None = None
+
+    def __str__(self) -> str:
+        """As a person writes it, with its version."""
+        return str(Term(self.coefficient, self.vector.task, self.vector.version))
 
 
 class Merged(Message):

@@ -7,7 +7,6 @@ from pydantic import Field
 from cluster.domain.base import Answer
 from cluster.domain.compositions import Composition
 from cluster.domain.operations import Candidate
-from tacl.compose.terms import Term
 
 BASE = "base model"
 Logits = dict[str, dict[str, float]]  # task -> class -> logit
@@ -49,5 +48,5 @@ class Explanations(Answer):
 
 def parts_of(model: Composition) -> tuple[str, ...]:
     """What can be told apart in a model beside the base: its terms, or what they were merged to."""
-    terms = [str(Term(t.coefficient, t.vector.task, t.vector.version)) for t in model.terms]
-    return (f"{model.method} of {' '.join(terms)}",) if model.merged else tuple(terms)
+    terms = tuple(map(str, model.terms))
+    return (f"{model.method} of {' '.join(terms)}",) if model.merged else terms

@@ -72,7 +72,7 @@ def require_possible(
 
 def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
     """A cluster judges, measures and asks its models in the tangent. Raises MixedRegimes."""
-    foreign = [f"{ref.task}@v{ref.version}" for ref in vectors if ref.regime != "linearized"]
+    foreign = [ref.name for ref in vectors if ref.regime != "linearized"]
     if foreign:
         raise MixedRegimes(
             f"{', '.join(foreign)}: ordinary vectors, and {method} is for linearized ones here. "

@@ -164,6 +164,10 @@ class VectorRef(Message):
     regime: Regime = "linearized"
     accepted_metrics: dict[str, float] = {}
 
+    @property
+    def name(self) -> str:
+        return f"{self.task}@v{self.version}"
+
 
 class Pair(Message):
     """What one vector does on one task's probe: tau_jp, and behind the task's head the change of

@@ -137,7 +137,7 @@ def _vectors(
         if row.task not in without:
             ref = VectorRef.model_validate_json(row.reference)
             yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")
-            yield ref.blob, Reference(ref.task, f"the vector {ref.task}@v{ref.version}")
+            yield ref.blob, Reference(ref.task, f"the vector {ref.name}")
 
 
 def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:

@@ -39,10 +39,6 @@ class Vector:
     curves: dict[str, list[float]]
     created: float
 
-    @property
-    def name(self) -> str:
-        return f"{self.reference.task}@v{self.reference.version}"
-
 
 class Vectors(Runs, Effects):
     """Every version of every task's vector."""

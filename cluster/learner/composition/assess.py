@@ -56,7 +56,7 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
     Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
     measured when a vector was published does not hold of it here.
     """
-    names = {term.vector.digest: f"{term.vector.task}@v{term.vector.version}" for term in terms}
+    names = {term.vector.digest: term.vector.name for term in terms}
     taus = {names[term.vector.digest]: found.tau([term]) for term in terms}
     told: list[MeasuredAgain] = []
     for shard in found.work.probes:
