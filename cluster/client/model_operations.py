@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cluster.api.service import Question
 from cluster.client.arguments import raw_input
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
@@ -232,9 +233,14 @@ class ModelOperations(Session):
         if self._server is not None:
             return self._server.query(user, raw, tasks)
         model = self.composition(user)
-        found = self.predictor.predicted(model, raw, tasks)
-        likeliest = best(found.answers, tasks)
-        return Answers(user=user, digest=model.digest, best=likeliest, **dict(found))
+        found = self.predictor.ask(Question(model, raw, tasks))
+        return Answers(
+            user=user,
+            digest=model.digest,
+            best=best(found.answers, tasks),
+            answers=tuple(found.answers),
+            belonging=tuple(found.belonging),
+        )
 
     def predict(
         self, user: str, data: Data, task: str | None = None, input_column: str | None = None
@@ -263,7 +269,7 @@ class ModelOperations(Session):
         model = self.composition(user)
 
         def ask(part: Sequence[bytes | str]) -> Table:
-            found = self.predictor.predicted(model, part, tasks)
+            found = self.predictor.ask(Question(model, part, tasks))
             return answer_table(found.answers, found.belonging, task, stated(model))
 
         return predicted(inputs, ask)
@@ -279,5 +285,6 @@ class ModelOperations(Session):
         if self._server is not None:
             return self._server.explain(user, raw, task)
         model = self.composition(user)
-        found = self.predictor.explain(model, raw, task)
-        return Explanations(user=user, digest=model.digest, explanations=tuple(found))
+        tasks = None if task is None else [task]
+        found = self.predictor.ask(Question(model, raw, tasks, explain=True))
+        return Explanations(user=user, digest=model.digest, explanations=found.explanations)

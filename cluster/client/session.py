@@ -6,17 +6,15 @@ import functools
 import getpass
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 
+from cluster.api.service import Answered, Question
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
-from cluster.domain.compositions import Composition
-from cluster.domain.explanations import Explanation
 from cluster.domain.following import Following
-from cluster.domain.operations import Predicted
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
@@ -35,12 +33,7 @@ def default_home() -> Path:
 class Predictor(Protocol):
     """As `cluster.serving.predictor.Predictor`."""
 
-    def predicted(
-        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> Predicted: ...
-    def explain(
-        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
-    ) -> Sequence[Explanation]: ...
+    def ask(self, question: Question) -> Answered: ...
 
 
 class Session:

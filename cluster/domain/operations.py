@@ -92,17 +92,12 @@ class Belonging(Answer):
     none: bool
 
 
-class Predicted(Answer):
-    """What a model says of inputs. `belonging` where no task was named and the heads are fitted."""
+class Answers(Answer):
+    """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
+    task and class, where no task was named; `belonging`: there, and where the heads are fitted."""
 
     answers: tuple[Ranked, ...]
     belonging: tuple[Belonging, ...] = ()
-
-
-class Answers(Predicted):
-    """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
-    task and class, where no task was named."""
-
     user: str
     digest: str
     best: tuple[Candidate, ...] = ()

@@ -3,14 +3,11 @@ asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import ray
 
-from cluster.domain.compositions import Composition
-from cluster.domain.explanations import Explanation
-from cluster.domain.operations import Predicted
+from cluster.api.service import Answered, Question
 from cluster.runtime.connection import NAMESPACE, patiently
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
@@ -27,15 +24,8 @@ class LazyPredictor:
         self._home = home
         self._predictor: Predictor | None = None
 
-    def predicted(
-        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> Predicted:
-        return self._loaded().predicted(composition, inputs, tasks)
-
-    def explain(
-        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
-    ) -> tuple[Explanation, ...]:
-        return self._loaded().explain(composition, inputs, task)
+    def ask(self, question: Question) -> Answered:
+        return self._loaded().ask(question)
 
     def _loaded(self) -> Predictor:
         if self._predictor is None:
@@ -51,17 +41,8 @@ class HomePredictor:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def predicted(
-        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
-    ) -> Predicted:
-        asked = (composition, inputs, tasks)
-        return patiently(self._home, self._actor, "predicted", asked)
-
-    def explain(
-        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None
-    ) -> tuple[Explanation, ...]:
-        asked = (composition, inputs, task)
-        return patiently(self._home, self._actor, "explain", asked)
+    def ask(self, question: Question) -> Answered:
+        return patiently(self._home, self._actor, "ask", [question])
 
     def _actor(self) -> Any:
         remote: Any = ray.remote(LazyPredictor)

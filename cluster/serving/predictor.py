@@ -22,7 +22,7 @@ from cluster.domain.explanations import Explanation, parts_of
 from cluster.domain.figures import Kept
 from cluster.domain.methods import answering, head_blobs, recipe_of
 from cluster.domain.names import no_such
-from cluster.domain.operations import Belonging, Predicted
+from cluster.domain.operations import Belonging
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.serving import memory
@@ -101,40 +101,17 @@ class Predictor:
             misses=resident.misses,
         )
 
-    def predict(
-        self,
-        composition: Composition,
-        inputs: Sequence[bytes | str],
-        tasks: Sequence[str] | None = None,
-    ) -> list[Ranked]:
-        """One answer per input: over the classes of all tasks that the composition adds, or within
-        each of the tasks that are named.
+    def ask(self, question: Question) -> Answered:
+        """A question by itself.
 
         Exact: the dual forward of the composed vector. Raises BadSample, ModalityMismatch,
         UnknownTask (not in the composition), BadRecipe (none is named, all are subtracted),
         MixedRegimes.
         """
-        return list(self.predicted(composition, inputs, tasks).answers)
-
-    def predicted(
-        self,
-        composition: Composition,
-        inputs: Sequence[bytes | str],
-        tasks: Sequence[str] | None = None,
-    ) -> Predicted:
-        """The same, and whether each input is of any task of the model. Raises what `predict`
-        does."""
-        found = _raised(*self.answer([Question(composition, inputs, tasks)]))
-        return Predicted(answers=tuple(found.answers), belonging=tuple(found.belonging))
-
-    def explain(
-        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None = None
-    ) -> tuple[Explanation, ...]:
-        """What each vector adds to each answer, among the classes of the task, or of all tasks that
-        the composition adds. One row for each vector in one pass. Raises as `predict`."""
-        tasks = None if task is None else [task]
-        asked = Question(composition, inputs, tasks, explain=True)
-        return _raised(*self.answer([asked])).explanations
+        (found,) = self.answer([question])
+        if isinstance(found, TaclError):
+            raise found
+        return found
 
     @torch.no_grad()
     def answer(
@@ -304,12 +281,6 @@ def _met(step: Callable[[], T]) -> T | TaclError:
 
 def bytes_of(tensors: Mapping[str, Tensor]) -> int:
     return sum(value.nbytes for value in tensors.values())
-
-
-def _raised(found: Answered | TaclError) -> Answered:
-    if isinstance(found, TaclError):
-        raise found
-    return found
 
 
 class _Asked:

@@ -185,7 +185,9 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
             asker.join()
     assert len(moves.models) == 6
     predictor = Predictor(client.home.where)
-    expected = {m.digest: predictor.predict(m, pictures) for m in moves.models.values()}
+    expected = {
+        m.digest: predictor.ask(Question(m, pictures)).answers for m in moves.models.values()
+    }
     for asker in askers:
         # While no predictor is there, it is said that there was no answer: never another's.
         assert all(isinstance(error, Overloaded | TooLate) for error in asker.failed), asker.failed

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from cluster.api.service import Answered, Question
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import BASE as BASE_MODEL
 from cluster.domain.explanations import Contribution, Explanation, parts_of
 from cluster.domain.methods import answering
-from cluster.domain.operations import Belonging, Candidate, Predicted
+from cluster.domain.operations import Belonging, Candidate, Ranked
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.status import ClusterStatus, CompositionRun
 from cluster.domain.work import ComposeWork, Evaluated, EvaluateWork, Refreshed, TrainWork
@@ -67,18 +66,14 @@ class InProcess(Coordinator):
 class Guess:
     """A predictor that always says the same."""
 
-    def predicted(
-        self, composition: Composition, inputs: Sequence[bytes | str], tasks: Any = None
-    ) -> Predicted:
-        names = tasks or answering(composition)
-        one = {name: [("a", 0.75), ("b", 0.25)] for name in names}
-        belonging = () if tasks else (Belonging(probability=0.875, none=False),) * len(inputs)
-        return Predicted(answers=(one,) * len(inputs), belonging=belonging)
-
-    def explain(
-        self, composition: Composition, inputs: Sequence[bytes | str], task: str | None = None
-    ) -> tuple[Explanation, ...]:
-        return tuple(explained(composition, task) for _ in inputs)
+    def ask(self, question: Question) -> Answered:
+        model, tasks, count = question.model, question.tasks, len(question.inputs)
+        if question.explain:
+            task = tasks[0] if tasks else None
+            return Answered([], explanations=(explained(model, task),) * count)
+        one: Ranked = {name: [("a", 0.75), ("b", 0.25)] for name in tasks or answering(model)}
+        belonging = [] if tasks else [Belonging(probability=0.875, none=False)] * count
+        return Answered([one] * count, belonging=belonging)
 
 
 def explained(model: Composition, task: str | None = None) -> Explanation:

@@ -46,7 +46,7 @@ def test_answers_are_those_of_the_composed_vector(scene) -> None:
     home, (one, two), predictor = scene
     inputs, _ = tiny.pictures(3, task=1)
     model = tiny.composition((1.0, one), (-0.5, two))
-    answers = predictor.predict(model, inputs, ["task1", "task2"])
+    answers = predictor.ask(Question(model, inputs, ["task1", "task2"])).answers
     materials = Materials(home, home.settings().base)
     module = materials.linearized()
     module.load_tau(composed([materials.vector(one), materials.vector(two)], [1.0, -0.5]))
@@ -90,11 +90,13 @@ def test_users_of_one_predictor_have_their_own_models(scene) -> None:
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(2, task=1)
     models = [tiny.composition((1.0, one)), tiny.composition((1.0, one), (1.0, two))]
-    first, second = (predictor.predict(model, inputs) for model in models)
+    first, second = (predictor.ask(Question(model, inputs)).answers for model in models)
     assert first[0].keys() == {"task1"}
     assert second[0].keys() == {"task1", "task2"}
     assert first[0]["task1"] != second[0]["task1"]
-    assert predictor.predict(models[0], inputs) == first  # after another model was asked
+    assert (
+        predictor.ask(Question(models[0], inputs)).answers == first
+    )  # after another model was asked
 
 
 def test_questions_of_many_users_are_answered_together(scene) -> None:
@@ -228,7 +230,8 @@ def test_answers_without_a_task_are_right_as_often_as_evaluation_says(scene) -> 
     for task in tasks:
         inputs, labels = labelled_rows(home.blobs(), task.test)
         found = [
-            (first.task, first.label) for first in best(predictor.predict(model, inputs), None)
+            (first.task, first.label)
+            for first in best(predictor.ask(Question(model, inputs)).answers, None)
         ]
         expected = [(task.name, task.classes[label]) for label in labels]
         shares.append(sum(map(operator.eq, found, expected)) / len(labels))
@@ -278,9 +281,14 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         def named_best(ranked, task=task):
             return [(task.name, one[task.name][0][0]) for one in ranked]
 
-        joint = [(one.task, one.label) for one in best(predictor.predict(model, inputs), None)]
+        joint = [
+            (one.task, one.label)
+            for one in best(predictor.ask(Question(model, inputs)).answers, None)
+        ]
         unknown.append(right(joint))
-        known[task.name] = right(named_best(predictor.predict(model, inputs, [task.name])))
+        known[task.name] = right(
+            named_best(predictor.ask(Question(model, inputs, [task.name])).answers)
+        )
         question = Question(model, inputs, [task.name], way="materialized")
         (one_encoder,) = predictor.answer([question])
         assert isinstance(one_encoder, Answered)
@@ -300,15 +308,15 @@ def told_apart(home: Home, predictor: Predictor, model: Composition, tasks) -> N
     mine, _ = labelled_rows(home.blobs(), tasks[0].test)
 
     def share_of_none(asked: Composition, inputs: Sequence[bytes | str]) -> float:
-        found = predictor.predicted(asked, inputs).belonging
+        found = predictor.ask(Question(asked, inputs)).belonging
         assert len(found) == len(inputs)
         return sum(belonging.none for belonging in found) / len(found)
 
     assert share_of_none(model, own) < 0.25
     assert share_of_none(one, others) > share_of_none(one, mine) + 0.2
-    assert predictor.predicted(model, own[:2], [tasks[0].name]).belonging == ()
+    assert predictor.ask(Question(model, own[:2], [tasks[0].name])).belonging == []
     before = model.model_copy(update={"novelty": None})
-    assert predictor.predicted(before, own[:2]).belonging == ()
+    assert predictor.ask(Question(before, own[:2])).belonging == []
 
 
 @pytest.mark.parametrize("mixed", [True, False])
@@ -326,9 +334,9 @@ def test_an_explanation_adds_up_to_the_answer(scene, mixed: bool) -> None:
     assert isinstance(found, Answered)
     assert isinstance(other, Answered)
     assert len(found.explanations) == 3
-    expected = predictor.predict(model, inputs)
-    alone = predictor.predict(rest, inputs, ["task2"])
-    within = predictor.explain(model, inputs, "task2")
+    expected = predictor.ask(Question(model, inputs)).answers
+    alone = predictor.ask(Question(rest, inputs, ["task2"])).answers
+    within = predictor.ask(Question(model, inputs, ["task2"], explain=True)).explanations
     for row, explained in enumerate(found.explanations):
         assert [part.part for part in explained.parts] == [
             *("base model", "+task1@v1", "+0.5*task2@v1")
@@ -346,7 +354,7 @@ def test_an_explanation_adds_up_to_the_answer(scene, mixed: bool) -> None:
         assert without is not None
         name, share = alone[row]["task2"][0]
         assert (without.label, without.probability) == (name, pytest.approx(share, abs=1e-5))
-    assert found.explanations == predictor.explain(model, inputs)
+    assert found.explanations == predictor.ask(Question(model, inputs, explain=True)).explanations
 
 
 def _fields(message: Message, names: str) -> dict[str, Any]:
@@ -357,10 +365,13 @@ def test_what_is_subtracted_is_no_answer_unless_it_is_named(scene) -> None:
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(2, task=1)
     model = tiny.composition((1.0, one), (-0.5, two))
-    assert predictor.predict(model, inputs) == predictor.predict(model, inputs, ["task1"])
-    assert predictor.predict(model, inputs, ["task2"])[0].keys() == {"task2"}
+    assert (
+        predictor.ask(Question(model, inputs)).answers
+        == predictor.ask(Question(model, inputs, ["task1"])).answers
+    )
+    assert predictor.ask(Question(model, inputs, ["task2"])).answers[0].keys() == {"task2"}
     with pytest.raises(BadRecipe, match="adds no task.*ask for one by its name: task1, task2"):
-        predictor.predict(tiny.composition((-1.0, one), (-0.5, two)), inputs)
+        predictor.ask(Question(tiny.composition((-1.0, one), (-0.5, two)), inputs))
 
 
 def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:
@@ -410,19 +421,19 @@ def test_one_task_of_the_composition_can_be_asked(scene) -> None:
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(1, task=1)
     model = tiny.composition((1.0, one), (1.0, two))
-    assert predictor.predict(model, inputs, ["task2"])[0].keys() == {"task2"}
+    assert predictor.ask(Question(model, inputs, ["task2"])).answers[0].keys() == {"task2"}
     with pytest.raises(UnknownTask, match="no task of alice's model is named task9 .*task1, task2"):
-        predictor.predict(model, inputs, ["task9"])
+        predictor.ask(Question(model, inputs, ["task9"]))
 
 
 def test_bad_inputs_are_refused(scene) -> None:
     _, (one, _), predictor = scene
     model = tiny.composition((1.0, one))
     with pytest.raises(BadSample):
-        predictor.predict(model, [b"no picture"])
+        predictor.ask(Question(model, [b"no picture"]))
     with pytest.raises(ModalityMismatch):
-        predictor.predict(model, ["a text"])
-    assert predictor.predict(model, []) == []
+        predictor.ask(Question(model, ["a text"]))
+    assert predictor.ask(Question(model, [])).answers == []
 
 
 def test_a_folder_that_is_no_home_is_refused(tmp_path: Path) -> None:
