@@ -16,6 +16,7 @@ from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
+from cluster.api.service import GivenRows
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
@@ -107,9 +108,8 @@ async def fit(
     that are left judge it."""
     whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
-        how = await asked.service.prepare_method(
-            whose, terms, method, select=select, fit=place, shots=shots, classes=names
-        )
+        rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, classes=names)
+        how = await asked.service.prepare(rows)
     return await _started(asked, whose, terms, how)
 
 
@@ -127,9 +127,8 @@ async def adapt(
     the recipe."""
     whose, names = asked.caller.user(user), _names(classes)
     async with laid_down(file) as place:
-        how = await asked.service.prepare_method(
-            whose, terms, method, select=select, adapt=place, classes=names
-        )
+        rows = GivenRows(whose, terms, method, select, adapt=place, classes=names)
+        how = await asked.service.prepare(rows)
     return await _started(asked, whose, terms, how)
 
 

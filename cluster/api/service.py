@@ -13,10 +13,12 @@ from cluster.domain.explanations import Explanation
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.operations import Belonging, Ranked
 from cluster.domain.tasks import Options, Submission
+from cluster.storage.home import Home
 
 Way = Literal["linearized", "materialized"]
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,53 @@ class Upload:
     owner: str
     private: bool
     options: Options
+    request_id: str
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.data]
+
+    def stored(self, home: Home) -> Submission:
+        """Its rows are checked first. Raises BadName, BadConfig and the errors of bad data."""
+        from cluster.data.submissions import prepared_submission  # reads data sets: slow to import
+
+        blobs, modality = home.blobs(), home.founded().base.modality
+        how = {key: value for key, value in vars(self).items() if key not in ("name", "data")}
+        return prepared_submission(self.name, self.data, blobs, modality, **how)
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """What a user's composition is made from (`cluster.data.compositions.prepared`); `fit` or
+    `adapt`: where the rows lie now."""
+
+    owner: str
+    terms: Sequence[str]
+    method: Method
+    select: str | None = None
+    fit: Path | None = None
+    shots: int | None = None
+    adapt: Path | None = None
+    classes: Sequence[str] | None = None
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.fit, self.adapt) if path]
+
+    def stored(self, home: Home) -> CompositionMethod:
+        """Raises BadConfig, BadRecipe and the errors of bad data."""
+        from cluster.data.compositions import prepared_in
+
+        how = {name: value for name, value in vars(self).items() if name != "owner"}
+        return prepared_in(home, **how)
+
+
+class Given(Protocol[M]):
+    """Files that somebody sent, to be read once: an Upload, or GivenRows."""
+
+    @property
+    def owner(self) -> str: ...
+    def stored(self, home: Home) -> M: ...
 
 
 class Service(Protocol):
@@ -94,24 +143,8 @@ class Service(Protocol):
         """Answers as soon as an upload could be read."""
         ...
 
-    async def prepare(self, upload: Upload, request_id: str) -> Submission:
-        """Check and store a data set (`cluster.data.submissions`)."""
-        ...
-
-    async def prepare_method(
-        self,
-        user: str,
-        terms: list[str],
-        method: Method,
-        *,
-        select: str | None = None,
-        fit: Path | None = None,
-        shots: int | None = None,
-        adapt: Path | None = None,
-        classes: Sequence[str] | None = None,
-    ) -> CompositionMethod:
-        """Check and store the rows that a user's composition learns from
-        (`cluster.data.compositions`)."""
+    async def prepare(self, given: Given[M]) -> M:
+        """What became of it, once all of its rows are checked and stored."""
         ...
 
     def reference(self, name: str) -> Path:

@@ -81,24 +81,25 @@ async def submit(
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
     async with laid_down(file) as place:
-        upload = Upload(place, name, asked.caller.name, private, options or Options())
-        return await _submit(asked, upload, again)
+        return await _submit(asked, place, name, private, options or Options(), again)
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
 async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
     data = asked.service.reference(body.reference)
-    upload = Upload(Path(data), body.name, asked.caller.name, body.private, body.options)
-    return await _submit(asked, upload, body.again)
+    return await _submit(asked, data, body.name, body.private, body.options, body.again)
 
 
-async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
-    asked.caller.require_own_name(upload.name)
+async def _submit(
+    asked: Asked, data: Path, name: str, private: bool, options: Options, again: bool
+) -> Submitted:
+    asked.caller.require_own_name(name)
     if asked.key is None:
-        await asked.ask(CoordinatorAPI.admit, upload.name)
-    context, service = asked.context, asked.service
-    submission = await service.prepare(upload, context.request_id)
+        await asked.ask(CoordinatorAPI.admit, name)
+    context, service, owner = asked.context, asked.service, asked.caller.name
+    upload = Upload(data, name, owner, private, options, context.request_id)
+    submission = await service.prepare(upload)
     return await service.ask(CoordinatorAPI.submit, context, submission, again)
 
 

@@ -11,9 +11,6 @@ from pathlib import Path
 from fastapi import UploadFile
 from starlette.concurrency import run_in_threadpool
 
-from cluster.api.service import Upload
-from cluster.domain.tasks import Submission
-from cluster.storage.home import Home
 from tacl.errors import BadConfig
 
 FORMATS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
@@ -35,19 +32,3 @@ async def laid_down(file: UploadFile) -> AsyncIterator[Path]:
 def _copy(file: UploadFile, place: Path) -> None:
     with place.open("wb") as stream:
         shutil.copyfileobj(file.file, stream, 1 << 20)
-
-
-def submission_of(upload: Upload, request_id: str, home: Home) -> Submission:
-    """Its rows are checked and stored. Raises BadName, BadConfig and the errors of bad data."""
-    from cluster.data.submissions import prepared_submission  # reads data sets: slow to import
-
-    return prepared_submission(
-        upload.name,
-        upload.data,
-        home.blobs(),
-        home.founded().base.modality,
-        owner=upload.owner,
-        options=upload.options,
-        request_id=request_id,
-        private=upload.private,
-    )

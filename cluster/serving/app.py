@@ -35,16 +35,14 @@ from ray.serve.schema import LoggingConfig
 from cluster import tracing
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
-from cluster.api.service import Answered, P, Question, R, Upload
+from cluster.api.service import Answered, P, Question, R
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.tasks import Submission
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
-from cluster.serving.reading import Job, Read, Rows, read
+from cluster.serving.reading import Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.home import Home, Serving, on_loopback, write
@@ -235,25 +233,10 @@ class Ingress:
         """Uploads are read in the threads of this process."""
         return await asyncio.to_thread(lambda: True)
 
-    async def prepare(self, upload: Upload, request_id: str) -> Submission:
-        home = Home.at(self._home).where
-        job = Job(home=home, upload=upload, request_id=request_id)
-        found = await self._read(upload.owner, job)
-        assert found.submission is not None
-        return found.submission
-
-    async def prepare_method(
-        self, user: str, terms: list[str], method: Method, **given: Any
-    ) -> CompositionMethod:
-        rows = Rows(terms=tuple(terms), method=method, **given)
-        found = await self._read(user, Job(home=Home.at(self._home).where, rows=rows))
-        assert found.making is not None
-        return found.making
-
-    async def _read(self, user: str, job: Job) -> Read:
-        """Every row is read and checked, of few data sets at a time, and of each user of one."""
-        async with self._turn("reading", user), self._readers:
-            return await read(job)
+    async def prepare(self, given: Any) -> Any:
+        """Of few data sets at a time, and of each user of one."""
+        async with self._turn("reading", given.owner), self._readers:
+            return await read(Job(home=Home.at(self._home).where, given=given))
 
     def reference(self, name: str) -> Path:
         """In HOME/data."""

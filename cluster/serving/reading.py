@@ -11,11 +11,11 @@ import os
 import resource
 import signal
 import sys
-from pathlib import Path
+from typing import Any
 
-from cluster.api.service import Upload
+from cluster.api.service import GivenRows, Upload
 from cluster.domain.base import Message
-from cluster.domain.compositions import CompositionMethod, Method
+from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl import errors
@@ -28,41 +28,24 @@ FACTOR = 6  # so many: they are decoded, held, and written again
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
 
 
-class Rows(Message):
-    """What a composition is made from (`cluster.data.compositions.prepared`)."""
-
-    terms: tuple[str, ...]
-    method: Method
-    select: str | None = None
-    fit: Path | None = None
-    shots: int | None = None
-    adapt: Path | None = None
-    classes: tuple[str, ...] | None = None
-
-
 class Job(Message):
     home: str
-    upload: Upload | None = None
-    request_id: str = ""
-    rows: Rows | None = None
+    given: Upload | GivenRows
 
     def memory(self) -> int:
-        given = [self.upload and self.upload.data, self.rows and self.rows.fit]
-        given += [self.rows and self.rows.adapt]
-        return MEMORY + FACTOR * sum(path.stat().st_size for path in given if path)
+        return MEMORY + FACTOR * sum(path.stat().st_size for path in self.given.files)
 
 
 class Read(Message):
     """Either what was read, or a class of `tacl.errors` with its message."""
 
-    submission: Submission | None = None
-    making: CompositionMethod | None = None
+    found: Submission | CompositionMethod | None = None
     error: str = ""
     message: str = ""
 
 
-async def read(job: Job, memory: int | None = None) -> Read:
-    """Raises what is wrong with the data, TooLarge and TooLate."""
+async def read(job: Job, memory: int | None = None) -> Any:
+    """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
     memory = memory or job.memory()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "cluster.serving.reading", str(memory)),
@@ -87,28 +70,16 @@ async def read(job: Job, memory: int | None = None) -> Read:
     found = Read.model_validate_json(said.splitlines()[-1])
     if found.error:
         raise getattr(errors, found.error)(found.message)
-    return found
+    return found.found
 
 
 def _ended(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def _done(job: Job) -> Read:
-    from cluster.api.uploads import submission_of
-    from cluster.data.compositions import prepared_in
-
-    home = Home.at(job.home)
-    if job.upload is not None:
-        return Read(submission=submission_of(job.upload, job.request_id, home))
-    assert job.rows is not None
-    given = {name: value for name, value in job.rows if name not in ("terms", "method")}
-    return Read(making=prepared_in(home, job.rows.terms, job.rows.method, **given))
-
-
 def _answer(job: Job, memory: int) -> Read:
     try:
-        return _done(job)
+        return Read(found=job.given.stored(Home.at(job.home)))
     except TaclError as error:
         return Read(error=type(error).__name__, message=str(error))
     except MemoryError:

@@ -11,16 +11,12 @@ from fastapi import FastAPI
 
 from cluster.api.access import hashed
 from cluster.api.app import create_app
-from cluster.api.service import Answered, P, Question, R, Upload
-from cluster.api.uploads import submission_of
-from cluster.data.compositions import prepared_in
+from cluster.api.service import Answered, Given, M, P, Question, R
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import CompositionMethod, Method
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.methods import answering
 from cluster.domain.operations import Belonging
-from cluster.domain.tasks import Submission
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
 from tests.support.fakes import new_home
@@ -70,13 +66,8 @@ class Local:
     async def reads(self) -> bool:
         return True
 
-    async def prepare(self, upload: Upload, request_id: str) -> Submission:
-        return submission_of(upload, request_id, Home(self.home))
-
-    async def prepare_method(
-        self, user: str, terms: list[str], method: Method, **given: Any
-    ) -> CompositionMethod:
-        return prepared_in(Home(self.home), terms, method, **given)
+    async def prepare(self, given: Given[M]) -> M:
+        return given.stored(Home(self.home))
 
     def reference(self, name: str) -> Path:
         raise DataNotFound(f"no data set {name} is here")

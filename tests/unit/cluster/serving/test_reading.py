@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.api.service import Upload
-from cluster.api.uploads import submission_of
+from cluster.api.service import GivenRows, Upload
+from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options
-from cluster.serving.reading import Job, Rows, read
+from cluster.serving.reading import Job, read
 from cluster.storage.home import Home
 from tacl.errors import EmptySplit, TooLarge
 from tests.support.fakes import new_home
@@ -27,8 +27,8 @@ def home(tmp_path: Path) -> Home:
 
 
 def job(home: Home, data: Path) -> Job:
-    upload = Upload(data, "news", "ann", False, Options(steps=7))
-    return Job(home=home.where, upload=upload, request_id="once")
+    upload = Upload(data, "news", "ann", False, Options(steps=7), "once")
+    return Job(home=home.where, given=upload)
 
 
 def texts(folder: Path, rows: int = 40) -> Path:
@@ -39,15 +39,13 @@ def texts(folder: Path, rows: int = 40) -> Path:
 
 def test_it_is_the_submission_of_this_process(home: Home, tmp_path: Path) -> None:
     asked = job(home, texts(tmp_path))
-    assert asked.upload is not None
-    found = asyncio.run(read(asked)).submission
-    assert found == submission_of(asked.upload, "once", home)
+    assert asyncio.run(read(asked)) == asked.given.stored(home)
 
 
 def test_rows_of_a_composition_and_errors_come_as_they_are(home: Home, tmp_path: Path) -> None:
-    rows = Rows(terms=("news",), method="atlas", fit=texts(tmp_path), shots=3)
-    making = asyncio.run(read(Job(home=home.where, rows=rows))).making
-    assert making is not None
+    rows = GivenRows("ann", ("news",), "atlas", fit=texts(tmp_path), shots=3)
+    making = asyncio.run(read(Job(home=home.where, given=rows)))
+    assert isinstance(making, CompositionMethod)
     assert making.fit is not None
     with pytest.raises(EmptySplit):
         asyncio.run(read(job(home, texts(tmp_path, 0))))
