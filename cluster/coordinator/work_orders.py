@@ -19,7 +19,7 @@ def training(base: Base, submission: Submission) -> orders.TrainWork:
     told = {"request_id", "owner", "private", "skipped", "notes", "rows"}
     parts = submission.model_dump(mode="json", exclude=told)
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
-    return orders.TrainWork(run_id=run_id, base=base, submission=submission, attempt=0)
+    return orders.TrainWork(run_id=run_id, base=base, submission=submission)
 
 
 def measuring(registry: Registry, base: Base, measure: Measure) -> orders.MeasureWork:
@@ -30,7 +30,7 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> orders.Measur
         (vectors[c.task], shards[c.on, c.shard].model_copy(update={"head": c.head}))
         for c in measure.cells
     )
-    return orders.MeasureWork(run_id=measure.run_id, base=base, pairs=pairs, attempt=0)
+    return orders.MeasureWork(run_id=measure.run_id, base=base, pairs=pairs)
 
 
 def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
@@ -45,7 +45,6 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
         own=shards[refresh.task, refresh.own],
         others=tuple(shards[one] for one in refresh.others),
         options=registry.task(refresh.task).submission.options,
-        attempt=0,
     )
 
 
@@ -58,9 +57,7 @@ def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
         for task, digest in fit.champions
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    return orders.FitWork(
-        run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized, attempt=0
-    )
+    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized)
 
 
 def evaluation(
@@ -88,7 +85,6 @@ def evaluation(
         tasks=tasks,
         materialized=materialized,
         without=without,
-        attempt=0,
     )
 
 
@@ -113,7 +109,6 @@ def composing(
         making=making,
         tasks=tuple(_task_rows(registry, name, name in taught) for name in names),
         probes=() if merges else tuple(shards[name] for name in names if name in shards),
-        attempt=0,
     )
     parts = {
         "base": base.digest,

@@ -9,38 +9,37 @@ from cluster.domain.base import Base, BlobRef, Message
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 
 
-class TrainWork(Message):
-    """Train one task: digests in, a `Trained` out. `run_id` names the checkpoints too."""
+class Piece(Message):
+    """Of any work. `run_id` names the checkpoints too; `attempt`: which start of the run it is."""
 
-    kind: Literal["train"] = "train"
     run_id: str
     base: Base
+    attempt: int = 0
+
+
+class TrainWork(Piece):
+    """Train one task: digests in, a `Trained` out."""
+
+    kind: Literal["train"] = "train"
     submission: Submission
-    attempt: int
 
 
-class RefreshWork(Message):
+class RefreshWork(Piece):
     """Label-free refresh of `vector` against the shards of all other tasks."""
 
     kind: Literal["refresh"] = "refresh"
-    run_id: str
-    base: Base
     vector: VectorRef
     first: VectorRef | None = None  # what `vector` was refreshed from at first, if it was
     own: Shard
     others: tuple[Shard, ...]
     options: Options
-    attempt: int
 
 
-class MeasureWork(Message):
+class MeasureWork(Piece):
     """Measure tau_jp for every (vector, shard) pair named."""
 
     kind: Literal["measure"] = "measure"
-    run_id: str
-    base: Base
     pairs: tuple[tuple[VectorRef, Shard], ...]
-    attempt: int
 
 
 class FitTask(Message):
@@ -51,15 +50,12 @@ class FitTask(Message):
     validation: BlobRef
 
 
-class FitWork(Message):
+class FitWork(Piece):
     """Fit the heads of these tasks again, together, under sums of their vectors."""
 
     kind: Literal["fit"] = "fit"
-    run_id: str
-    base: Base
     owner: str  # whose private tasks are among these; "" of no one's
     tasks: tuple[FitTask, ...]
-    attempt: int
 
 
 class TaskRows(Message):
@@ -71,18 +67,15 @@ class TaskRows(Message):
     train: BlobRef | None = None  # where its head is to be fitted under the model
 
 
-class ComposeWork(Message):
+class ComposeWork(Piece):
     """Make a composition of `terms`, coefficients as they were written, for a user."""
 
     kind: Literal["compose"] = "compose"
-    run_id: str
-    base: Base
     user: str
     terms: tuple[compositions.RecipeTerm, ...]
     making: compositions.CompositionMethod
     tasks: tuple[TaskRows, ...]
     probes: tuple[Shard, ...]  # on which tau_jp is measured again
-    attempt: int
 
 
 class TaskData(Message):
@@ -97,7 +90,7 @@ class TaskData(Message):
     individual: VectorRef  # the vector as first trained
 
 
-class EvaluateWork(Message):
+class EvaluateWork(Piece):
     """Evaluate a composition on the test split of every task it names.
 
     `materialized`: also as one ordinary model theta0 + sum c tau, which is what is exported.
@@ -105,13 +98,10 @@ class EvaluateWork(Message):
     """
 
     kind: Literal["evaluate"] = "evaluate"
-    run_id: str
-    base: Base
     composition: compositions.Composition
     tasks: tuple[TaskData, ...]
     materialized: bool = False
     without: bool = False
-    attempt: int
 
 
 Work = TrainWork | RefreshWork | MeasureWork | FitWork | EvaluateWork | ComposeWork
