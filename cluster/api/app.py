@@ -34,11 +34,11 @@ from cluster.api import (
 )
 from cluster.api.access import OnlyHere, Strangers
 from cluster.api.bodies import Bounded
-from cluster.api.health import LastLook
 from cluster.api.limits import without_paths
 from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
 from cluster.api.service import Service
+from cluster.api.shared import Shared
 from cluster.api.shares import Shares
 from cluster.errors import http_status
 from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError, TooMany
@@ -80,7 +80,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
         default_response_class=Body,
     )
     app.state.service, app.state.open = service, open_to_all
-    app.state.requests, app.state.readiness = Requests(), LastLook(service)
+    app.state.requests, app.state.readiness = Requests(), Shared(health.KEPT)
     app.state.news = events.News()
     for group in (tasks, compositions, predict, arrow, embeddings, events, users, metrics, health):
         app.include_router(group.ROUTER, prefix="/v1")

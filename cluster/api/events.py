@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
@@ -19,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Asked, Look
+from cluster.api.shared import Shared
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.status import ClusterStatus
@@ -30,23 +30,6 @@ ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it f
 
 KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
 RUNS = {"run_id", "kind", "state"}
-A = TypeVar("A")
-
-
-class Shared(Generic[A]):
-    """Answers that all who ask within a period share, by what they ask."""
-
-    def __init__(self) -> None:
-        self._answers: dict[object, tuple[float, asyncio.Future[A]]] = {}
-
-    async def ask(self, what: object, ask: Callable[[], Awaitable[A]]) -> A:
-        now = time.monotonic()
-        for old, (asked, answer) in list(self._answers.items()):
-            if answer.done() and now - asked >= PERIOD:
-                del self._answers[old]
-        if what not in self._answers:
-            self._answers[what] = now, asyncio.ensure_future(ask())
-        return await asyncio.shield(self._answers[what][1])
 
 
 class Heard(NamedTuple):
@@ -65,8 +48,8 @@ class News:
     """What is new in the cluster, for all who listen to a server."""
 
     def __init__(self) -> None:
-        self._changes = Shared[str]()
-        self._told = Shared[ClusterStatus]()
+        self._changes = Shared[str](PERIOD)
+        self._told = Shared[ClusterStatus](PERIOD)
 
     async def since(self, asked: Asked, heard: Heard = NOTHING) -> Heard:
         """Raises TaclError while the cluster is away."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from cluster.api.service import Service
+from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.figures import Readiness
 from tacl.errors import TaclError
@@ -28,33 +28,27 @@ async def health() -> dict[str, str]:
 @ROUTER.get("/ready", responses={503: {"model": Readiness}})
 async def ready(request: Request) -> Readiness:
     """Whether coordinator, predictors and the reading of uploads answer; 503 when one does not."""
-    found = await request.app.state.readiness.found()
-    if found.status != "ready":
-        return JSONResponse(found.model_dump(), 503)  # pyright: ignore[reportReturnType]
-    return found
+    told = await found(request)
+    if told.status != "ready":
+        return JSONResponse(told.model_dump(), 503)  # pyright: ignore[reportReturnType]
+    return told
 
 
-class LastLook:
-    """What was found within the last second; who asks meanwhile shares one look."""
+async def found(request: Request) -> Readiness:
+    """Within the last second; who asks meanwhile shares one look."""
+    looks: Shared[Readiness] = request.app.state.readiness
+    service: Service = request.app.state.service
+    return await looks.ask("ready", lambda: _looked(service))
 
-    def __init__(self, service: Service) -> None:
-        self._service, self._until = service, 0.0
-        self._look: asyncio.Task[Readiness] | None = None
 
-    async def found(self) -> Readiness:
-        if self._look is None or (self._look.done() and time.monotonic() > self._until):
-            self._look = asyncio.create_task(self._looked())
-        return await asyncio.shield(self._look)
-
-    async def _looked(self) -> Readiness:
-        coordinator, predictors, uploads = await asyncio.gather(
-            _answers(self._service.ask(CoordinatorAPI.cluster)),
-            _answers(self._service.predictors()),
-            _answers(self._service.reads()),
-        )
-        self._until = time.monotonic() + KEPT
-        parts = {"coordinator": coordinator, "predictors": predictors, "uploads": uploads}
-        return Readiness(status="ready" if all(parts.values()) else "unready", **parts)
+async def _looked(service: Service) -> Readiness:
+    coordinator, predictors, uploads = await asyncio.gather(
+        _answers(service.ask(CoordinatorAPI.cluster)),
+        _answers(service.predictors()),
+        _answers(service.reads()),
+    )
+    parts = {"coordinator": coordinator, "predictors": predictors, "uploads": uploads}
+    return Readiness(status="ready" if all(parts.values()) else "unready", **parts)
 
 
 async def _answers(part: Awaitable[object]) -> bool:

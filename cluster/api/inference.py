@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator, Field, model_validator
 
 import tacl
+from cluster.api import health
 from cluster.api.access import Asking, Guarded
 from cluster.api.dependencies import Look
 from cluster.api.limits import INPUTS, image_of_base64
@@ -129,7 +130,7 @@ async def live() -> dict[str, bool]:
 @HEALTH.get("/health/ready", responses={503: {"description": "A part does not answer."}})
 async def server_ready(request: Request) -> JSONResponse:
     """Whether coordinator, predictors and the reading of uploads answer; 503 when one does not."""
-    ready = (await request.app.state.readiness.found()).status == "ready"
+    ready = (await health.found(request)).status == "ready"
     return JSONResponse({"ready": ready}, 200 if ready else 503)
 
 

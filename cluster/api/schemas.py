@@ -123,13 +123,12 @@ class Make(Wire):
     )
 
 
-class Made(RunProgress):
+class Made(RunProgress[CompositionState]):
     """Status of a composition run; model and report are there when it is ready."""
 
     user: str = Field(examples=["alice"])
     method: compositions.Method = Field(examples=["ties"])
     terms: tuple[str, ...] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    state: CompositionState
     model: Model | None = None
     report: compositions.Report | None = Field(
         default=None,

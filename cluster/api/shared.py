@@ -7,11 +7,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+SECONDS = 1.0
 A = TypeVar("A")
 
 
 class Shared(Generic[A]):
-    """`period` in seconds. An error is told to who waits for it, and is kept for nobody."""
+    """`period` in seconds; an error is kept for a second at most."""
 
     def __init__(self, period: float) -> None:
         self._period = period
@@ -20,8 +21,9 @@ class Shared(Generic[A]):
     async def ask(self, what: object, ask: Callable[[], Awaitable[A]]) -> A:
         now = time.monotonic()
         for old, (asked, answer) in list(self._answers.items()):
-            is_old = now - asked >= self._period
-            if answer.done() and (is_old or answer.cancelled() or answer.exception()):
+            failed = answer.done() and (answer.cancelled() or answer.exception() is not None)
+            period = min(self._period, SECONDS) if failed else self._period
+            if answer.done() and now - asked >= period:
                 del self._answers[old]
         if what not in self._answers:
             self._answers[what] = now, asyncio.ensure_future(ask())

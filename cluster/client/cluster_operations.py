@@ -143,9 +143,11 @@ class ClusterOperations(Session):
         """Serve the HTTP API of this home's cluster. Raises BadConfig, see
         `cluster.serving.app.start`."""
         from cluster.serving.app import start
+        from cluster.storage.home import Serving
 
-        url = start(self.home, host, port, predictors, cpus, open_to_all, gpus)
-        return Served(url=url, open_to_all=open_to_all)
+        each = {"cpus": cpus, "gpus": gpus}
+        asked = Serving(host=host, port=port, most=predictors, open_to_all=open_to_all, **each)
+        return Served(url=start(self.home, asked), open_to_all=open_to_all)
 
     def stop_serving(self) -> None:
         """What is being answered is answered first; harmless when nothing is served."""

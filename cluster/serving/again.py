@@ -28,7 +28,7 @@ def main() -> None:
     log_to(home.logs, "cluster")
     while (asked := home.serving()) is not None:
         try:
-            start(home, **dict(asked))
+            start(home, asked)
         except (TaclError, RayError, RayServeException, RuntimeError, OSError):
             LOG.exception("what was served is not yet served again")
             time.sleep(PAUSE)

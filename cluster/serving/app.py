@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
@@ -36,6 +35,7 @@ from cluster import tracing
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.service import Answered, P, Question, R
+from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
@@ -147,7 +147,7 @@ class Ingress:
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
-        self._stored: tuple[float, StoreFigures] | None = None
+        self._stored = Shared[StoreFigures](LISTED)
 
     def __serve_build_asgi_app__(self) -> Any:
         return create_app(self, open_to_all=self._open)
@@ -225,9 +225,7 @@ class Ingress:
         return [one for one in found if isinstance(one, PredictorFigures)]
 
     async def stored(self) -> StoreFigures:
-        if self._stored is None or time.monotonic() > self._stored[0] + LISTED:
-            self._stored = time.monotonic(), await asyncio.to_thread(_listed, self._home)
-        return self._stored[1]
+        return await self._stored.ask("all", lambda: asyncio.to_thread(_listed, self._home))
 
     async def reads(self) -> bool:
         """Uploads are read in the threads of this process."""
@@ -283,25 +281,18 @@ def _silent(why: str) -> errors.ClusterNotRunning:
     return errors.ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
-def start(
-    home: Home, host: str, port: int, most: int, cpus: float, open_to_all: bool, gpus: float = 0
-) -> str:
-    """Serve the API of a home's cluster; its URL.
-
-    `most` predictors at the most, each with `cpus` and `gpus`; fewer while little is asked.
-    BadConfig: open to all on an interface that others reach.
-    """
-    require_safe(host, open_to_all)
+def start(home: Home, asked: Serving) -> str:
+    """Serve the API of a home's cluster; its URL. BadConfig: open to all on an interface that
+    others reach."""
+    require_safe(asked.host, asked.open_to_all)
     connect(home)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
-    options = HTTPOptions(host=host, port=port)
+    options = HTTPOptions(host=asked.host, port=asked.port)
     serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
-    reserved = {"cpus": cpus, "gpus": gpus}
-    built = application({"home": home.where, "most": most, "open": open_to_all, **reserved})
+    built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
     serve.run(built, name=APP, route_prefix="/")
-    asked = Serving(host=host, port=port, most=most, open_to_all=open_to_all, cpus=cpus, gpus=gpus)
     write(home.serving_file, asked)
-    return f"http://{host}:{port}"
+    return f"http://{asked.host}:{asked.port}"
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:

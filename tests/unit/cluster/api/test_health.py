@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from cluster.api import health
+from cluster.api import health, shared
 from tacl.errors import ClusterNotRunning
 from tests.support.api_scene import Local, scene
 
@@ -63,5 +63,5 @@ def test_what_was_found_holds_for_a_second(tmp_path: Path, monkeypatch: pytest.M
         assert http.get("/v1/ready").json()["status"] == "ready"
         monkeypatch.setattr(service, "ask", absent)
         assert http.get("/v1/ready").status_code == 200
-        monkeypatch.setattr(health.time, "monotonic", lambda: float("inf"))
+        monkeypatch.setattr(shared.time, "monotonic", lambda: float("inf"))
         assert http.get("/v1/ready").status_code == 503

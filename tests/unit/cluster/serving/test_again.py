@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +22,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def test_it_is_tried_until_it_is_served(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
+    asked: list[Serving] = []
 
-    def start(of: Home, **how: Any) -> None:
+    def start(of: Home, how: Serving) -> None:
         asked.append(how)
         if len(asked) < 3:
             raise (ClusterNotRunning("not yet"), RuntimeError("the port is taken"))[len(asked) - 1]
@@ -33,13 +32,13 @@ def test_it_is_tried_until_it_is_served(home: Home, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(again, "start", start)
     write(home.serving_file, SERVING)
     again.main()
-    assert asked == [SERVING.model_dump()] * 3
+    assert asked == [SERVING] * 3
 
 
 def test_what_was_stopped_meanwhile_stays_stopped(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(of: Home, **how: Any) -> None:
+    def start(of: Home, how: Serving) -> None:
         of.serving_file.unlink()
         raise ClusterNotRunning("not yet")
 

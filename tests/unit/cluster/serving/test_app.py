@@ -21,7 +21,7 @@ from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
-from cluster.storage.home import Home
+from cluster.storage.home import Home, Serving
 from tacl.errors import RunFailed
 
 
@@ -336,5 +336,7 @@ def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     for step in ("start", "run"):
         tell = lambda *given, **named: told.append(logger.getEffectiveLevel())  # noqa: E731
         monkeypatch.setattr(app.serve, step, tell)
-    assert app.start(Home(tmp_path), "127.0.0.1", 8300, 1, 1.0, False) == "http://127.0.0.1:8300"
+    each = {"cpus": 1.0, "gpus": 0.0}
+    asked = Serving(host="127.0.0.1", port=8300, most=1, open_to_all=False, **each)
+    assert app.start(Home(tmp_path), asked) == "http://127.0.0.1:8300"
     assert told == [logging.WARNING, logging.WARNING]
