@@ -132,21 +132,20 @@ class Sight:
         the last ones never."""
         progress, planned = record.progress, self._waiting(record)
         is_done = record.state == shown.RunState.DONE
-        found = shown.RunProgress(
-            run_id=record.run_id,
-            step=progress and (progress.steps if is_done else progress.step),
-            steps=progress and progress.steps,
-            loss=progress and progress.loss,
-            penalty=progress and progress.penalty,
-            attempt=record.attempt,
-            waits_for=planned and waits_for(self.state, planned),
-            expected=self.state.ends.get(record.run_id) if record.state in shown.OWED else None,
-            reason=self._reason(record),
-            created=record.created,
-            started=record.started,
-            ended=record.ended,
-        )
-        return dict(found)
+        return {
+            "run_id": record.run_id,
+            "step": progress and (progress.steps if is_done else progress.step),
+            "steps": progress and progress.steps,
+            "loss": progress and progress.loss,
+            "penalty": progress and progress.penalty,
+            "attempt": record.attempt,
+            "waits_for": planned and waits_for(self.state, planned),
+            "expected": self.state.ends.get(record.run_id) if record.state in shown.OWED else None,
+            "reason": self._reason(record),
+            "created": record.created,
+            "started": record.started,
+            "ended": record.ended,
+        }
 
     def _reason(self, record: Run) -> str | None:
         """Why it waits, or why it failed."""

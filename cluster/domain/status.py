@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 from cluster.domain.base import Answer, Base, BlobRef, Modality
 from cluster.domain.compositions import Composition, Method, Report
@@ -45,10 +46,6 @@ class TaskState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_owed(self) -> bool:
-        return self in (TaskState.QUEUED, TaskState.TRAINING)
-
 
 class CompositionState(StrEnum):
     """Of a composition that is computed."""
@@ -58,10 +55,6 @@ class CompositionState(StrEnum):
     READY = "ready"
     FAILED = "failed"
     CANCELLED = "cancelled"
-
-    @property
-    def is_owed(self) -> bool:
-        return self in (CompositionState.QUEUED, CompositionState.RUNNING)
 
 
 TASK_STATES: Mapping[str, TaskState] = {
@@ -81,12 +74,16 @@ COMPOSITION_STATES: Mapping[str, CompositionState] = {
 }
 
 
-class RunProgress(Answer):
+S = TypeVar("S", bound=StrEnum)
+
+
+class RunProgress(Answer, Generic[S]):
     """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
     waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
     before, and by what goes first; None where it is not known."""
 
     run_id: str
+    state: S
     step: int | None = None  # optimizer steps, or rows evaluated; None before the first, or without
     steps: int | None = None
     loss: float | None = None
@@ -99,8 +96,12 @@ class RunProgress(Answer):
     started: float | None = None
     ended: float | None = None
 
+    @property
+    def is_owed(self) -> bool:
+        return self.state in (*OWED, TaskState.TRAINING)
 
-class RunStatus(RunProgress):
+
+class RunStatus(RunProgress[RunState]):
     """A piece of work. `user`: whose model is composed or evaluated; `version`: of the task's
     vector that is refreshed."""
 
@@ -109,18 +110,13 @@ class RunStatus(RunProgress):
     version: int | None = None
     user: str | None = None
     about: str  # in a few words, for people
-    state: RunState
 
     @property
     def label(self) -> str:
         return self.about
 
-    @property
-    def is_owed(self) -> bool:
-        return self.state in OWED
 
-
-class TaskStatus(RunProgress):
+class TaskStatus(RunProgress[TaskState]):
     """A task, its training and its current vector.
 
     `ordinal`, the order of arrival, is None where the asker must not see that there are others.
@@ -132,7 +128,6 @@ class TaskStatus(RunProgress):
     name: str
     owner: str
     private: bool
-    state: TaskState
     ordinal: int | None
     modality: Modality
     classes: int
@@ -153,10 +148,6 @@ class TaskStatus(RunProgress):
     @property
     def label(self) -> str:
         return self.name
-
-    @property
-    def is_owed(self) -> bool:
-        return self.state.is_owed
 
 
 class ShardStatus(Answer):
@@ -215,23 +206,18 @@ class ClusterStatus(Answer):
     gone: tuple[str, ...] = ()
 
 
-class CompositionRun(RunProgress):
+class CompositionRun(RunProgress[CompositionState]):
     """Status of a composition run: with the model and a report once it is ready."""
 
     user: str
     method: Method
     terms: tuple[str, ...]
-    state: CompositionState
     model: Composition | None = None
     report: Report | None = None
 
     @property
     def label(self) -> str:
         return f"composing by {self.method}"
-
-    @property
-    def is_owed(self) -> bool:
-        return self.state.is_owed
 
 
 class Event(Answer):

@@ -79,9 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 home.serving_file.unlink(missing_ok=True)  # what was served ended with its cluster
             renew = again(home, lock, command, chosen.losses, environment)
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
-            where = (chosen.cpus, chosen.address, chosen.insecure)
             try:
-                serve(home, founding, *where, chosen.learner, renew, chosen.runs)
+                serve(home, founding, chosen, renew)
             except Exception as error:
                 if not chosen.losses or isinstance(error, HomeInUse):
                     raise  # somebody may have taken the home over meanwhile
@@ -94,31 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def serve(
-    home: Home,
-    chosen: Founding,
-    cpus: int | None,
-    address: str | None = None,
-    insecure: bool = False,
-    learner: str = LEARNER,
-    renew: Again | None = None,
-    runs: int = RUNS,
-) -> None:
-    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost. A
-    process does `runs` pieces of work at most."""
+def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -> None:
+    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost."""
     _require_usable(home, chosen)
-    joined = _joined(home, chosen, address, insecure) if address else None
-    with joined or _started(home, cpus) as running:
+    joined = _joined(home, chosen, how.address, how.insecure) if how.address else None
+    with joined or _started(home, how.cpus) as running:
         from cluster.runtime.actors import start_coordinator
         from cluster.runtime.watch import PERIOD, Watch, lost
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.settings() is None:
-            _found(home, chosen, learner)
+            _found(home, chosen, how.learner)
         _require_alone(home)
         _say("starting the coordinator")
         place = str(home.path) if home.is_pinned else home.where
-        start_coordinator(place, learner, pinned=home.is_pinned, runs=runs)
+        start_coordinator(place, how.learner, pinned=home.is_pinned, runs=how.runs)
         homes.write(home.running_file, running)
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -128,7 +117,7 @@ def serve(
             subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         watch = Watch()
         while not stop.wait(PERIOD):
-            if renew and (what := lost(watch.seen())):
+            if what := lost(watch.seen()):
                 renew(f"{what} was lost")
         watch.end()
         _say("stopping")

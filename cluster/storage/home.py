@@ -52,7 +52,8 @@ class Running(Message):
 
 class Serving(Message):
     """How the HTTP API was started (`cluster.serving.app.start`); there until it is stopped, so
-    that a cluster that was lost serves again."""
+    that a cluster that was lost serves again. `most` predictors, each with `cpus` and `gpus`; fewer
+    while little is asked."""
 
     host: str
     port: int
@@ -67,6 +68,16 @@ def on_loopback(address: str) -> bool:
     return address.startswith(("127.", "localhost:"))
 
 
+class Below:
+    """A place in a home."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, home: Home, _: object) -> Path:
+        return home.path / self._name
+
+
 @dataclass(frozen=True)
 class Home:
     """Paths under one directory.
@@ -77,6 +88,13 @@ class Home:
 
     path: Path
     storage: str | None = None
+
+    settings_file = Below(SETTINGS)
+    running_file = Below("cluster.json")
+    serving_file = Below("serving.json")
+    token_file = Below("token")
+    lock_file = Below("lock")
+    logs = Below("logs")
 
     @staticmethod
     def at(where: str | Path) -> Home:
@@ -92,30 +110,6 @@ class Home:
         """What `at` finds it by on every node of its cluster."""
         settings = self.settings()
         return (settings and settings.storage) or str(self.path)
-
-    @property
-    def settings_file(self) -> Path:
-        return self.path / SETTINGS
-
-    @property
-    def running_file(self) -> Path:
-        return self.path / "cluster.json"
-
-    @property
-    def serving_file(self) -> Path:
-        return self.path / "serving.json"
-
-    @property
-    def token_file(self) -> Path:
-        return self.path / "token"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.path / "lock"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
 
     @property
     def registry_url(self) -> str:
