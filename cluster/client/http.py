@@ -31,7 +31,6 @@ from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun
 from cluster.domain.status import CompositionRun, Resources
 from cluster.domain.tasks import ANY, Options, Submitted
-from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
@@ -85,6 +84,8 @@ OPERATIONS = {
     "issue_token": Operation("POST", "users/{user}/tokens"),
     "rotate_token": Operation("POST", "tokens/{token}/rotate"),
     "revoke_tokens": Operation("DELETE", "users/{user}/tokens"),
+    "tokens": Operation("GET", "tokens"),
+    "usage": Operation("GET", "usage"),
 }
 
 
@@ -204,12 +205,13 @@ class _Coordinator:
             raise NotAllowed(f"{method} is not there over HTTP; do it where the home is")
         return functools.partial(self._ask, method)
 
-    def _ask(self, method: str, context: RequestContext, *arguments: object) -> Any:
+    def _ask(self, method: str, *arguments: object) -> Any:
         verb, path, read = OPERATIONS[method]
         signature = inspect.signature(getattr(CoordinatorAPI, method))
-        bound = signature.bind(self, context, *arguments)
+        bound = signature.bind(self, *arguments)
         bound.apply_defaults()
-        given = dict(list(bound.arguments.items())[2:])  # without self and context
+        given = dict(list(bound.arguments.items())[1:])  # without self
+        context = given.pop("context", None)
         place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
         rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
@@ -218,16 +220,6 @@ class _Coordinator:
 
     def cluster(self) -> Resources:
         return self._ask("status", RequestContext(), "").room
-
-    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
-        return self._listed("tokens", whose, after)
-
-    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
-        return self._listed("usage", whose, after)
-
-    def _listed(self, path: str, whose: str | None, after: str) -> Any:
-        params = {"after": after} | ({"whose": whose} if whose else {})
-        return _returned(path).validate_python(self._server.call("GET", path, params=params))
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None
