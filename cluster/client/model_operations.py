@@ -260,7 +260,7 @@ class ModelOperations(Session):
         """
         from cluster.data.answers import answer_table, stated
         from cluster.data.asking import predicted
-        from cluster.data.inputs import inputs_of
+        from cluster.data.ingest import inputs_of
 
         server, tasks = self._server, None if task is None else [task]
         inputs = inputs_of(data, self.base().modality, input_column)

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Unpack
 
 import numpy as np
+from datasets import Dataset
 
 from cluster.data.bad_rows import Bad, Places, require_good
 from cluster.data.columns import FEWEST, Classes, find_input, marked_label
-from cluster.data.labelled import Reading, checked, labelled, training
-from cluster.data.sources import Data, opened
+from cluster.data.labelled import Progress, Reading, checked, labelled, training
+from cluster.data.sources import Data, Opened, opened
 from cluster.domain.base import BlobRef, Modality
 from cluster.domain.compositions import Fit
 from cluster.storage.blobs import Blobs
@@ -110,16 +111,38 @@ def ingest_samples(
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
     named = reading.get("input_column")
     with opened(data, (named,)) as source:
-        found = source.splits
-        split = found[training(found)]
-        column = find_input(split, modality, named, marked_label(split))
-        sampled = sample_rows(range(split.num_rows), SAMPLES, seed)
-        chosen = {"train": split.select(sampled)}
+        split = source.splits[training(source.splits)]
+        chosen = split.select(sample_rows(range(split.num_rows), SAMPLES, seed))
         source = replace(source, places=Places())  # what is chosen has other numbers
-        inputs = checked(chosen, column, modality, source, reading.get("progress"))["train"]
-    require_good([inputs], BadSample)
-    raws = [raw for raw in inputs if not isinstance(raw, Bad)]
+        raws = _inputs("train", chosen, source, modality, named, reading.get("progress"))
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
+
+
+def inputs_of(data: Data, modality: Modality, input_column: str | None = None) -> list[Raw]:
+    """The inputs of a data set that a model is asked about: of its one split, in order; a column of
+    classes is ignored. Raises BadConfig for several splits, BadSample for a bad row, and the errors
+    of `opened` and `find_input`."""
+    with opened(data, (input_column,)) as source:
+        if len(source.splits) > 1:
+            names = ", ".join(source.splits)
+            raise BadConfig(f"the data have the splits {names}; give the rows of one")
+        ((name, split),) = source.splits.items()
+        return _inputs(name, split, source, modality, input_column)
+
+
+def _inputs(
+    name: str,
+    split: Dataset,
+    source: Opened,
+    modality: Modality,
+    column: str | None,
+    progress: Progress | None = None,
+) -> list[Raw]:
+    """Every row checked, none left out."""
+    column = find_input(split, modality, column, marked_label(split))
+    found = checked({name: split}, column, modality, source, progress)
+    require_good(found.values(), BadSample)
+    return [raw for raw in found[name] if not isinstance(raw, Bad)]
 
 
 def ingest_shots(

@@ -60,21 +60,14 @@ def prepared_submission(
     found = ingest(data, blobs, modality, seed=options.seed, skip_bad=options.skip_bad, **reading)
     if read is not None:
         read(found)
+    rows = {part: value for part, value in vars(found).items() if part in Submission.model_fields}
     return Submission(
         request_id=request_id or uuid.uuid4().hex,
         name=name,
         owner=owner,
         private=private,
-        modality=found.modality,
-        classes=found.classes,
         templates=prompts,
-        train=found.train,
-        validation=found.validation,
-        test=found.test,
-        shard=found.shard,
         options=options,
         vector_blob=blobs.put(vector) if vector else None,
-        skipped=found.skipped,
-        notes=found.notes,
-        rows=found.rows,
+        **rows,
     )

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
@@ -25,6 +24,7 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.progress import Tell
+from cluster.learner.seen_rows import kept
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
@@ -53,7 +53,7 @@ def evaluate(
     started = time.monotonic()
     _require_linearized(work)
     materials = Materials(home, work.base, device)
-    kept = Kept(home.path / "cache" / "tangents", materials)
+    tangents = Kept(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
     without: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
@@ -62,7 +62,7 @@ def evaluate(
         if tell is not None:
             tell(done, total, None)
             done += task.test.rows
-        rows = TestRows(kept, task)
+        rows = TestRows(tangents, task)
         trained[task.name] = materials.head(task.head_blob)
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND = plain[task.name] = rows.features_ND
@@ -164,7 +164,6 @@ class Kept:
     def __init__(self, folder: Path, materials: Materials) -> None:
         self._folder = folder
         self.materials = materials
-        folder.mkdir(parents=True, exist_ok=True)
 
     @cached_property
     def module(self) -> LinearizedEncoder:
@@ -176,13 +175,7 @@ class Kept:
 
     def once(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
         """As it was kept, else computed and kept."""
-        value = self.read(key)
-        if value is None:
-            value = compute()
-            beside = self._folder / f".{key}.{uuid.uuid4().hex}"
-            save_file({"value": value.contiguous()}, beside)
-            beside.rename(self._folder / key)
-        return value
+        return kept(self._folder / key, compute, "value")
 
 
 class TestRows:

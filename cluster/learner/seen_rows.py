@@ -58,13 +58,13 @@ def write(path: Path, seen: Mapping[int, Seen]) -> None:
     _write(path, tensors)
 
 
-def kept(path: Path, make: Callable[[], Tensor]) -> Tensor:
-    """What is in the file, or else is made and then is."""
+def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
+    """What is in the file by this name, or else is made and then is."""
     try:
-        return load_file(path)["features"]
+        return load_file(path)[name]
     except (OSError, SafetensorError, KeyError):
         features_ND = make()
-        _write(path, {"features": features_ND})
+        _write(path, {name: features_ND.contiguous()})
         return features_ND
 
 

@@ -38,6 +38,7 @@ class Reference(NamedTuple):
 
 
 References = dict[str, Reference]  # by digest
+Naming = Iterator[tuple[str, Reference]]  # the same, one after the other
 
 
 class Erasure(Database):
@@ -102,9 +103,7 @@ def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> R
     return {digest: one for of in kinds for digest, one in of(db, without, task)}
 
 
-def _samples(
-    db: sa.Connection, without: set[str], task: str | None = None
-) -> Iterator[tuple[str, Reference]]:
+def _samples(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
     query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
     query = _needed(query) if task is None else query.where(SHARD.c.task == task)
     for row in db.execute(query):
@@ -129,9 +128,7 @@ def _is_not_cancelled() -> sa.ColumnElement[bool]:
     return TASK.c.removed.is_(None) | (TASK.c.removed != CANCELLED)
 
 
-def _vectors(
-    db: sa.Connection, without: set[str], task: str | None = None
-) -> Iterator[tuple[str, Reference]]:
+def _vectors(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
     query = sa.select(VECTOR.c.task, VECTOR.c.reference)
     for row in db.execute(query if task is None else query.where(VECTOR.c.task == task)):
         if row.task not in without:
@@ -140,7 +137,7 @@ def _vectors(
             yield ref.blob, Reference(ref.task, f"the vector {ref.name}")
 
 
-def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:
+def _asked_of(db: sa.Connection) -> Naming:
     """What models that are still to be made learn from; afterwards, and when one failed and its
     user awaits it no more, nobody needs it."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
@@ -153,9 +150,7 @@ def _asked_of(db: sa.Connection) -> Iterator[tuple[str, Reference]]:
                 yield blob.digest, Reference("", "rows that a model is to be made from")
 
 
-def _fitted(
-    db: sa.Connection, without: set[str], task: str | None = None
-) -> Iterator[tuple[str, Reference]]:
+def _fitted(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
     """Heads that were fitted together; with a task, every one that has seen its rows."""
     done = sa.select(RUN.c.result).where(RUN.c.kind == "fit", RUN.c.state == RunState.DONE)
     for text in db.scalars(done):
@@ -165,7 +160,7 @@ def _fitted(
             yield from _heads_of(result)
 
 
-def _heads_of(result: Fitted) -> Iterator[tuple[str, Reference]]:
+def _heads_of(result: Fitted) -> Naming:
     if result.novelty is not None:
         yield result.novelty, Reference("", "what tells inputs of none of the tasks")
     for one in result.heads:
@@ -173,9 +168,7 @@ def _heads_of(result: Fitted) -> Iterator[tuple[str, Reference]]:
         yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
 
 
-def _models(
-    db: sa.Connection, without: set[str], task: str | None = None
-) -> Iterator[tuple[str, Reference]]:
+def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
     """Of users' models; with a task, of every one that was ever made of its vectors."""
     query = sa.select(MADE, COMPOSITION.c.terms).join(
         COMPOSITION, COMPOSITION.c.digest == MADE.c.digest
