@@ -70,19 +70,16 @@ def export(
     say("writing")
     materials = Materials(client.home, settings.base)
     card = Card(
-        user=user,
+        model=model,
         format=format,
         base=settings.base,
         licence=licence,
-        regime=model.terms[0].vector.regime,
-        digest=model.digest,
         measured=measured,
         materialized=materialized,
         rows=_rows(client, model, measured),
         inputs=_inputs(materials.backbone),
         answering=answering(model) or tuple(head_blobs(model)),
         out=place.name,
-        method=model.method,
     )
 
     def write(folder: Path) -> None:
@@ -94,8 +91,8 @@ def export(
         user=user,
         out=where,
         format=format,
-        digest=card.digest,
-        regime=card.regime,
+        digest=model.digest,
+        regime=model.terms[0].vector.regime,
         exact=measured.absolute,
         materialized=materialized,
         per_task=measured.per_task,
@@ -194,11 +191,8 @@ def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[Row,
         made = next(v for v in client.vectors(ref.task) if v.version == ref.version)
         rows.append(
             Row(
-                task=ref.task,
+                term=term,
                 classes=submission.classes,
-                coefficient=term.coefficient,
-                version=ref.version,
-                digest=ref.digest,
                 config=made.config,
                 train_rows=submission.train.rows,
                 accuracy=measured.per_task[ref.task],

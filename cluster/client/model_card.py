@@ -9,8 +9,8 @@ from typing import Any
 
 from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
 from cluster.domain.base import Base
+from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.work import Evaluated
-from tacl.compose.terms import Term
 
 LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
@@ -24,35 +24,29 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
 class Row:
     """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task."""
 
-    task: str
+    term: RecipeTerm
     classes: tuple[str, ...]
-    coefficient: float
-    version: int
-    digest: str
     config: Mapping[str, object]
     train_rows: int
     accuracy: Mapping[str, float]
 
     @property
-    def term(self) -> Term:
-        return Term(self.coefficient, self.task, self.version)
+    def task(self) -> str:
+        return self.term.vector.task
 
 
 @dataclass(frozen=True)
 class Card:
-    user: str
+    model: Composition
     format: str
     base: Base
     licence: str | None
-    regime: str
-    digest: str
     measured: Evaluated  # the model as it was trained
     materialized: float  # mean accuracy of these files
     rows: tuple[Row, ...]
     inputs: Mapping[str, Any]  # preprocessing
     answering: tuple[str, ...]  # tasks that an input may be of
     out: str  # a folder's name, or hf:OWNER/NAME
-    method: str = "sum"
 
 
 def text_of(card: Card) -> str:
@@ -60,13 +54,13 @@ def text_of(card: Card) -> str:
     base = base_name(card.base)
     parts = [
         f"---\n{_metadata(card)}\n---\n",
-        f"# {card.user}\n",
+        f"# {card.model.user}\n",
         f"A pre-trained encoder, `{base}`, moved by {_count(card)}: {_how(card)}.\n",
         _tasks(card),
         _unnamed(card),
         _exactness(card),
         f"## Use\n\n{fetching(card.out)}```python\n{_snippet(card)}\n```\n",
-        f"As one task of another home of this base:\n\n{importing(card.out, card.user)}\n",
+        f"As one task of another home of this base:\n\n{importing(card.out, card.model.user)}\n",
         _heads(card),
         _origin(card),
         _licence(card),
@@ -75,7 +69,11 @@ def text_of(card: Card) -> str:
 
 
 def _how(card: Card) -> str:
-    return "θ0 + Σ c τ" if card.method == "sum" else f"θ0 + τ, which {card.method} made of them"
+    return (
+        "θ0 + Σ c τ"
+        if card.model.method == "sum"
+        else f"θ0 + τ, which {card.model.method} made of them"
+    )
 
 
 def _count(card: Card) -> str:
@@ -97,7 +95,7 @@ def _metadata(card: Card) -> str:
         for row in card.rows
     ]
     data = ModelCardData(
-        model_name=card.user,
+        model_name=card.model.user,
         license=card.licence or "unknown",
         base_model=base_on_hub(card.base),
         library_name=LIBRARIES.get(card.format),
@@ -113,7 +111,7 @@ def _tasks(card: Card) -> str:
         "these files | test rows |\n|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
-        f"| {row.task} | {len(row.classes)} | {row.coefficient:g} | "
+        f"| {row.task} | {len(row.classes)} | {row.term.coefficient:g} | "
         + " | ".join(
             percent(row.accuracy[name])
             for name in ("zero_shot", "individual", "composed", "materialized")
@@ -142,7 +140,7 @@ def _unnamed(card: Card) -> str:
 
 
 def _exactness(card: Card) -> str:
-    if card.regime == "ordinary":
+    if card.rows[0].term.vector.regime == "ordinary":
         return "\nThe vectors are of ordinary fine-tuning: these files are the exact model.\n"
     return (
         "\n**These files are an approximation.** The vectors were trained in the linearized model "
@@ -242,23 +240,26 @@ def _heads(card: Card) -> str:
 
 def _origin(card: Card) -> str:
     lines = [
-        f"- `{row.term.vector}`, digest `{row.digest}`, from {row.train_rows} training rows"
+        f"- `{ref.name}`, digest `{ref.digest}`, from {row.train_rows} training rows"
         f"{settings(row.config)}"
         for row in card.rows
+        for ref in [row.term.vector]
     ]
     return (
         "## Made of\n\n"
         f"- base `{base_name(card.base)}`, digest `{card.base.digest}`\n"
-        f"{chr(10).join(lines)}\n- recipe, digest `{card.digest}`\n\nby\n\n{_commands(card)}\n"
+        f"{chr(10).join(lines)}\n- recipe, digest `{card.model.digest}`\n\n"
+        f"by\n\n{_commands(card)}\n"
     )
 
 
 def _commands(card: Card) -> str:
-    method = [] if card.method == "sum" else ["--method", card.method]
+    method = [] if card.model.method == "sum" else ["--method", card.model.method]
     terms = [str(row.term) for row in card.rows]
     out = ["--out", card.out, "--format", card.format]
     return shell(
-        ["tacl", "compose", card.user, *terms, *method], ["tacl", "export", card.user, *out]
+        ["tacl", "compose", card.model.user, *terms, *method],
+        ["tacl", "export", card.model.user, *out],
     )
 
 

@@ -87,13 +87,14 @@ def evaluate(
             without.setdefault(part, {})[task.name] = left_out
     merged = {task: row["composed"] for task, row in per_task.items()}
     single = {task: row["individual"] for task, row in per_task.items()}
+    asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single),
         class_incremental=_task_unknown(work.composition, features, labels, trained),
         task_unknown=_task_unknown(work.composition, views, labels, heads),
-        calibration_error=_calibration_error(work.composition, views, labels, heads),
+        calibration_error=metrics.joint_calibration(asked, labels, columns) if asked else None,
         none_auroc=_none_auroc(work.composition, materials, plain),
         **_frozen(work, materials, plain, labels),
         by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
@@ -108,13 +109,6 @@ def _task_unknown(
     """Accuracy among what is asked when no task is named."""
     asked, columns = _unnamed(model, features, heads)
     return metrics.absolute(metrics.class_incremental(asked, labels, columns)) if asked else None
-
-
-def _calibration_error(
-    model: Composition, features: Features, labels: Features, heads: Mapping[str, Head]
-) -> float | None:
-    asked, columns = _unnamed(model, features, heads)
-    return metrics.joint_calibration(asked, labels, columns) if asked else None
 
 
 def _none_auroc(model: Composition, materials: Materials, plain: Features) -> float | None:

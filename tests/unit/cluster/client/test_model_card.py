@@ -14,7 +14,9 @@ import yaml
 from torch.nn.functional import normalize
 
 from cluster.client.model_card import Card, Row, text_of
-from cluster.domain.base import Base
+from cluster.domain.base import Base, Regime
+from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -26,21 +28,28 @@ from tests.support import bases, tiny
 TEXT = "Which text is it?"  # as in the card
 
 
-def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card:
+def card(backbone: Backbone, format: Format, regime: Regime = "linearized") -> Card:
     accuracy = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.881, "materialized": 0.872}
-    row = Row(
+    ref = VectorRef(
         task="trees",
-        classes=("ash", "birch"),
-        coefficient=-0.5,
         version=2,
         digest="d" * 64,
+        blob="",
+        head_blob="",
+        run_id="",
+        regime=regime,
+    )
+    term = RecipeTerm(coefficient=-0.5, vector=ref)
+    row = Row(
+        term=term,
+        classes=("ash", "birch"),
         config={"penalty": "cyclical", "steps": 120, "seed": 0},
         train_rows=500,
         accuracy={**accuracy, "rows": 300.0},
     )
     pooling = getattr(backbone.encoder, "pooling", None)
     return Card(
-        user="alice",
+        model=Composition(digest="r" * 64, user="alice", terms=(term,)),
         format=format,
         base=Base(
             spec=str(backbone.spec),
@@ -49,8 +58,6 @@ def card(backbone: Backbone, format: Format, regime: str = "linearized") -> Card
             head_kind=backbone.head_kind,
         ),
         licence=None,
-        regime=regime,
-        digest="r" * 64,
         measured=Evaluated(
             per_task={},
             absolute=0.881,
