@@ -143,11 +143,13 @@ def registry(
 
     if url is not None and size == "both":
         raise BadConfig("one empty registry holds one size: give --size tenth or --size full")
-    sizes, kind = ["tenth", "full"] if size == "both" else [size], (url or "sqlite").split(":")[0]
+    chosen, kind = ["tenth", "full"] if size == "both" else [size], (url or "sqlite").split(":")[0]
     with console.progress.saying("filling a home") as say:
-        found = bench_registry(sizes, rounds, url, say)
+        found = bench_registry(chosen, rounds, url, say)
     text = markdown(found, f" --size {size} --rounds {rounds}", kind)
-    return _kept({"machine": found.machine, "registry": kind, "times": times(found)}, text, out)
+    sizes = {name: home.size for name, home in found.homes.items()}
+    told = {"machine": found.machine, "registry": kind, "sizes": sizes, "times": times(found)}
+    return _kept(told, text, out)
 
 
 SMALLER = {"1,000": "100", "10,000": "1,000"}
