@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -24,17 +24,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
+from jobs.console.progress import counting
 from tacl.embedded import model as embedded
-from tacl.embedded.captions import captioned
-from tacl.embedded.catalogue import classes, generate, tasks
+from tacl.embedded.catalogue import captioned, classes, generate, tasks
 from tacl.embedded.words import Words
 from tacl.training.config import schedule
 
 SHARD = 1024  # pictures that one process renders at a time
+Count = Callable[[int, int], None]  # of (done, total)
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
 
 
@@ -57,18 +56,17 @@ class PretrainConfig:
     held_out: int = 500  # rows of each task for the zero-shot accuracy
 
 
-def render(rows: int, seed: int, progress: Progress) -> tuple[Tensor, list[str]]:
+def render(rows: int, seed: int, count: Count) -> tuple[Tensor, list[str]]:
     """The captioned pictures uint8 [rows, H, W, 3]; row i is the same whoever draws it."""
     starts = range(0, rows, SHARD)
     sizes = [min(SHARD, rows - start) for start in starts]
-    bar = progress.add_task("drawing", total=rows, note="")
     images, captions = [], []
     processes = min(os.cpu_count() or 1, len(sizes))
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for part, texts in pool.map(captioned, sizes, [seed] * len(sizes), starts):
             images.append(part)
             captions.extend(texts)
-            progress.advance(bar, len(texts))
+            count(len(captions), rows)
     return torch.from_numpy(np.concatenate(images)), captions
 
 
@@ -129,12 +127,11 @@ def optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
 
 
 def fit(
-    model: CLIP, images: Tensor, captions: Captions, config: PretrainConfig, progress: Progress
+    model: CLIP, images: Tensor, captions: Captions, config: PretrainConfig, count: Count
 ) -> list[float]:
     """Train the model in place; the loss of every step."""
     adam, losses = optimizer(model, config), []
     generator = torch.Generator().manual_seed(config.seed)
-    bar = progress.add_task("training", total=config.steps, note="")
     for step, rows in enumerate(batches(len(images), config)):
         for group in adam.param_groups:
             group["lr"] = schedule(config.learning_rate, step, config.steps, config.warmup)
@@ -146,7 +143,7 @@ def fit(
         with torch.no_grad():
             model.logit_scale.clamp_(max=math.log(100))
         losses.append(loss.item())
-        progress.update(bar, advance=1, note=f"loss {losses[-1]:.3f}")
+        count(step + 1, config.steps)
     return losses
 
 
@@ -172,14 +169,10 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     model, words = embedded.build(), embedded.words()
     model.visual.to(memory_format=torch.channels_last)  # a fifth faster on a CPU
-    columns = (
-        *Progress.get_default_columns(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        images, captions = render(config.rows, config.seed, progress)
-        losses = fit(model.train(), images, Captions.of(captions, words), config, progress)
+    with counting("drawing") as count:
+        images, captions = render(config.rows, config.seed, count)
+    with counting("training") as count:
+        losses = fit(model.train(), images, Captions.of(captions, words), config, count)
     out.mkdir(parents=True, exist_ok=True)
     weights = out / embedded.WEIGHTS.name
     embedded.save(model, weights)

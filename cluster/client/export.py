@@ -30,7 +30,8 @@ from tacl.backbone import Backbone, BaseSpec
 from tacl.compose.terms import Term, parse_term
 from tacl.errors import BadRecipe, Inexact, UnknownVector
 from tacl.heads.head import Head
-from tacl.interchange import VECTOR, Format, require_writable, write_heads, write_model
+from tacl.interchange.vector_file import VECTOR
+from tacl.interchange.writing import Format, require_writable, write_heads, write_model
 from tacl.vectors.vector import TaskVector
 
 if TYPE_CHECKING:

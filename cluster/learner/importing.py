@@ -26,16 +26,10 @@ from tacl.data.batches import Labelled
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.head import Head
-from tacl.interchange import (
-    VECTOR,
-    Imported,
-    hub,
-    is_adapter,
-    is_vector,
-    vector_of_adapter,
-    vector_of_checkpoint,
-    vector_of_file,
-)
+from tacl.interchange import hub
+from tacl.interchange.adapter import is_adapter, vector_of_adapter
+from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
+from tacl.interchange.vector_file import VECTOR, is_vector, vector_of_file
 from tacl.models.frozen import trainable_blocks
 from tacl.vectors import params
 from tacl.vectors.blocks import Block

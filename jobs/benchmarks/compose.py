@@ -19,16 +19,12 @@ import torch
 from torch import nn
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.memory import Made
 from jobs.benchmarks.step import Contestant, Rows, made_up, ordinary, small_tau
-from jobs.benchmarks.timing import Run, Say, in_turns, setting
+from jobs.benchmarks.timing import Made, Run, Say, in_turns, setting
 from tacl.compose.arithmetic import composed
-from tacl.compose.scaled import ScaledEncoder
-from tacl.compose.scaling import composed_block
+from tacl.compose.scaled import ScaledEncoder, composed_block
 from tacl.errors import BadConfig
-from tacl.vectors import params
-from tacl.vectors.params import Params
-from tacl.vectors.vector import TaskVector
+from tacl.vectors import Params, TaskVector, params
 
 COUNTS = (2, 8, 22)
 PLAIN_UP_TO = 8  # scaled copies of more would not fit into the memory of a small machine

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from tacl.backbone import BaseSpec, Batch, Item, clip, hf, load_backbone, vision
 from tacl.backbone.core import present_blocks
-from tacl.errors import BaseNotFound
 from tacl.models.linearized import LinearizedEncoder
 
 TOKENS = 32  # of a text
@@ -88,7 +87,7 @@ def _random_clip(spec: BaseSpec) -> Subject:
     import open_clip
 
     if spec.name not in open_clip.list_models():
-        raise BaseNotFound(f"base {spec}: open_clip has no model {spec.name!r}")
+        raise spec.missing(f"open_clip has no model {spec.name!r}")
     model: Any = open_clip.create_model(
         spec.name, pretrained=None, pretrained_text=False, force_image_size=spec.size
     )
@@ -100,7 +99,7 @@ def _random_vision(spec: BaseSpec) -> Subject:
     import timm
 
     if not timm.is_model(spec.name):
-        raise BaseNotFound(f"base {spec}: timm has no model {spec.name!r}")
+        raise spec.missing(f"timm has no model {spec.name!r}")
     model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
     size = spec.size or model.pretrained_cfg["input_size"][-1]
     return Subject(model, vision.TRAINABLE, _images(size))
@@ -110,9 +109,7 @@ def _random_text(spec: BaseSpec) -> Subject:
     from transformers import BertConfig, BertModel
 
     if spec.name not in SHAPES:
-        raise BaseNotFound(
-            f"base {spec}: no directory {spec.name}, and no shape of that name: {sorted(SHAPES)}"
-        )
+        raise spec.missing(f"no directory {spec.name}, and no shape of that name: {sorted(SHAPES)}")
     shape: dict[str, Any] = {**SHAPES[spec.name], "attn_implementation": "sdpa"}
     config = BertConfig(**shape)
     encoder = hf.SentenceEncoder(BertModel(config, add_pooling_layer=False), "mean")

@@ -20,8 +20,7 @@ from jobs.benchmarks.timing import Run, Say, in_turns, setting
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import Cached, cached_tangents
 from tacl.models.linearized import LinearizedEncoder
-from tacl.vectors import params
-from tacl.vectors.params import Params
+from tacl.vectors import Params, params
 
 VECTORS, TASKS = 8, 8
 

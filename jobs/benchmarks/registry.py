@@ -1,80 +1,50 @@
 """What people and learners wait for when a home is large: `tacl bench registry`.
 
-A real coordinator over a real registry and real files, in this process: Ray adds its own round
-trip, about a millisecond. Nothing is trained: a launcher that starts nothing stands in.
+The view by the clock of what `scale.py` measures, with two things beside it: what the disk alone
+takes, and the batches of a penalty.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
-from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import Shard
-from cluster.domain.work import Lease, Work
-from cluster.scheduler.adoption import Attempt
-from cluster.scheduler.state import Needs, Node
+from cluster.domain.work import Lease
 from cluster.storage.samples import training_inputs
-from jobs.benchmarks.calls import NOBODY, Ask, Call, calls, cost
-from jobs.benchmarks.markdown import machine
-from jobs.benchmarks.markdown import table as markdown_table
+from jobs.benchmarks.calls import NOBODY, Ask, Call
 from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
+from jobs.benchmarks.scale import Idle, Scale, bench_scale
+from jobs.console.documents import markdown_table
 from tacl.data.splits import batch_rows
 from tacl.training.penalties import other_tasks
 
 SIZES = {"tenth": TENTH, "full": FULL}
 PENALTY_ROWS = 16  # of a batch of 128
-CALLS = {  # those of `calls.py`
-    "composition": "composition lookup",
-    "aliases": "alias lookup",
-    "move an alias": "alias move",
-    "compose": "compose",
-    "submit": "submit",
-    "move the champion": "champion move",
-}
 KNOWN = (4, 64)  # tasks that a run knows
-GOALS = {  # milliseconds at the 99th percentile
-    "composition lookup": 5.0,
-    "alias lookup": 5.0,
-    "alias move": 5.0,
-    "champion move": 5.0,
-    "restart": 10_000.0,
-    **{f"penalty batch, {known} tasks": 2.0 for known in KNOWN},
+
+
+class Row(NamedTuple):
+    name: str
+    goal: float | None = None  # milliseconds at the 99th percentile
+
+
+ROWS = {  # of what is measured, by its name in `calls.py`
+    "start": Row("restart", 10_000.0),
+    "composition": Row("composition lookup", 5.0),
+    "aliases": Row("alias lookup", 5.0),
+    "move an alias": Row("alias move", 5.0),
+    "compose": Row("compose"),
+    "submit": Row("submit"),
+    "move the champion": Row("champion move", 5.0),
+    "the disk": Row("the disk alone: 32 kB, synced"),
+    **{f"batch of {known}": Row(f"penalty batch, {known} tasks", 2.0) for known in KNOWN},
 }
-
-
-class Idle:
-    """Has room for everything and starts nothing."""
-
-    def nodes(self) -> tuple[Node, ...]:
-        return (Node(1_000_000),)
-
-    def free(self) -> tuple[Node, ...]:
-        return ()
-
-    def start(self, work: Work, needs: Needs) -> str:
-        return work.run_id
-
-    def learners(self) -> tuple[Attempt, ...]:
-        return ()
-
-    def end(self, attempt: Attempt) -> None:
-        pass
-
-    def poll(self, handle: str) -> Outcome | None:
-        return None
-
-    def let_go(self, handle: str) -> None:
-        pass
-
-    def cancel(self, handle: str) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -83,55 +53,30 @@ class Times:
 
     what: str
     size: str
-    count: int
     median: float
     p99: float
     cpu_p99: float  # of the processor's time: what other work on the machine does not change
     goal: float | None  # for p99
 
 
-@dataclass(frozen=True)
-class Found:
-    """All times, and what they are of."""
-
-    machine: str
-    registry: str
-    sizes: dict[str, Size]
-    times: list[Times]
+def bench_registry(sizes: list[str], rounds: int, url: str | None, say: Say) -> Scale:
+    """`url` is that of an empty registry; default SQLite."""
+    return bench_scale({name: SIZES[name] for name in sizes}, rounds, say, url, ROWS, beside)
 
 
-def bench_registry(sizes: list[str], rounds: int, registry: str | None, say: Say) -> Found:
-    """`registry` is the URL of an empty one for each size; default SQLite."""
-    found: list[Times] = []
-    for name in sizes:
-        with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
-            population = made_up(Path(folder) / "home", SIZES[name], registry)
-            population.fill(lambda line, name=name: say(f"{name}: {line}"))
-            for times in measured(population, name, rounds):
-                say(f"{name}: {times.what}: {times.median:.2f} ms, p99 {times.p99:.2f} ms")
-                found.append(times)
-    kind = (registry or "sqlite").partition(":")[0]
-    return Found(machine(), kind, {name: SIZES[name] for name in sizes}, found)
+def times(found: Scale) -> list[Times]:
+    return [
+        Times(row.name, size, one.clock.median, one.clock.p99, one.cpu.p99, row.goal)
+        for size, home in found.homes.items()
+        for one in (home.start, *home.calls)
+        for row in [ROWS[one.what]]
+    ]
 
 
-def measured(population: Population, size: str, rounds: int) -> Iterator[Times]:
-    for what, ask, count in asks(population, rounds):
-        one, goal = cost(Call("", what, ask), count), GOALS.get(what)
-        yield Times(what, size, count, one.clock.median, one.clock.p99, one.cpu.p99, goal)
-
-
-def asks(population: Population, rounds: int) -> Iterator[tuple[str, Ask, int]]:
-    """(what, how, how often), in an order in which none disturbs the next."""
-    home = population.home.path
-    yield "restart", lambda _: Coordinator(home, Idle()).close(), 3
-    yield "the disk alone: 32 kB, synced", syncing(home / "synced"), rounds
-    yield from penalty_batches(population, rounds)
-    coordinator = Coordinator(home, Idle())
-    for call in calls(population, coordinator, rounds):
-        if call.what in CALLS:
-            few = call.what == "submit"
-            yield CALLS[call.what], call.ask, max(1, rounds // 20) if few else rounds
-    coordinator.close()
+def beside(population: Population) -> Iterator[Call]:
+    yield Call("", "the disk", syncing(population.home.path / "synced"))
+    for known in KNOWN:
+        yield from penalty_batches(population, known)
 
 
 def syncing(path: Path) -> Ask:
@@ -145,31 +90,25 @@ def syncing(path: Path) -> Ask:
     return act
 
 
-def penalty_batches(population: Population, rounds: int) -> Iterator[tuple[str, Ask, int]]:
+def penalty_batches(population: Population, known: int) -> Iterator[Call]:
     """A run of a home with so many tasks: what it is told, whose turn it is, and its rows."""
-    for known in KNOWN:
-        size = Size(known, 1, 1, population.shards[0].blob.rows)
-        small = made_up(population.home.path / f"of {known} tasks", size)
-        small.fill(lambda line: None)
-        coordinator = Coordinator(small.home.path, Idle())
-        blob = small.shards[0].blob
-        run_id = coordinator.submit(NOBODY, small.newcomer("new", blob)).run_id
-        inputs = {
-            shard.blob.digest: training_inputs(small.home.blobs(), shard.blob)
-            for shard in (small.generic, *small.shards)
-        }
+    size = Size(known, 1, 1, population.shards[0].blob.rows)
+    small = made_up(population.home.path / f"of {known} tasks", size)
+    small.fill(lambda line: None)
+    coordinator, arrivals = Coordinator(small.home.path, Idle()), Arrivals()
+    run_id = coordinator.submit(NOBODY, small.newcomer("new", small.shards[0].blob)).run_id
+    shards = [shard.blob for shard in (small.generic, *small.shards)]
+    inputs = {shard.digest: training_inputs(small.home.blobs(), shard) for shard in shards}
 
-        arrivals = Arrivals()
+    def batch(step: int) -> list[Any]:  # at worst: a lease of one step
+        asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)
+        arrivals.hear(coordinator.lease(asked))
+        (other,) = other_tasks("cyclical", step, arrivals.at(step))
+        return rows_of(other, inputs, step)
 
-        def batch(step: int) -> list[Any]:  # at worst: a lease of one step
-            asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)  # noqa: B023
-            arrivals.hear(coordinator.lease(asked))  # noqa: B023 - called
-            (other,) = other_tasks("cyclical", step, arrivals.at(step))  # noqa: B023 - before the
-            return rows_of(other, inputs, step)  # noqa: B023 - next
-
-        batch(0)  # tells of everybody, once
-        yield f"penalty batch, {known} tasks", lambda row, batch=batch: batch(row + 1), rounds
-        coordinator.close()
+    batch(0)  # tells of everybody, once
+    yield Call("", f"batch of {known}", lambda row: batch(row + 1))
+    coordinator.close()
 
 
 def rows_of(shard: Shard, inputs: dict[str, list[Any]], step: int) -> list[Any]:
@@ -194,22 +133,17 @@ it, and decides what is to be measured and refreshed now.
 """
 
 
-def markdown(found: Found, options: str = "") -> str:
+def markdown(found: Scale, options: str = "", registry: str = "sqlite") -> str:
     """The file of `results`."""
     sizes = "\n".join(
         f"- {name}: {one.tasks:,} tasks, {one.tasks * one.versions:,} vector versions, "
         f"{one.compositions:,} compositions, {one.tasks * one.rows:,} samples"
-        for name, one in found.sizes.items()
+        for name, one in ((name, home.size) for name, home in found.homes.items())
     )
-    head = HEAD.format(sizes=sizes, options=options, machine=found.machine, registry=found.registry)
-    return head + markdown_table(["", "goal", *found.sizes], table(found), "---:") + "\n"
-
-
-def table(found: Found) -> list[list[str]]:
-    """What, its goal, and the times for each size."""
     rows: dict[str, list[str]] = {}
-    for one in found.times:  # size by size
+    for one in times(found):  # size by size
         goal = "" if one.goal is None else f"{one.goal:,.0f}"
         row = rows.setdefault(one.what, [one.what, goal])
         row.append(f"{one.median:,.2f} / {one.p99:,.2f} ({one.cpu_p99:,.2f})")
-    return list(rows.values())
+    head = HEAD.format(sizes=sizes, options=options, machine=found.machine, registry=registry)
+    return head + markdown_table(["", "goal", *found.homes], rows.values(), "---:") + "\n"

@@ -14,11 +14,11 @@ from typing import Any
 
 from jobs.benchmarks.compose import COUNTS, bench_compose
 from jobs.benchmarks.evaluate import bench_evaluate
-from jobs.benchmarks.markdown import processor, table
 from jobs.benchmarks.refresh import bench_refresh
 from jobs.benchmarks.step import bench_step
 from jobs.benchmarks.submit import bench_submit
-from jobs.benchmarks.timing import Say
+from jobs.benchmarks.timing import Say, processor
+from jobs.console.documents import markdown_table
 from tacl.errors import TaclError
 
 Figures = dict[str, Any]  # as --json tells them
@@ -150,7 +150,7 @@ def markdown(found: dict[str, Figures]) -> str:
         f"Machine: {processor()}, {os.cpu_count()} cores, {threads} threads, torch "
         f"{version('torch')}, Python {platform.python_version()}.",
         "",
-        table(
+        markdown_table(
             ("what", "arithmetic", "goal", "measured", ""),
             [goal.row(found.get(goal.bench, missing)) for goal in GOALS],
         ),

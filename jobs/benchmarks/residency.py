@@ -18,7 +18,7 @@ from cluster.domain.tasks import VectorRef
 from cluster.serving.residency import Residency
 from cluster.serving.routing import keeper
 from jobs.benchmarks.load import OF_EACH
-from jobs.benchmarks.markdown import table
+from jobs.console.documents import markdown_table
 
 EACH = 1 << 20  # bytes of a vector
 BATCH = 16  # questions of a pass
@@ -167,7 +167,7 @@ def markdown(found: Sequence[Held], sizes: Sizes) -> str:
         f"{sizes.users:,} users with {OF_EACH} of them each, {sizes.requests:,} requests in passes "
         f"of {BATCH}. `{command}` makes this, the same on every machine: sizes are counted, "
         "nothing is timed, and no predictor is ever too busy for its own models.\n\n"
-        f"{table(columns, rows, '---:')}\n\n"
+        f"{markdown_table(columns, rows, '---:')}\n\n"
         "Found: of the vectors that the passes of the second half needed. Uniform: users ask "
         "equally often, and chose among all vectors alike. Zipf: the n-th user asks, and the n-th "
         "vector was chosen, in proportion to 1/n. Recipes share nothing else; users of a team who "

@@ -1,8 +1,8 @@
 """Whether the control plane stays flat: `tacl bench scale`.
 
-A real coordinator over a real registry in this process, at two sizes, as in `tacl bench registry`:
-every call of a user, a learner and the page in CPU time and bytes (`calls.py`), a start, and how
-long the lock is held. Nothing is trained.
+A real coordinator over a real registry and real files in this process, at two sizes: every call of
+a user, a learner and the page in CPU time and bytes (`calls.py`), starts, and how long the lock is
+held. Nothing is trained: a launcher that starts nothing stands in. `registry.py` is a view of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +20,14 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
-from jobs.benchmarks.arrival import Arrival, arrival
-from jobs.benchmarks.calls import Cost, calls, cost
-from jobs.benchmarks.markdown import machine, table
+from cluster.domain.outcomes import Outcome
+from cluster.domain.work import Work
+from cluster.scheduler.adoption import Attempt
+from cluster.scheduler.state import Needs, Node
+from jobs.benchmarks.calls import Arrival, Call, Cost, arrival, calls, cost
 from jobs.benchmarks.population import Population, Say, Size, made_up
-from jobs.benchmarks.registry import Idle
+from jobs.benchmarks.timing import machine
+from jobs.console.documents import markdown_table
 
 SIZES = {
     "100": Size(tasks=100, versions=10, compositions=10_000, rows=16),
@@ -35,6 +38,35 @@ CPU_MS, BYTES, FLAT, LOCK_MS = 20.0, 64_000, 1.5, 50.0
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
 HELD_MS = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)  # bounds of the histogram
 RARE = ("submit",)  # what a tenth of the rounds is enough for
+STARTS = 3
+
+
+class Idle:
+    """Has room for everything and starts nothing."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        return (Node(1_000_000),)
+
+    def free(self) -> tuple[Node, ...]:
+        return ()
+
+    def start(self, work: Work, needs: Needs) -> str:
+        return work.run_id
+
+    def learners(self) -> tuple[Attempt, ...]:
+        return ()
+
+    def end(self, attempt: Attempt) -> None:
+        pass
+
+    def poll(self, handle: str) -> Outcome | None:
+        return None
+
+    def let_go(self, handle: str) -> None:
+        pass
+
+    def cancel(self, handle: str) -> None:
+        pass
 
 
 class Held(Lock):
@@ -62,7 +94,7 @@ class Measured:
     """A home of one size."""
 
     size: Size
-    starts: Sequence[float]  # CPU seconds
+    start: Cost
     memory: int  # bytes of the coordinator
     held: Sequence[float]  # CPU milliseconds of each time under the lock
     calls: Sequence[Cost]
@@ -90,7 +122,7 @@ class Scale:
 
     def _goals(self) -> Iterator[tuple[str, float, float]]:
         for size, one in self.homes.items():
-            yield f"start at {size} tasks, CPU seconds", START_S[size], max(one.starts)
+            yield f"start at {size} tasks, CPU seconds", START_S[size], one.start.cpu.p99 / 1000
         for size, one in self.homes.items():
             yield f"longest time under the lock at {size} tasks, CPU ms", LOCK_MS, max(one.held)
         for size, one in self.homes.items():
@@ -110,29 +142,36 @@ class Scale:
         return zip(*(one.calls for one in self.homes.values()), strict=True)
 
 
-def bench_scale(sizes: Sequence[str], rounds: int, say: Say) -> Scale:
+def bench_scale(
+    sizes: Mapping[str, Size],
+    rounds: int,
+    say: Say,
+    url: str | None = None,
+    only: Collection[str] = (),
+    beside: Callable[[Population], Iterator[Call]] = lambda population: iter(()),
+) -> Scale:
+    """`url` of an empty registry for each size, default SQLite; `only` some of the calls, default
+    all; `beside` them others."""
     found: dict[str, Measured] = {}
-    for name in sizes:
+    for name, size in sizes.items():
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
-            population = made_up(Path(folder) / "home", SIZES[name])
-            population.fill(lambda line, name=name: say(f"{name} tasks: {line}"))
-            say(f"{name} tasks: asking")
-            found[name] = _measured(population, SIZES[name], rounds)
+            population = made_up(Path(folder) / "home", size, url)
+            population.fill(lambda line, name=name: say(f"{name}: {line}"))
+            say(f"{name}: asking")
+            others = [cost(call, rounds) for call in beside(population)]
+            found[name] = _measured(population, size, rounds, only, others)
     return Scale(machine(), rounds, found)
 
 
-def _measured(population: Population, size: Size, rounds: int) -> Measured:
+def _measured(
+    population: Population, size: Size, rounds: int, only: Collection[str], others: list[Cost]
+) -> Measured:
     gc.collect()
-    process = psutil.Process()
-    before, starts = process.memory_info().rss, list[float]()
-    for _ in range(2):
-        busy = time.process_time()
-        coordinator = Coordinator(population.home.path, Idle())
-        starts.append(time.process_time() - busy)
-        coordinator.close()
-    del coordinator
+    process, home = psutil.Process(), population.home.path
+    before = process.memory_info().rss
+    start = cost(Call("", "start", lambda _: Coordinator(home, Idle()).close()), STARTS)
     gc.collect()
-    coordinator = Coordinator(population.home.path, Idle())
+    coordinator = Coordinator(home, Idle())
     gc.collect()
     gc.freeze()  # as its actor does
     memory = process.memory_info().rss - before
@@ -140,11 +179,12 @@ def _measured(population: Population, size: Size, rounds: int) -> Measured:
     costs = [
         cost(call, max(1, rounds // 10) if call.what in RARE else rounds)
         for call in calls(population, coordinator, rounds)
+        if not only or call.what in only
     ]
     arrived = arrival(population, coordinator)
     coordinator.close()
     gc.unfreeze()
-    return Measured(size, starts, memory, held.times, costs, arrived)
+    return Measured(size, start, memory, held.times, [*others, *costs], arrived)
 
 
 HEAD = """# Whether the control plane stays flat
@@ -173,17 +213,17 @@ def markdown(found: Scale, options: str = "") -> str:
     goals = [one for one in found.goals() if one.missed]
     missed = [f"- {one.what}: {one.measured:,.4g}; goal {one.goal:,g}" for one in goals]
     calls = [_call(costs) for costs in found.by_call()]
-    parts = [head + table(columns, calls, "---:"), "", "## A start, and the lock", ""]
+    parts = [head + markdown_table(columns, calls, "---:"), "", "## A start, and the lock", ""]
     for name, one in homes.items():
-        starts = " and ".join(f"{start:.2f}" for start in one.starts)
-        parts.append(f"- start at {name} tasks: {starts} CPU seconds")
+        usual, slowest = (milliseconds / 1000 for milliseconds in one.start.cpu)
+        parts.append(f"- {STARTS} starts at {name} tasks: {usual:.2f} CPU s, at most {slowest:.2f}")
     for name, one in homes.items():
         mib = round(one.memory / 2**20)
         parts.append(f"- memory of the coordinator at {name} tasks: {mib} MiB")
     for name, one in homes.items():
         came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
         parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
-    parts += ["", table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
+    parts += ["", markdown_table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
 

@@ -30,10 +30,10 @@ from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
 from jobs.benchmarks import load as loading
 from jobs.benchmarks.echo import MODEL, Expected, echoing
-from jobs.benchmarks.markdown import table
 from jobs.benchmarks.population import Filed, Population
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import in_turns
+from jobs.console.documents import markdown_table
 from tacl.embedded import generate
 from tacl.embedded.parquet import png
 from tacl.heads.head import prototype_head
@@ -316,12 +316,14 @@ def written(found: Served, command: str) -> str:
         "and what else ran on it; ratios are of one run, and processor time is what the server's "
         "processes used for a request, all together.",
         f"## Passes without a server, {ROWS} rows, one thread",
-        table(("what", "rows per second"), [(name, f"{rate:.1f}") for name, rate in rates]),
+        markdown_table(
+            ("what", "rows per second"), [(name, f"{rate:.1f}") for name, rate in rates]
+        ),
         f"{ROWS} users in one pass reach {found.share:.2f} of one model for all rows: "
         f"{found.share * (2 + found.of_each) / 3:.2f} of 3/(2 + k), what products of every vector "
         "could reach.",
         f"## Requests of one picture, {found.at_once} at once, one predictor",
-        table(LOADS, [_row(one) for one in found.loads]),
+        markdown_table(LOADS, [_row(one) for one in found.loads]),
         "An answer is right when it names its user and their model, and every probability is that "
         "of the user's own model, recomputed from cached tangents. Without the names, "
         f"{found.mistakable} of 1,000 pairs of users could be given each other's answers "
@@ -353,7 +355,7 @@ def _beside(found: Served, echo: Facts) -> list[str]:
         "## Beside a bare deployment of Ray Serve",
         "The same requests in the same run, answered at once with the same probabilities, and "
         "nothing else, by a deployment that does no work, with our ingress's options.",
-        table(columns, rows),
+        markdown_table(columns, rows),
         f"Around the pass ({_ms(row_s)} ms a row) our server takes {around:.2f} times the "
         "processor time of the echo.",
     ]

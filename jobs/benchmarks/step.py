@@ -24,8 +24,7 @@ from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.memory import Made
-from jobs.benchmarks.timing import Say, in_turns, setting
+from jobs.benchmarks.timing import Made, Say, in_turns, setting
 from tacl.heads.head import Head
 from tacl.models.frozen import Batch, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder

@@ -1,18 +1,26 @@
-"""Times that can be compared: the contestants take turns, and each gets its median and spread.
+"""Times that can be compared, and bytes that a pass makes.
 
-A machine has other work, and its clock changes. Whatever lasts longer than a round meets all
-contestants alike, and a median does not mind what is shorter; so ratios hold where times do not.
+The contestants take turns, and each gets its median and spread. A machine has other work, and its
+clock changes. Whatever lasts longer than a round meets all contestants alike, and a median does not
+mind what is shorter; so ratios hold where times do not.
 """
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 Run = Callable[[], object]
 Say = Callable[[int, int], None]  # (done, total)
@@ -78,3 +86,68 @@ def timed(run: Run, device: str) -> float:
     after.record()
     after.synchronize()
     return before.elapsed_time(after) / 1000
+
+
+class Made(TorchDispatchMode):
+    """Counts bytes of the tensors that are made inside: `peak` is the most that was alive at a
+    time, `kept` what still was at the end.
+
+    Not resident memory, which depends on allocators and on what ran before. A dispatch mode sees
+    each operation below autograd and below `torch.func`, so all contestants are counted by one
+    measure; hooks on what autograd saves would miss what a formula holds, and do not work under
+    `torch.func`.
+
+    Memory counts once, however many tensors look into it. What existed before does not count,
+    changed in place or not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = self.peak = 0
+        self._known: set[int] = set()
+        self._ended = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        given = {storage._cdata for storage in _storages((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            if storage._cdata not in given:
+                self._count(storage)
+        return result
+
+    def _count(self, storage: UntypedStorage) -> None:
+        if (key := storage._cdata) in self._known:
+            return
+        size = storage.nbytes()
+        self._known.add(key)
+        self.kept += size
+        self.peak = max(self.peak, self.kept)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        if not self._ended:
+            self._known.discard(key)
+            self.kept -= size
+
+    def __exit__(self, *error: Any) -> None:
+        self._ended = True
+        super().__exit__(*error)
+
+
+def _storages(values: Any) -> list[UntypedStorage]:
+    return [x.untyped_storage() for x in tree_leaves(values) if isinstance(x, Tensor)]
+
+
+def processor() -> str:
+    """As the machine calls it."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def machine() -> str:
+    """What a bench ran on, and beside how much."""
+    return f"{os.cpu_count()} x {processor()}, load {os.getloadavg()[0]:.1f} at the end"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.client.client import Client
-from jobs.benchmarks.markdown import processor, table
 from jobs.benchmarks.submit import own_cluster
-from jobs.benchmarks.timing import Race, Run, Say, in_turns
+from jobs.benchmarks.timing import Race, Run, Say, in_turns, processor
+from jobs.console.documents import markdown_table
 from tacl import embedded
 from tacl.embedded.parquet import png
 
@@ -99,7 +99,7 @@ def markdown(found: VerbTimes) -> str:
         "Spread: the middle half of them lies within so many seconds. Two tasks of the embedded "
         f"encoder, one model. {found.processor}.\n\n    tacl bench verbs --rounds {found.rounds} "
         f"--out results/verbs.md\n\n"
-        f"{table(('command', 'seconds', 'spread', 'goal'), lines, '---:')}\n"
+        f"{markdown_table(('command', 'seconds', 'spread', 'goal'), lines, '---:')}\n"
     )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from jobs.cli.options import Command, Declared, Group, command_with
+from jobs import console
+from jobs.cli.options import Command, Declared, Group, argument, command_with, flag, option
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -57,32 +58,27 @@ def _options(
 
 Home = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "DIR",
+        "Directory of the installation: settings, registry, blobs.",
         "--home",
-        metavar="DIR",
         envvar="TACL_HOME",
         show_default="~/.tacl",
-        help="Directory of the installation: settings, registry, blobs.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-TaskName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the task.")]
-User = Annotated[str, typer.Argument(metavar="USER", help="User whose model it is.")]
+Json = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
+TaskName = Annotated[str, argument("NAME", "Name of the task.")]
+User = Annotated[str, argument("USER", "User whose model it is.")]
 
 Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
 InputColumn = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", show_default="by type", help="Column of the images or texts."),
+    str | None, option("COLUMN", "Column of the images or texts.", show_default="by type")
 ]
 LabelColumn = Annotated[
-    str | None,
-    typer.Option(metavar="COLUMN", show_default="by type", help="Column of the classes."),
+    str | None, option("COLUMN", "Column of the classes.", show_default="by type")
 ]
 Classes = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B,...", show_default="from the data", help="Names of the classes 0, 1, ..."
-    ),
+    str | None, option("A,B,...", "Names of the classes 0, 1, ...", show_default="from the data")
 ]
 
 
@@ -180,28 +176,23 @@ def client(home: Path | None) -> Client:
 
 def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
     """The answer on stdout: JSON, or a table or words."""
-    from jobs.console import tables
-    from jobs.console.documents import print_json
-
     if as_json:
-        print_json(found)
+        console.documents.print_json(found)
     elif isinstance(text := table(found), str):
         print(text)
     else:
-        tables.console().print(text)
+        console.tables.console().print(text)
 
 
 def telling(say: Callable[[str], None]) -> Callable[[Watched], None]:
     """Say the state of a run, and the time that is left, when they change; in a file no sooner than
     it is worth a line."""
-    from jobs.console.progress import QUIET_SECONDS, described, stderr
-
-    pause = 0.0 if stderr().is_terminal else QUIET_SECONDS
+    pause = 0.0 if console.progress.stderr().is_terminal else console.progress.QUIET_SECONDS
     last, state, at = "", "", 0.0
 
     def tell_run(run: Watched) -> None:
         nonlocal last, state, at
-        now, line = time.monotonic(), described(run)
+        now, line = time.monotonic(), console.progress.described(run)
         if line != last and (run.state != state or now - at >= pause):
             last, state, at = line, run.state, now
             say(line)

@@ -1,31 +1,15 @@
 """`tacl VERB`. Nothing heavy is imported before a verb needs it."""
 
-# isort: skip_file
 from __future__ import annotations
 
-from jobs.cli.app import app
-from jobs.cli.verbs import (
-    cluster,
-    backup,
-    tasks,
-    models,
-    interchange,
-)  # in the order of the help page
-from jobs.cli.verbs import users, reproduce, bench, demo
+from importlib import import_module
 
-__all__ = [
-    "app",
-    "backup",
-    "bench",
-    "cluster",
-    "demo",
-    "interchange",
-    "main",
-    "models",
-    "reproduce",
-    "tasks",
-    "users",
-]
+from jobs.cli.app import app
+
+VERBS = "cluster backup tasks models interchange users reproduce bench demo"  # as help lists them
+
+for _verbs in VERBS.split():
+    import_module(f"jobs.cli.verbs.{_verbs}")
 
 
 def main() -> None:

@@ -110,3 +110,20 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
     from typer.models import ArgumentInfo
 
     return any(isinstance(one, ArgumentInfo) for one in parameter.annotation.__metadata__)
+
+
+# -- flags and arguments of a verb, declared in its signature
+
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
+    """A flag with a value; its names are that of the parameter, unless others are given."""
+    return typer.Option(*names, metavar=metavar, help=help, **settings)
+
+
+def flag(name: str, help: str) -> Any:
+    """A flag without a value, and without its opposite `--no-...`."""
+    return typer.Option(name, help=help)

@@ -1,8 +1,9 @@
-"""Answers as JSON on stdout."""
+"""Answers as JSON on stdout, and tables as Markdown in files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -11,3 +12,9 @@ from pydantic_core import to_jsonable_python
 def print_json(found: Any) -> None:
     """One document of models, alone or inside lists, dicts and dataclasses."""
     print(json.dumps(to_jsonable_python(found), indent=2))
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], align: str = "---") -> str:
+    """`align` is the rule under every column but the first."""
+    rule = ["---", *[align] * (len(heads) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))

@@ -1,4 +1,5 @@
-"""Progress of long work, on stderr: bars on a terminal, plain lines in a file."""
+"""Progress of long work, on stderr: bars on a terminal, plain lines in a file; and the time that is
+left, from how fast it was."""
 
 from __future__ import annotations
 
@@ -13,10 +14,39 @@ from rich.table import Column
 from rich.text import Text
 
 from cluster.domain.status import ClusterStatus, TaskStatus, Watched
-from jobs.console.pace import Pace, duration, left_of, time_left
 
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
+
+
+class Pace:
+    """How fast each thing is, from the first step that was seen of it."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[float, int]] = {}
+
+    def left(self, key: str, done: int, total: int) -> float | None:
+        """Seconds; None until two different counts of `key` were seen."""
+        now = time.monotonic()
+        since, first = self._first.setdefault(key, (now, done))
+        return (total - done) * (now - since) / (done - first) if done > first else None
+
+
+def left_of(run: Watched) -> float | None:
+    """Seconds until it is about done, as the cluster expects; None where nobody knows."""
+    return None if run.expected is None else max(0.0, run.expected - time.time())
+
+
+def time_left(seconds: float | None) -> str:
+    """`40 s left`; nothing where it is not known."""
+    return "" if seconds is None else f"{duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `3 min`, `2.5 h`"""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def stderr() -> Console:

@@ -19,8 +19,7 @@ from cluster.domain.operations import Answers, candidates
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console.columns import OneOrMore, table, without_empty
-from jobs.console.pace import duration, left_of
-from jobs.console.progress import steps
+from jobs.console.progress import duration, left_of, steps
 from tacl.evaluation.interference import HIGH_CHANGE
 
 WORST = 10  # classes that are shown of an evaluation

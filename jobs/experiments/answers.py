@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from jobs.experiments.cache import Cell, Made
+from jobs.experiments.cache import Cell, Cost, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost
+from jobs.experiments.methods import Merging
 from jobs.experiments.models import Accuracies, Model, Vectors
-from jobs.experiments.spec import Method
 from tacl.evaluation import metrics
 from tacl.heads.fitting import Rows, answering_heads, frozen_heads
 from tacl.heads.head import Head, beside
@@ -24,11 +23,8 @@ FROZEN = ("train:4000", "validation")  # the same at theta0
 
 
 @dataclass(frozen=True)
-class Answering(Method):
-    """`make` makes the model of the vectors; its heads are fitted under sums of these."""
-
-    make: Callable[[Bench, Vectors], Model]
-    coefficients: str = "1"
+class Answering(Merging):
+    """The heads of the model are fitted under sums of its vectors."""
 
     def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
         """Individual: each task's own vector alone, with the same head."""
@@ -46,9 +42,6 @@ class Answering(Method):
             {t: metrics.accuracy(heads[t].logits(merged[t]), labels[t]) for t in pool},
             metrics.class_incremental(merged, labels, heads),
         ), replace(cell, facts={**cell.facts, **_judged(bench, cell, merged, labels, at_theta0)})
-
-    def model(self, bench: Bench) -> Model:
-        return self.make(bench, self.vectors(bench))
 
     def cost(self, bench: Bench, cell: Cell) -> Cost:
         return cell.cost

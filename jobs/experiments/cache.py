@@ -2,24 +2,82 @@
 
 A cell is two files, `KIND/KEY.safetensors` (if it has tensors) and then `KIND/KEY.json`: with the
 second it is finished. Both are written beside their place and renamed, so that an interruption
-loses the cell at work and nothing else.
+loses the cell at work and nothing else. With it is kept what it cost.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
-from jobs.experiments.cost import Cost, measured
 from tacl.vectors.params import Params
+
+MIB = 1 << 20
+
+
+@dataclass
+class Cost:
+    """Seconds of the clock and of CPU, and the most memory held meanwhile: of the GPU where there
+    is one, else of the whole process; the base, the prepared data and the libraries are in it. On a
+    busy machine `cpu_seconds` says more."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_mib: float = 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        return {name: round(value, 3) for name, value in asdict(self).items()}
+
+
+def together(costs: Sequence[Cost]) -> Cost:
+    """One after another."""
+    return Cost(
+        sum(cost.seconds for cost in costs),
+        sum(cost.cpu_seconds for cost in costs),
+        max((cost.peak_mib for cost in costs), default=0.0),
+    )
+
+
+@contextmanager
+def measured() -> Iterator[Cost]:
+    """The cost of the block, filled in when it ends."""
+    cost = Cost()
+    _forget_peak()
+    clock, cpu = time.monotonic(), time.process_time()
+    yield cost
+    cost.seconds = time.monotonic() - clock
+    cost.cpu_seconds = time.process_time() - cpu
+    cost.peak_mib = _peak() / MIB
+
+
+def _forget_peak() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):  # elsewhere than on Linux the peak is that of the process so far
+        Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
+
+
+def _peak() -> int:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
 
 # A part of every key. Raise it when the same configuration would give other numbers.
 ALGORITHM = 1

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from jobs.experiments import saw
-from jobs.experiments.cache import Cell, Made
+from jobs.experiments.cache import Cell, Cost, Made, together
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost, together
 from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, right
 from tacl.evaluation import metrics

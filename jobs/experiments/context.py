@@ -118,14 +118,10 @@ class Bench:
         textual = backbone.head_kind == "text"
 
         def make() -> Made:
-            if textual:
-                templates = self.suite.source(task).templates
-                return {}, text_head(backbone, rows.classes, templates).to_params()
-            features_ND = self.base.encoded(rows.train.items)
-            made = prototype_head(
-                features_ND, rows.train.labels, rows.classes, backbone.logit_scale
-            )
-            return {}, made.to_params()
+            if not textual:
+                return {}, self.head_from(task, rows.train).to_params()
+            templates = self.suite.source(task).templates
+            return {}, text_head(backbone, rows.classes, templates).to_params()
 
         data = None if textual else rows.digest("train")
         made = self.cell("head", make, f"of {task}", task, classes=rows.classes, data=data)

@@ -9,17 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jobs.experiments.cache import Made
+from jobs.experiments.cache import Cost, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost
-from jobs.experiments.directions import Vector
+from jobs.experiments.models import Vector
 from tacl.evaluation import metrics
 from tacl.models.frozen import Batch, FrozenEncoder
 from tacl.training.config import TrainConfig
 from tacl.training.loop import PlainEngine, train
-from tacl.vectors import params
-from tacl.vectors.params import Params
-from tacl.vectors.vector import Regime
+from tacl.vectors import Params, Regime, params
 
 RANK = 8
 SCALE = 2.0  # alpha / rank, alpha = 16

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.experiments.cost import together
+from jobs.console.documents import markdown_table
+from jobs.experiments.cache import together
 from jobs.experiments.table import Column, Entry, Spread, Table, spread
 
 NOTES = (
@@ -24,7 +25,7 @@ def _main(table: Table) -> str:
     heads = ["", *(column.heading for column in table.columns)]
     heads += ["coefficients"] if _has_policy(table) else []
     heads += ["seeds", "saw in training", "saw in merging", "training", "merging", "peak", ""]
-    return _rows(heads, [_variant(table, variant) for variant in table.variants()])
+    return markdown_table(heads, [_variant(table, variant) for variant in table.variants()], "---:")
 
 
 def _variant(table: Table, variant: str) -> list[str]:
@@ -75,7 +76,7 @@ def _by_task(table: Table, column: Column) -> str:
         entries = table.of(variant)
         found = [spread([e.tasks.get(t, {}).get(column.key) for e in entries]) for t in tasks]
         lines.append([variant, *(_shown(one, column) for one in found)])
-    return f"## {column.heading}, by task\n\n" + _rows(["", *tasks], lines)
+    return f"## {column.heading}, by task\n\n" + markdown_table(["", *tasks], lines, "---:")
 
 
 def _data(table: Table) -> str:
@@ -83,7 +84,7 @@ def _data(table: Table) -> str:
         return ""
     keys = list(next(iter(table.data.values())))
     lines = [[name, *(str(sizes[key]) for key in keys)] for name, sizes in table.data.items()]
-    return "## Rows\n\n" + _rows(["", *keys], lines)
+    return "## Rows\n\n" + markdown_table(["", *keys], lines, "---:")
 
 
 def _settings(table: Table) -> str:
@@ -99,11 +100,6 @@ def _settings(table: Table) -> str:
 
 def _commands(table: Table) -> str:
     return "Made by\n\n```\n" + "\n".join(table.commands) + "\n```"
-
-
-def _rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *("---:" for _ in heads[1:])]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines))
 
 
 def _shown(found: Spread | None, column: Column) -> str:

@@ -1,4 +1,8 @@
-"""Merges of vectors that are more than a sum, as cells: what they give is a direction."""
+"""Models that are more than a sum, as cells: merges, one delta for all vectors, and coefficients
+that are learned, by aTLAS on validation labels and by AdaMerging on inputs.
+
+What each gives is a direction.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,14 @@ from dataclasses import replace
 
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Kept, Vector, task_vectors
-from jobs.experiments.models import Model, Vectors, apart, summed
+from jobs.experiments.models import Kept, Model, Vector, Vectors, apart, summed, task_vectors
+from tacl.compose import negation
+from tacl.compose.adamerging import adamerging
+from tacl.compose.learning import Learned
 from tacl.compose.refreshed import refresh_composition
-from tacl.training.loop import Store
-from tacl.vectors.params import Params
-from tacl.vectors.vector import TaskVector
+from tacl.compose.scaled import ScaledEncoder
+from tacl.training.loop import StepRecord, Store
+from tacl.vectors import Params, TaskVector
 
 Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
 
@@ -65,3 +71,78 @@ def one_delta(bench: Bench, first: Vectors) -> Model:
     accepted = cell.facts["accepted"]
     direction = Kept(cell, "linearized") if accepted else plain.direction
     return replace(plain, direction=direction, merging=cell.cost, facts={"accepted": accepted})
+
+
+PART = "validation:100"  # of each task
+TOLD = 20
+
+
+def adamerged(bench: Bench, first: Vectors) -> Model:
+    """Layer-wise AdaMerging (arXiv 2310.02575) on unlabelled validation inputs."""
+
+    def run() -> tuple[ScaledEncoder, Learned]:
+        inputs = [bench.rows(task).items(PART) for task in bench.pool]
+        heads = [bench.head(task) for task in bench.pool]
+        vectors, ones, say = task_vectors(bench, first.values()), [1.0] * len(heads), _teller(bench)
+        return adamerging(
+            bench.backbone, vectors, ones, inputs, heads, seed=bench.seed, on_step=say
+        )
+
+    return _learned(bench, first, "adamerging", run)
+
+
+def atlas(bench: Bench, first: Vectors) -> Model:
+    """One coefficient for each (vector, block) on labelled validation rows (arXiv 2407.02880).
+
+    On linearized vectors the deviation from 1 is learned: their sum works already.
+    """
+    vectors = list(first.values())
+    start = 1.0 if vectors[0].regime == "linearized" else 0.0
+    return _learned(bench, first, "atlas", lambda: taught(bench, vectors, bench.pool, start))
+
+
+def taught(
+    bench: Bench,
+    vectors: Sequence[Vector],
+    tasks: Sequence[str],
+    start: float,
+    unlearned: str = "",
+) -> tuple[ScaledEncoder, Learned]:
+    """aTLAS on labelled validation rows of `tasks`, one of which may be one to unlearn."""
+    rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
+    backbone, say = bench.backbone, _teller(bench)
+    module = ScaledEncoder(backbone, task_vectors(bench, vectors), [start] * len(vectors))
+    gone = [unlearned] if unlearned else []
+    return module, negation.taught(module, backbone, rows, gone, seed=bench.seed, on_step=say)
+
+
+def _learned(
+    bench: Bench, first: Vectors, name: str, run: Callable[[], tuple[ScaledEncoder, Learned]]
+) -> Model:
+    def make() -> Made:
+        module, found = run()
+        chosen = {"score": found.score, "step": found.step, "blocks": list(found.blocks)}
+        coefficients = found.coefficients.squeeze(-1).tolist()
+        return {**chosen, "coefficients": coefficients}, module.tau_dict()
+
+    vectors = list(first.values())
+    cell = bench.cell(
+        "learned",
+        make,
+        name,
+        learned=name,
+        vectors=[vector.key for vector in vectors],
+        rows=[bench.content(task, PART) for task in bench.pool],
+        seed=bench.seed,
+    )
+    facts = {"score": cell.facts["score"], "step": cell.facts["step"]}
+    direction = Kept(cell, vectors[0].regime)
+    return replace(apart(bench, first), direction=direction, merging=cell.cost, facts=facts)
+
+
+def _teller(bench: Bench) -> Callable[[StepRecord], None]:
+    def say(record: StepRecord) -> None:
+        if (record.step + 1) % TOLD == 0:
+            bench.cells.say(f"  step {record.step + 1}, loss {record.loss:.3f}")
+
+    return say

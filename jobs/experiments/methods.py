@@ -14,15 +14,12 @@ from typing import Any
 
 from jobs.experiments import saw
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Vector
-from jobs.experiments.learned import adamerged, atlas
 from jobs.experiments.lora import lora
-from jobs.experiments.merging import merged, one_delta
-from jobs.experiments.models import Model, Vectors, apart, on_grid, summed
-from jobs.experiments.spec import Method
+from jobs.experiments.merging import adamerged, atlas, merged, one_delta
+from jobs.experiments.models import Model, Vector, Vectors, apart, on_grid, summed
+from jobs.experiments.table import Method
 from jobs.experiments.training import joint, refreshed, trained
-from tacl.compose.elementwise import ties
-from tacl.compose.spectral import iso_c, tsv_m
+from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.training.config import CURVATURE, RefreshConfig
 
 Make = Callable[[Bench, Vectors], Model]

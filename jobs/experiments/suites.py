@@ -8,12 +8,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
 from typing import Any
 
 from cluster.domain.names import no_such
-from jobs.experiments import prompts
 from tacl.errors import BadConfig
 from tacl.training.config import STRENGTH, Norm, Precision, RefreshConfig, TrainConfig
+
+# The published prompts of CLIP (openai/CLIP, data/prompts.md) for the tasks of clip8. SVHN is not
+# among them; as in the published code of task vectors it has those of MNIST.
+ARTICLES = ("", "a ", "the ")
+TEXTURES = ("texture", "pattern", "thing", "object")
+SIGHTS = ("zoomed in", "centered", "close up")
+VIEWS = (
+    "satellite imagery",
+    "aerial imagery",
+    "satellite photo",
+    "aerial photo",
+    "satellite view",
+    "aerial view",
+)
+
+CARS = (
+    "a photo of a {}.",
+    "a photo of the {}.",
+    "a photo of my {}.",
+    "i love my {}!",
+    "a photo of my dirty {}.",
+    "a photo of my clean {}.",
+    "a photo of my new {}.",
+    "a photo of my old {}.",
+)
+DTD = tuple(f"a photo of {one}{{}} {kind}." for one, kind in product(ARTICLES[1:], TEXTURES))
+EUROSAT = tuple(f"a centered satellite photo of {one}{{}}." for one in ARTICLES)
+GTSRB = tuple(f'a {sight} photo of a "{{}}" traffic sign.' for sight in SIGHTS)
+NUMBER = ('a photo of the number: "{}".',)
+RESISC45 = tuple(f"{view} of {one}{{}}." for one, view in product(ARTICLES, VIEWS))
+SUN397 = ("a photo of a {}.", "a photo of the {}.")
 
 
 @dataclass(frozen=True)
@@ -131,14 +162,14 @@ def vision8() -> Suite:
 
 # Epochs of the published runs: about 2,000 steps of 128 rows for every task.
 CLIP_TASKS = (
-    Source("cars", "tanganke/stanford_cars", 35, prompts.CARS),
-    Source("dtd", "tanganke/dtd", 76, prompts.DTD),
-    Source("eurosat", "tanganke/eurosat", 12, prompts.EUROSAT),
-    Source("gtsrb", "tanganke/gtsrb", 11, prompts.GTSRB),
-    Source("mnist", "ylecun/mnist", 5, prompts.NUMBER),
-    Source("resisc45", "tanganke/resisc45", 15, prompts.RESISC45),
-    Source("sun397", "tanganke/sun397", 14, prompts.SUN397),
-    Source("svhn", "ufldl-stanford/svhn:cropped_digits", 4, prompts.NUMBER),
+    Source("cars", "tanganke/stanford_cars", 35, CARS),
+    Source("dtd", "tanganke/dtd", 76, DTD),
+    Source("eurosat", "tanganke/eurosat", 12, EUROSAT),
+    Source("gtsrb", "tanganke/gtsrb", 11, GTSRB),
+    Source("mnist", "ylecun/mnist", 5, NUMBER),
+    Source("resisc45", "tanganke/resisc45", 15, RESISC45),
+    Source("sun397", "tanganke/sun397", 14, SUN397),
+    Source("svhn", "ufldl-stanford/svhn:cropped_digits", 4, NUMBER),
 )
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobs.experiments.cache import Made
+from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost, together
-from jobs.experiments.directions import Kept, Vector
+from jobs.experiments.models import Kept, Vector
 from tacl.curvature.statistics import FORMAT
 from tacl.data.batches import Labelled
 from tacl.heads.head import RowLoss, union
@@ -18,9 +17,7 @@ from tacl.heads.joint import JointHead, joint_data
 from tacl.training.config import RefreshConfig, TrainConfig
 from tacl.training.loop import PlainEngine, StepRecord, Store, train
 from tacl.training.refresh import refresh
-from tacl.vectors import params
-from tacl.vectors.params import Params
-from tacl.vectors.vector import Regime
+from tacl.vectors import Params, Regime, params
 
 TOLD = 50  # steps between two lines about a training
 

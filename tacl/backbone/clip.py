@@ -15,7 +15,6 @@ from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
 from tacl.backbone.inputs import Images
 from tacl.backbone.spec import BaseSpec, is_path
-from tacl.errors import BadBase, BaseNotFound
 
 TEMPLATES = ("a photo of a {}.",)
 TRAINABLE = (  # everything but class and position embeddings
@@ -40,7 +39,7 @@ def load_embedded(spec: BaseSpec) -> Backbone:
     """The small encoder that is shipped with the package."""
     backbone = _backbone(spec, *whole_model(spec))
     if spec.size not in (None, backbone.inputs.description()["size"]):
-        raise BadBase(f"base {spec}: the embedded encoder has its own size; write `embedded`")
+        raise spec.unusable("the embedded encoder has its own size; write `embedded`")
     return backbone
 
 
@@ -68,33 +67,25 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     directory, weights = Path(spec.name).expanduser(), spec.weights
     if directory.is_dir():
         if not (directory / "open_clip_config.json").is_file():
-            raise BaseNotFound(
-                f"base {spec}: the directory {directory} has no open_clip_config.json"
-            )
+            raise spec.missing(f"the directory {directory} has no open_clip_config.json")
         if not any(directory.glob("*.safetensors")):
-            raise BaseNotFound(
-                f"base {spec}: the directory {directory} has no .safetensors weights"
-            )
+            raise spec.missing(f"the directory {directory} has no .safetensors weights")
         return nullcontext(f"the directory {directory}")
     if is_path(spec.name):
-        raise BaseNotFound(f"base {spec}: there is no directory {directory.absolute()}")
+        raise spec.missing(f"there is no directory {directory.absolute()}")
     if spec.name not in open_clip.list_models():
-        raise BaseNotFound(
-            f"base {spec}: open_clip has no model {spec.name!r}; {_similar(spec.name)}"
-        )
+        raise spec.missing(f"open_clip has no model {spec.name!r}; {_similar(spec.name)}")
     tags = open_clip.list_pretrained_tags_by_model(spec.name)
     if weights is None:
-        raise BadBase(
-            f"base {spec}: say which weights, @TAG or @FILE; tags: {', '.join(tags) or '-'}"
-        )
+        raise spec.unusable(f"say which weights, @TAG or @FILE; tags: {', '.join(tags) or '-'}")
     if weights in tags:
         return hub.within_reach()
     file = Path(weights).expanduser()
     if file.is_file() and file.suffix != ".safetensors":
-        raise BadBase(f"base {spec}: {file.name} is no .safetensors file; others may hold programs")
+        raise spec.unusable(f"{file.name} is no .safetensors file; others may hold programs")
     if not file.is_file():
-        raise BaseNotFound(
-            f"base {spec}: {weights!r} is neither a file nor a tag of {spec.name}; "
+        raise spec.missing(
+            f"{weights!r} is neither a file nor a tag of {spec.name}; "
             f"tags: {', '.join(tags) or '-'}"
         )
     return nullcontext(f"the file {weights}")
@@ -126,9 +117,9 @@ def _create(spec: BaseSpec, where: str) -> Any:
         said = hub.first_line(error)
         if tag and "download" in str(error).lower():
             advice = "put the weights into the cache, or give a file: @FILE.safetensors"
-            raise BaseNotFound(f"base {spec}: looked in {where}: {said}; {advice}") from error
-        raise BadBase(
-            f"base {spec}: found in {where} and not usable as {spec.name}: {said}; "
+            raise spec.missing(f"looked in {where}: {said}; {advice}") from error
+        raise spec.unusable(
+            f"found in {where} and not usable as {spec.name}: {said}; "
             "give the weights of this architecture"
         ) from error
     finally:
@@ -141,7 +132,7 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     size = settings["size"]
     if not isinstance(size, int):
         if size[0] != size[1]:
-            raise BadBase(f"base {spec}: images of {size} pixels; only square ones are supported")
+            raise spec.unusable(f"images of {size} pixels; only square ones are supported")
         size = size[0]
     inputs = Images(size, tuple(settings["mean"]), tuple(settings["std"]))
     scale = model.logit_scale.exp().item()

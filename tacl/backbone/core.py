@@ -86,8 +86,8 @@ def present_blocks(spec: BaseSpec, encoder: nn.Module, table: Sequence[str]) -> 
     names = [name for name, _ in encoder.named_parameters()]
     found = tuple(p for p in table if any(fnmatchcase(name, p) for name in names))
     if not found:
-        raise BadBase(
-            f"base {spec}: none of the known transformer blocks {list(table)} is among its "
+        raise spec.unusable(
+            f"none of the known transformer blocks {list(table)} is among its "
             f"{len(names)} parameters, such as {names[:3]}; this family is not supported"
         )
     return found

@@ -19,7 +19,6 @@ from tacl.backbone.core import Backbone, present_blocks
 from tacl.backbone.inputs import Texts
 from tacl.backbone.padding import ends
 from tacl.backbone.spec import BaseSpec, is_path
-from tacl.errors import BadBase, BaseNotFound
 
 MAX_TOKENS = 128
 LOGIT_SCALE = 20.0
@@ -85,12 +84,12 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     directory = Path(spec.name).expanduser()
     if directory.is_dir():
         if not (directory / "config.json").is_file():
-            raise BaseNotFound(f"base {spec}: the directory {directory} has no config.json")
+            raise spec.missing(f"the directory {directory} has no config.json")
         return nullcontext(f"the directory {directory}")
     if is_path(spec.name):
-        raise BaseNotFound(f"base {spec}: there is no directory {directory.absolute()}")
+        raise spec.missing(f"there is no directory {directory.absolute()}")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec.name):
-        raise BaseNotFound(f"base {spec}: {spec.name!r} is neither a directory nor a hub id")
+        raise spec.missing(f"{spec.name!r} is neither a directory nor a hub id")
     return hub.within_reach()
 
 
@@ -113,15 +112,13 @@ def _read(spec: BaseSpec, where: str) -> tuple[Any, Any, str]:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
         pooling = _pooling(source, spec.weights, model)
     except OSError as error:
-        raise BaseNotFound(
-            f"base {spec}: no directory {source}, or incomplete; looked in {where}: "
+        raise spec.missing(
+            f"no directory {source}, or incomplete; looked in {where}: "
             f"{hub.first_line(error)}; give a directory with config.json, model.safetensors and "
             "tokenizer files"
         ) from error
     except (SafetensorError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise BadBase(
-            f"base {spec}: found in {where} and not usable: {hub.first_line(error)}"
-        ) from error
+        raise spec.unusable(f"found in {where} and not usable: {hub.first_line(error)}") from error
     _require_text_encoder(spec, model)
     _require_weights(spec, where, model, report)
     return model, tokenizer, pooling
@@ -129,8 +126,8 @@ def _read(spec: BaseSpec, where: str) -> tuple[Any, Any, str]:
 
 def _require_text_encoder(spec: BaseSpec, model: Any) -> None:
     if model.config.is_encoder_decoder or model.main_input_name != "input_ids":
-        raise BadBase(
-            f"base {spec}: {type(model).__name__} is no plain text encoder or decoder; "
+        raise spec.unusable(
+            f"{type(model).__name__} is no plain text encoder or decoder; "
             "image encoders are loaded with open_clip: or timm:"
         )
 
@@ -140,8 +137,8 @@ def _require_weights(spec: BaseSpec, where: str, model: Any, report: Any) -> Non
     if len(missing) < len(report["missing_keys"]):
         model.pooler = None  # it was never trained
     if missing:
-        raise BadBase(
-            f"base {spec}: the weights in {where} lack {len(missing)} parameters of "
+        raise spec.unusable(
+            f"the weights in {where} lack {len(missing)} parameters of "
             f"{type(model).__name__}, such as {missing[:3]}; give the weights of this architecture"
         )
 
@@ -149,7 +146,7 @@ def _require_weights(spec: BaseSpec, where: str, model: Any, report: Any) -> Non
 def _require_positions(spec: BaseSpec, model: Any, size: int) -> None:
     known = getattr(model.config, "max_position_embeddings", None)
     if known is not None and size > known:
-        raise BadBase(f"base {spec}: size={size} tokens, but the model has {known} positions")
+        raise spec.unusable(f"size={size} tokens, but the model has {known} positions")
 
 
 def _pooling(source: str, revision: str | None, model: Any) -> str:

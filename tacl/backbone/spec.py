@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tacl.errors import BadBase
+from tacl.errors import BadBase, BaseNotFound
 
 SCHEMES = ("embedded", "hf", "open_clip", "timm")
 EXAMPLES = (
@@ -43,6 +43,12 @@ class BaseSpec:
         weights = f"@{self.weights}" if self.weights else ""
         size = f"?size={self.size}" if self.size else ""
         return f"{self.scheme}{name}{weights}{size}"
+
+    def missing(self, why: str) -> BaseNotFound:
+        return BaseNotFound(f"base {self}: {why}")
+
+    def unusable(self, why: str) -> BadBase:
+        return BadBase(f"base {self}: {why}")
 
 
 def is_path(name: str) -> bool:

@@ -13,7 +13,6 @@ from tacl.backbone import hub
 from tacl.backbone.core import Backbone
 from tacl.backbone.inputs import Images
 from tacl.backbone.spec import BaseSpec
-from tacl.errors import BadBase, BaseNotFound
 
 LOGIT_SCALE = 16.0
 TRAINABLE = ("*",)
@@ -25,9 +24,7 @@ def load(spec: BaseSpec) -> Backbone:
 
     if not timm.is_model(spec.name):
         near = timm.list_models(f"*{spec.name.split('.')[0][-12:]}*")[:3]
-        raise BaseNotFound(
-            f"base {spec}: timm has no model {spec.name!r}; similar: {near or 'none'}"
-        )
+        raise spec.missing(f"timm has no model {spec.name!r}; similar: {near or 'none'}")
     model = _with_file(spec, Path(spec.weights).expanduser()) if spec.weights else _with_hub(spec)
     config = model.pretrained_cfg
     size = _sized(spec, model, config["input_size"][-1])
@@ -39,7 +36,7 @@ def _with_file(spec: BaseSpec, path: Path) -> Any:
     import timm
 
     if not path.is_file():
-        raise BaseNotFound(f"base {spec}: there is no file {path.absolute()} with the weights")
+        raise spec.missing(f"there is no file {path.absolute()} with the weights")
     state = _state(spec, path)
     model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
     classifier = model.pretrained_cfg.get("classifier") or ()
@@ -48,8 +45,8 @@ def _with_file(spec: BaseSpec, path: Path) -> Any:
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:
-        raise BadBase(
-            f"base {spec}: the weights in {path} are not of {spec.name}: {hub.first_line(error)}"
+        raise spec.unusable(
+            f"the weights in {path} are not of {spec.name}: {hub.first_line(error)}"
         ) from error
     return model
 
@@ -58,7 +55,7 @@ def _state(spec: BaseSpec, path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadBase(f"base {spec}: {path} is no whole safetensors file: {error}") from error
+        raise spec.unusable(f"{path} is no whole safetensors file: {error}") from error
 
 
 def _with_hub(spec: BaseSpec) -> Any:
@@ -69,9 +66,7 @@ def _with_hub(spec: BaseSpec) -> Any:
             model: Any = timm.create_model(spec.name, pretrained=True)
         except Exception as error:  # a download fails in many ways; all mean: not to be had
             advice = "give the weights as a file: @FILE.safetensors"
-            raise BaseNotFound(
-                f"base {spec}: looked in {where}: {hub.first_line(error)}; {advice}"
-            ) from error
+            raise spec.missing(f"looked in {where}: {hub.first_line(error)}; {advice}") from error
     model.reset_classifier(0)
     return model
 
@@ -82,5 +77,5 @@ def _sized(spec: BaseSpec, model: Any, native: int) -> int:
     if hasattr(model, "set_input_size"):  # transformers resample their position embeddings
         model.set_input_size(img_size=spec.size)
     elif model.pretrained_cfg.get("fixed_input_size"):
-        raise BadBase(f"base {spec}: {spec.name} takes images of {native} pixels only")
+        raise spec.unusable(f"{spec.name} takes images of {native} pixels only")
     return spec.size

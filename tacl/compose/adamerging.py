@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 
 from tacl.backbone import Backbone, Item
-from tacl.compose.learning import Learned, learn
+from tacl.compose.learning import Learned, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.terms import require_additions
 from tacl.data.batches import Labelled
 from tacl.heads.head import Head, union
 from tacl.heads.joint import tasks_of_classes
-from tacl.training.config import TrainConfig
 from tacl.training.loop import StepRecord
 from tacl.vectors.vector import TaskVector
 
@@ -70,15 +69,7 @@ def adamerging(
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)
-    config = TrainConfig(
-        steps=steps,
-        learning_rate=REACH / steps,
-        strength=0.0,
-        seed=seed,
-        trainable=(),
-        batch=batch,
-        weight_decay=0.0,
-        penalty="none",
-    )
+    config = learning_config("addition", len(data), seed, batch, steps)
+    config = replace(config, learning_rate=REACH / steps, weight_decay=0.0)
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)
     return module, learned

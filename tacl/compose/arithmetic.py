@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
+from tacl.vectors import Params, TaskVector
 from tacl.vectors.blocks import Block, as_rows
-from tacl.vectors.params import Params
-from tacl.vectors.vector import TaskVector
 
 PIECE = 2**20  # entries of a piece of a sum: 4 MB
 

@@ -27,8 +27,7 @@ from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import RefreshConfig
 from tacl.training.loop import Store
 from tacl.training.refresh import Descent, best_length, cut, tangents_by_part
-from tacl.vectors import params
-from tacl.vectors.params import Params
+from tacl.vectors import Params, params
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from tacl.errors import BaseMismatch, EmptySplit
-from tacl.vectors import files
-from tacl.vectors.params import Params
+from tacl.vectors import Params, files
 
 FORMAT = 2
 

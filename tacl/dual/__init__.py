@@ -5,21 +5,8 @@ A `DualTensor` is a pair (primal, tangent). It travels through the model's own `
 family), or by `torch.func.jvp` on that one function, which is counted.
 """
 
-from tacl.dual import activation, arithmetic, attention, constant, linear, norm, pooling, shape
+from tacl.dual import activation, arithmetic, attention, constant, linear, norm, shape  # noqa: F401
 from tacl.dual.fallback import fallbacks
 from tacl.dual.tensor import DualTensor, primal, tangent
 
-__all__ = [
-    "DualTensor",
-    "activation",
-    "arithmetic",
-    "attention",
-    "constant",
-    "fallbacks",
-    "linear",
-    "norm",
-    "pooling",
-    "primal",
-    "shape",
-    "tangent",
-]
+__all__ = ["DualTensor", "fallbacks", "primal", "tangent"]

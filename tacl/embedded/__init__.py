@@ -1,15 +1,14 @@
 """The embedded encoder and the embedded tasks: what TACL needs to show itself without a network.
 
-catalogue.py generates labelled pictures, parquet.py writes them as a data set, captions.py makes
-what the encoder is pre-trained on, model.py is the encoder. Only `load` imports torch.
+catalogue.py generates pictures, labelled ones and captioned ones to pre-train on, parquet.py writes
+them as a data set, model.py is the encoder. Only `load` imports torch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tacl.embedded.captions import captioned, generic
-from tacl.embedded.catalogue import classes, generate, render, tasks
+from tacl.embedded.catalogue import captioned, classes, generate, generic, render, tasks
 from tacl.embedded.parquet import write_images, write_parquet
 
 if TYPE_CHECKING:

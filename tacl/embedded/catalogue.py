@@ -1,4 +1,5 @@
-"""The embedded tasks: the pictures that each shows, its classes, and labelled rows from a seed."""
+"""The embedded pictures: those of the tasks, labelled rows from a seed; and what the encoder is
+pre-trained on, cleaner ones of the same things, captioned."""
 
 from __future__ import annotations
 
@@ -10,27 +11,49 @@ import numpy as np
 from numpy.random import Generator
 from PIL import Image
 
-from tacl.embedded import canvas, faces, glyphs, land, shapes, signs, textures
+from tacl.embedded import faces, glyphs, land, shapes, signs, textures
+from tacl.embedded.canvas import (
+    COLOURS,
+    SIZE,
+    Look,
+    compose,
+    develop,
+    jitter,
+    outlined,
+    two_colours,
+)
 
 WILDNESS = 0.2
+WILDEST = 0.12  # pre-training pictures are at most this wild; the tasks are wilder, and outlines
+
+PLAIN = "{name}"
+INKED = (PLAIN, PLAIN, "{ink} {name}", "{ink} {name} on {ground}")
 
 
 @dataclass(frozen=True)
-class Task:
-    """A classification task: its class names, and how one is drawn."""
+class Family:
+    """Pictures of one kind: what they show, how one is drawn; to pre-train on, how they are
+    captioned and how often they come."""
 
-    classes: tuple[str, ...]
-    draw: Callable[[str, canvas.Look, Generator], Image.Image]
+    names: tuple[str, ...]
+    draw: Callable[[str, Look, Generator], Image.Image]
+    captions: tuple[str, ...]
+    share: int
 
 
-TASKS: dict[str, Task] = {
-    "digits": Task(tuple(glyphs.DIGITS), glyphs.draw),
-    "shapes": Task(shapes.NAMES, shapes.draw),
-    "textures": Task(textures.NAMES, textures.draw),
-    "signs": Task(signs.NAMES, signs.draw),
-    "land": Task(land.NAMES, land.draw),
-    "faces": Task(faces.NAMES, faces.draw),
+LETTERS = Family(tuple(glyphs.LETTERS), glyphs.draw, INKED, 1)  # of no task
+TASKS = {
+    "digits": Family(tuple(glyphs.DIGITS), glyphs.draw, INKED, 4),
+    "shapes": Family(shapes.NAMES, shapes.draw, INKED, 3),
+    "textures": Family(
+        textures.NAMES, textures.draw, (PLAIN, PLAIN, "{name} in {ink} and {ground}"), 1
+    ),
+    "signs": Family(signs.NAMES, signs.draw, (PLAIN,), 1),
+    "land": Family(land.NAMES, land.draw, (PLAIN, "{name} from above"), 1),
+    "faces": Family(faces.NAMES, faces.draw, (PLAIN,), 2),
 }
+FAMILIES = (TASKS["digits"], LETTERS, *list(TASKS.values())[1:])
+TURNS = tuple(family for family in FAMILIES for _ in range(family.share))
 
 
 def tasks() -> tuple[str, ...]:
@@ -40,7 +63,22 @@ def tasks() -> tuple[str, ...]:
 
 def classes(task: str) -> tuple[str, ...]:
     """The readable class names of a task, by label."""
-    return TASKS[task].classes
+    return TASKS[task].names
+
+
+def drawn(
+    family: Family,
+    name: str,
+    colours: tuple[str, str],
+    spread: float,
+    wildness: float,
+    rng: Generator,
+) -> np.ndarray:
+    """One picture, uint8 [SIZE, SIZE, 3], in about these colours, ink and ground; all else that
+    varies is drawn from `rng`."""
+    ink, ground = (jitter(COLOURS[colour], spread, rng) for colour in colours)
+    look = Look(ink, ground, wildness)
+    return develop(compose(family.draw(name, look, rng), look, rng), look, rng)
 
 
 def render(task: str, name: str, rng: Generator) -> np.ndarray:
@@ -48,15 +86,17 @@ def render(task: str, name: str, rng: Generator) -> np.ndarray:
 
     Tasks show outlines, pre-training whole surfaces: a base model that has to learn.
     """
-    ink, ground = canvas.two_colours(rng, 120)
-    look = canvas.Look(
-        canvas.jitter(canvas.COLOURS[ink], 30, rng),
-        canvas.jitter(canvas.COLOURS[ground], 30, rng),
-        WILDNESS,
-    )
-    return canvas.outlined(
-        canvas.develop(canvas.compose(TASKS[task].draw(name, look, rng), look, rng), look, rng)
-    )
+    return outlined(drawn(TASKS[task], name, two_colours(rng, 120), 30, WILDNESS, rng))
+
+
+def scene(rng: Generator) -> tuple[np.ndarray, str]:
+    """A random picture uint8 [SIZE, SIZE, 3] and its caption."""
+    family = TURNS[rng.integers(len(TURNS))]
+    name = family.names[rng.integers(len(family.names))]
+    ink, ground = two_colours(rng, 150)
+    image = drawn(family, name, (ink, ground), 15, WILDEST * rng.random(), rng)
+    caption = family.captions[rng.integers(len(family.captions))]
+    return image, caption.format(name=name, ink=ink, ground=ground)
 
 
 def row_rng(stream: str, seed: int, row: int) -> Generator:
@@ -67,7 +107,23 @@ def row_rng(stream: str, seed: int, row: int) -> Generator:
 def generate(task: str, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Labelled pictures: uint8 [rows, SIZE, SIZE, 3] and int64 [rows], classes in turn."""
     names = classes(task)
-    images = np.empty((rows, canvas.SIZE, canvas.SIZE, 3), np.uint8)
+    images = np.empty((rows, SIZE, SIZE, 3), np.uint8)
     for row in range(rows):
         images[row] = render(task, names[row % len(names)], row_rng(task, seed, row))
     return images, np.arange(rows, dtype=np.int64) % len(names)
+
+
+def captioned(
+    rows: int, seed: int, start: int = 0, stream: str = "captioned"
+) -> tuple[np.ndarray, list[str]]:
+    """Rows start .. start + rows of a stream: uint8 [rows, SIZE, SIZE, 3] and their captions."""
+    images, captions = np.empty((rows, SIZE, SIZE, 3), np.uint8), []
+    for row in range(rows):
+        images[row], caption = scene(row_rng(stream, seed, start + row))
+        captions.append(caption)
+    return images, captions
+
+
+def generic(rows: int, seed: int) -> np.ndarray:
+    """The generic reference shard: unlabelled scenes, uint8 [rows, SIZE, SIZE, 3]."""
+    return captioned(rows, seed, stream="generic")[0]

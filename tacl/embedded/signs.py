@@ -15,8 +15,8 @@ RED, BLUE, WHITE = (200, 30, 40), (30, 80, 190), (245, 245, 245)
 YELLOW, BLACK = COLOURS["yellow"], COLOURS["black"]
 
 
-def write(pen: Pen, text: str, size: int, ink: tuple[int, int, int], y: float = 0.0) -> None:
-    pen.text(at([(0, y)])[0], text, fill=ink, font=font("DejaVuSans-Bold", size), anchor="mm")
+def write(pen: Pen, text: str, size: int, ink: tuple[int, int, int]) -> None:
+    pen.text(at([(0, 0)])[0], text, fill=ink, font=font("DejaVuSans-Bold", size), anchor="mm")
 
 
 def disc(pen: Pen, rim: tuple[int, int, int], face: tuple[int, int, int], width: float) -> None:

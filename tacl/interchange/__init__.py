@@ -5,23 +5,3 @@ tensors without running them, checkpoint.py makes a vector of a fine-tuned model
 PEFT adapter and vector_file.py of a vector's own file; writing.py writes a model that the library
 loads by itself. hub.py fetches such files from a Hugging Face hub, and puts them there.
 """
-
-from tacl.interchange.adapter import is_adapter, vector_of_adapter
-from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
-from tacl.interchange.vector_file import VECTOR, is_vector, vector_of_file
-from tacl.interchange.writing import FORMATS, Format, require_writable, write_heads, write_model
-
-__all__ = [
-    "FORMATS",
-    "VECTOR",
-    "Format",
-    "Imported",
-    "is_adapter",
-    "is_vector",
-    "require_writable",
-    "vector_of_adapter",
-    "vector_of_checkpoint",
-    "vector_of_file",
-    "write_heads",
-    "write_model",
-]

@@ -23,8 +23,7 @@ from tacl.errors import BadCheckpoint
 from tacl.interchange.checkpoint import Imported, change, require_like
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
-from tacl.vectors.blocks import Block, Dense, LowRank
-from tacl.vectors.vector import TaskVector
+from tacl.vectors import Block, Dense, LowRank, TaskVector
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")

@@ -14,9 +14,7 @@ from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
-from tacl.vectors.blocks import Dense
-from tacl.vectors.params import Params
-from tacl.vectors.vector import TaskVector
+from tacl.vectors import Dense, Params, TaskVector
 
 KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-training is near 0
 

@@ -17,8 +17,7 @@ from torch.func import functional_call
 
 from tacl.backbone.padding import Batch, passes
 from tacl.dual import DualTensor, primal, tangent
-from tacl.vectors.params import Params
-from tacl.vectors.vector import Regime
+from tacl.vectors import Params, Regime
 
 
 def trainable_blocks(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:

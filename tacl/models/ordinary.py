@@ -15,8 +15,7 @@ from tacl.backbone import Item
 from tacl.data.batches import in_order
 from tacl.evaluation.tangents import Collates
 from tacl.models.frozen import Batch, MovedEncoder
-from tacl.vectors.params import Params
-from tacl.vectors.vector import Regime
+from tacl.vectors import Params, Regime
 
 
 class OrdinaryEncoder(MovedEncoder):

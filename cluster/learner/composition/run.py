@@ -19,8 +19,7 @@ from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.progress import Tell
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
-from tacl.compose.elementwise import ties
-from tacl.compose.spectral import iso_c, tsv_m
+from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 

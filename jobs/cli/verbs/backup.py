@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from jobs import console
 from jobs.cli.app import Client, Told, client, verb
+from jobs.cli.options import argument, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import BackedUp, Restored
@@ -19,7 +19,7 @@ PLACE = "a directory or s3://BUCKET/PREFIX"
 @verb("cluster")
 def backup(
     asked: Client,
-    target: Annotated[str, typer.Argument(metavar="TARGET", help=f"Where to: {PLACE}.")],
+    target: Annotated[str, argument("TARGET", f"Where to: {PLACE}.")],
 ) -> Told:
     """Copy the home, which may run, to a safe place.
 
@@ -27,9 +27,7 @@ def backup(
     copies what is new, and erases what was purged. A target keeps one moment of one home: use
     several targets for several.
     """
-    from jobs.console.progress import counting
-
-    with counting("copying files") as count:
+    with console.progress.counting("copying files") as count:
         found = asked.backup(target, count)
     return found, _backed_up
 
@@ -44,26 +42,20 @@ def _backed_up(found: BackedUp) -> str:
 
 @verb("cluster", home=False)
 def restore(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=f"Where a backup is: {PLACE}.")],
-    place: Annotated[Path, typer.Argument(metavar="HOME", help="A directory that is not there.")],
+    source: Annotated[str, argument("SOURCE", f"Where a backup is: {PLACE}.")],
+    place: Annotated[Path, argument("HOME", "A directory that is not there.")],
     storage: Annotated[
-        str | None,
-        typer.Option(metavar="URI", help="As for `up`, an empty one.", show_default="the home"),
+        str | None, option("URI", "As for `up`, an empty one.", show_default="the home")
     ] = None,
     registry: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="As for `up`, an empty one.", show_default="SQLite in the home"
-        ),
+        str | None, option("URL", "As for `up`, an empty one.", show_default="SQLite in the home")
     ] = None,
 ) -> Told:
     """Make a home again from its backup.
 
     Every file is checked. `tacl up` then starts it, and what was under way begins anew.
     """
-    from jobs.console.progress import counting
-
-    with counting("copying files") as count:
+    with console.progress.counting("copying files") as count:
         found = client(place).restore(source, count, storage=storage, registry=registry)
     return found, _restored
 

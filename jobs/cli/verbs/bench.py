@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Told, app, verb
+from jobs.cli.options import option
+from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
     from jobs.benchmarks.scale import Goal
 
-Found = TypeVar("Found")
 bench = typer.Typer(
     no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
 )
 app.add_typer(bench, name="bench", rich_help_panel="research")
 
 Model = Annotated[
-    str,
-    typer.Option(
-        metavar="SPEC",
-        help="Base model, as for `up`; random weights unless weights are named.",
-    ),
+    str, option("SPEC", "Base model, as for `up`; random weights unless weights are named.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Rounds; every variant runs once in each.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the tables there, as Markdown.")
-]
+Out = Annotated[Path | None, option("FILE", "Write the tables there, as Markdown.")]
 Vit = "open_clip:ViT-B-32"
 
 
@@ -57,15 +52,12 @@ def step(
 @verb("bench", of=bench)
 def compose(
     model: Model = Vit,
-    vectors: Annotated[
-        str, typer.Option(metavar="T,T,...", help="Numbers of vectors to add up.")
-    ] = "2,8,22",
+    vectors: Annotated[str, option("T,T,...", "Numbers of vectors to add up.")] = "2,8,22",
     batch: Annotated[int, typer.Option(min=1, help="Rows of an aTLAS step.")] = 16,
     rounds: Rounds = 5,
 ) -> Told:
     """Sums of random vectors on disk, and a step that learns their coefficients."""
     from jobs.benchmarks.compose import bench_compose
-    from tacl.errors import BadConfig
 
     try:
         counts = [int(part) for part in vectors.split(",")]
@@ -87,10 +79,7 @@ def evaluate(
 
 
 @verb("bench", of=bench)
-def refresh(
-    model: Model = "hf:minilm",
-    rounds: Rounds = 3,
-) -> Told:
+def refresh(model: Model = "hf:minilm", rounds: Rounds = 3) -> Told:
     """The label-free refresh of a vector, against the training of one."""
     from jobs.benchmarks.refresh import bench_refresh
 
@@ -120,26 +109,23 @@ def learners(
 
 
 @verb("bench", of=bench, home=False)
-def verbs(
-    rounds: Rounds = 5,
-    out: Out = None,
-) -> Told:
+def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
     """Seconds that a person waits for each verb, on a cluster of its own."""
     from jobs.benchmarks.verbs import bench_verbs, markdown
-    from jobs.console.progress import counting
 
-    return _written(counting("verbs"), lambda say: bench_verbs(rounds, say), markdown, out)
+    with console.progress.counting("verbs") as say:
+        found = bench_verbs(rounds, say)
+    return _kept(found, markdown(found), out)
 
 
 @verb("bench", of=bench, name="all")
-def everything(
-    out: Out = None,
-) -> Told:
+def everything(out: Out = None) -> Told:
     """All of the above, against their goals; about ten minutes on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
-    from jobs.console.progress import saying
 
-    return _written(saying("bench"), lambda say: bench_all(_device(), say), markdown, out)
+    with console.progress.saying("bench") as say:
+        found = bench_all(_device(), say)
+    return _kept(found, markdown(found), out)
 
 
 @verb("bench", of=bench, home=False)
@@ -149,25 +135,21 @@ def registry(
         typer.Option(help="full: 1,000 tasks, 10,000 versions, 100,000 models, 1,000,000 samples."),
     ] = "tenth",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each operation.")] = 1000,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="An empty registry; default: SQLite.")
-    ] = None,
+    url: Annotated[str | None, option("URL", "An empty registry; default: SQLite.")] = None,
     out: Out = None,
 ) -> Told:
     """Latencies of a large home: start, submit, look-ups, penalty batches."""
-    from jobs.benchmarks.registry import bench_registry, markdown
-    from jobs.console.progress import saying
-    from tacl.errors import BadConfig
+    from jobs.benchmarks.registry import bench_registry, markdown, times
 
     if url is not None and size == "both":
         raise BadConfig("one empty registry holds one size: give --size tenth or --size full")
-    sizes = ["tenth", "full"] if size == "both" else [size]
-    return _written(
-        saying("filling a home"),
-        lambda say: bench_registry(sizes, rounds, url, say),
-        lambda found: markdown(found, f" --size {size} --rounds {rounds}"),
-        out,
-    )
+    chosen, kind = ["tenth", "full"] if size == "both" else [size], (url or "sqlite").split(":")[0]
+    with console.progress.saying("filling a home") as say:
+        found = bench_registry(chosen, rounds, url, say)
+    text = markdown(found, f" --size {size} --rounds {rounds}", kind)
+    sizes = {name: home.size for name, home in found.homes.items()}
+    told = {"machine": found.machine, "registry": kind, "sizes": sizes, "times": times(found)}
+    return _kept(told, text, out)
 
 
 SMALLER = {"1,000": "100", "10,000": "1,000"}
@@ -181,16 +163,14 @@ def scale(
     ] = "10,000",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.md", help="Write the tables there, and a plot beside."),
+        Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
     ] = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
-    from jobs.benchmarks.scale import bench_scale, markdown, picture
-    from jobs.console.progress import saying
+    from jobs.benchmarks.scale import SIZES, bench_scale, markdown, picture
 
-    with saying("filling a home") as say:
-        found = bench_scale([SMALLER[tasks], tasks], rounds, say)
+    with console.progress.saying("filling a home") as say:
+        found = bench_scale({n: SIZES[n] for n in (SMALLER[tasks], tasks)}, rounds, say)
     if out is not None:
         out.write_text(markdown(found, f" --tasks {tasks} --rounds {rounds} --out {out}"))
         picture(found, out.with_suffix(".png"))
@@ -198,9 +178,7 @@ def scale(
 
 
 def _goals(found: Sequence[Goal]) -> Any:
-    from jobs.console import tables
-
-    shown = tables.table("what", "goal", "measured", "", right=("goal", "measured"))
+    shown = console.tables.table("what", "goal", "measured", "", right=("goal", "measured"))
     for one in found:
         missed = "missed" if one.missed else ""
         shown.add_row(one.what, f"{one.goal:,g}", f"{one.measured:,.4g}", missed)
@@ -210,14 +188,11 @@ def _goals(found: Sequence[Goal]) -> Any:
 @verb("bench", of=bench)
 def serve(
     users: Annotated[
-        str,
-        typer.Option(metavar="U,U,...", help="Numbers of users, each with a recipe of their own."),
+        str, option("U,U,...", "Numbers of users, each with a recipe of their own.")
     ] = "1,10,100,1000",
     requests: Annotated[int, typer.Option(min=2, help="Requests per number of users.")] = 400,
     at_once: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 32,
-    soak: Annotated[
-        int, typer.Option(metavar="N", help="Then send N requests while replicas are killed.")
-    ] = 0,
+    soak: Annotated[int, option("N", "Then send N requests while replicas are killed.")] = 0,
     pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
     rounds: Rounds = 5,
@@ -229,7 +204,6 @@ def serve(
     """
     from jobs.benchmarks.load import Asking
     from jobs.benchmarks.serving import Sizes, bench_alone, written
-    from jobs.console.progress import saying
 
     soaking = Asking(soak, at_once, pictures, kills) if soak else None
     counts = [int(part) for part in users.split(",")]
@@ -237,12 +211,9 @@ def serve(
     chosen = f"--users {users} --requests {requests} --at-once {at_once}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
-    return _written(
-        saying("serving"),
-        lambda say: bench_alone(sizes, rounds, say),
-        lambda found: written(found, command),
-        out,
-    )
+    with console.progress.saying("serving") as say:
+        found = bench_alone(sizes, rounds, say)
+    return _kept(found, written(found, command), out)
 
 
 @verb("bench", of=bench, home=False)
@@ -254,15 +225,11 @@ def residency(
 ) -> Told:
     """Vectors that predictors find in memory when it holds a part of all: counted, not timed."""
     from jobs.benchmarks.residency import Sizes, bench_residency, markdown
-    from jobs.console.progress import counting
 
     sizes = Sizes(vectors, users, requests)
-    return _written(
-        counting("residency"),
-        lambda say: bench_residency(sizes, say),
-        lambda found: markdown(found, sizes),
-        out,
-    )
+    with console.progress.counting("residency") as say:
+        found = bench_residency(sizes, say)
+    return _kept(found, markdown(found, sizes), out)
 
 
 def _device() -> str:
@@ -271,33 +238,21 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _written(
-    progress: AbstractContextManager[Any],
-    measure: Callable[[Any], Found],
-    markdown: Callable[[Found], str],
-    out: Path | None,
-) -> Told:
+def _kept(found: Any, text: str, out: Path | None) -> Told:
     """What was measured, told as the Markdown that is written to `out`."""
-    with progress as say:
-        found = measure(say)
-    text = markdown(found)
     if out is not None:
         out.write_text(text)
     return found, lambda _: text
 
 
 def _run(measure: Any, what: str) -> Told:
-    from jobs.console.progress import counting
-
-    with counting(what) as say:
+    with console.progress.counting(what) as say:
         return measure(say), _table
 
 
 def _table(found: dict[str, Any]) -> Any:
     """Every figure on a line of its own, named as in --json."""
-    from jobs.console import tables
-
-    table = tables.table("figure", "value", right=("value",))
+    table = console.tables.table("figure", "value", right=("value",))
     for name, value in _flat(found):
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     return table

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Client, Json, Told, verb
+from jobs.cli.options import flag, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import StartedCluster
@@ -19,23 +21,20 @@ def init(
     asked: Client,
     base: Annotated[
         str,
-        typer.Option(
-            prompt="Base model (embedded, hf:..., open_clip:..., timm:...)",
-            metavar="SPEC",
-            help="As for `up`.",
+        option(
+            "SPEC", "As for `up`.", prompt="Base model (embedded, hf:..., open_clip:..., timm:...)"
         ),
     ] = "embedded",
     generic: Annotated[
         str,
-        typer.Option(
+        option(
+            "DATA",
+            "As for `up`; none for the embedded model.",
             prompt="Unlabelled data of the same kind as the tasks (empty: generated pictures)",
-            metavar="DATA",
-            help="As for `up`; none for the embedded model.",
         ),
     ] = "",
     cpus: Annotated[
-        int,
-        typer.Option(prompt="CPUs to use", min=1, help="As for `up`.", show_default="all"),
+        int, typer.Option(prompt="CPUs to use", min=1, help="As for `up`.", show_default="all")
     ] = len(os.sched_getaffinity(0)),
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
@@ -51,52 +50,52 @@ def up(
     asked: Client,
     base: Annotated[
         str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Base model, for a new home: embedded, hf:DIRECTORY_OR_ID, "
+        option(
+            "SPEC",
+            "Base model, for a new home: embedded, hf:DIRECTORY_OR_ID, "
             "open_clip:NAME@WEIGHTS, timm:NAME@FILE?size=N.",
         ),
     ] = None,
     generic: Annotated[
         str | None,
-        typer.Option(
-            metavar="DATA",
-            help="Unlabelled data of the same kind as the tasks, for a new home: every vector is "
+        option(
+            "DATA",
+            "Unlabelled data of the same kind as the tasks, for a new home: every vector is "
             "penalised on it. Generated for the embedded model.",
         ),
     ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPUs to use.", show_default="all")] = None,
     storage: Annotated[
         str | None,
-        typer.Option(
-            metavar="URI",
-            help="Storage of blobs and checkpoints, for a new home: a directory or "
+        option(
+            "URI",
+            "Storage of blobs and checkpoints, for a new home: a directory or "
             "s3://BUCKET/PREFIX. Credentials come from the environment or ~/.aws.",
             show_default="the home",
         ),
     ] = None,
     registry: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL",
-            help="Database of the registry, for a new home: postgresql://USER@HOST/DATABASE. The "
+        option(
+            "URL",
+            "Database of the registry, for a new home: postgresql://USER@HOST/DATABASE. The "
             "password comes from PGPASSWORD or ~/.pgpass.",
             show_default="SQLite in the home",
         ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Join this Ray cluster, of which this machine is a node, instead of starting one. "
+        option(
+            "HOST:PORT",
+            "Join this Ray cluster, of which this machine is a node, instead of starting one. "
             "All its nodes must see the storage.",
         ),
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--insecure",
-            help="Join it also when it asks for no token. Whoever reaches such a cluster may read "
+            "Join it also when it asks for no token. Whoever reaches such a cluster may read "
             "and change all that this home keeps.",
         ),
     ] = False,
@@ -106,9 +105,7 @@ def up(
     Returns when the cluster answers; it runs until `tacl down`. A new home needs --base, and
     --generic for any base model but the embedded one, or the answers of `tacl init`.
     """
-    from jobs.console.progress import saying
-
-    with saying("starting the cluster") as say:
+    with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
         found = asked.up(base, generic, cpus, say, insecure=insecure, **where)
     return found, _up
@@ -128,9 +125,7 @@ def down(asked: Client) -> Told:
 
     Unfinished work continues from its last checkpoint at the next `up`.
     """
-    from jobs.console.progress import saying
-
-    with saying("stopping the cluster"):
+    with console.progress.saying("stopping the cluster"):
         stopped = asked.down()
     said = "the cluster is stopped" if stopped else "no cluster was running"
     return {"stopped": stopped}, lambda _: said
@@ -140,7 +135,7 @@ def down(asked: Client) -> Told:
 def gc(
     asked: Client,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing; show what would be deleted.")
+        bool, flag("--dry-run", "Delete nothing; show what would be deleted.")
     ] = False,
 ) -> Told:
     """Delete stored files that nothing refers to.
@@ -162,9 +157,7 @@ def doctor(
     asked: Client,
     migrate: Annotated[
         bool,
-        typer.Option(
-            "--migrate", help="First bring a registry of an earlier version to this one's schema."
-        ),
+        flag("--migrate", "First bring a registry of an earlier version to this one's schema."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -172,15 +165,12 @@ def doctor(
 
     The exit code is 1 when something is wrong.
     """
-    from jobs.console import tables
-    from jobs.console.documents import print_json
-
     found = []
     for check in asked.doctor(migrate):
         found.append(check)
         if not as_json:
-            tables.console().print(tables.check(check))
+            console.tables.console().print(console.tables.check(check))
     if as_json:
-        print_json(found)
+        console.documents.print_json(found)
     if not all(check.ok for check in found):
         raise typer.Exit(1)

@@ -8,24 +8,24 @@ from typing import Annotated
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Json, Told, verb
+from jobs.cli.options import flag, option
 
 
 @verb("embedded base model", home=False)
 def demo(
     keep: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "DIR",
+            "A new directory for the demo's home, kept afterwards.",
             "--keep",
             "--home",
-            metavar="DIR",
             show_default="a temporary one",
-            help="A new directory for the demo's home, kept afterwards.",
         ),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Two tasks and few steps: at most a minute.")
-    ] = False,
+    quick: Annotated[bool, flag("--quick", "Two tasks and few steps: at most a minute.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run all of TACL once, on generated images.
@@ -44,9 +44,7 @@ def demo(
 
 @verb("embedded base model")
 def pretrain(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where to write encoder.safetensors and its record.")
-    ],
+    out: Annotated[Path, option("DIR", "Where to write encoder.safetensors and its record.")],
     steps: Annotated[
         int | None, typer.Option(help="Optimizer steps.", show_default="as shipped")
     ] = None,
@@ -56,9 +54,8 @@ def pretrain(
 
     At most 30 minutes on 2 CPUs.
     """
-    from jobs.console import tables
     from jobs.pretrain import PretrainConfig, pretrain
 
     chosen = {} if steps is None else {"steps": steps}
     record = pretrain(PretrainConfig(seed=seed, **chosen), out)
-    return record, lambda r: tables.pretrained(r, out)
+    return record, lambda r: console.tables.pretrained(r, out)

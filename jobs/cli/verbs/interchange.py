@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from jobs import console
 from jobs.cli import app as cli
-from jobs.cli.options import data_options
+from jobs.cli.options import argument, data_options, flag, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Exported, Imported
@@ -17,19 +18,16 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     str,
-    typer.Option(
-        metavar="PLACE",
-        help="New directory to write to, or hf:OWNER/NAME, a repository of a hub; it needs your "
+    option(
+        "PLACE",
+        "New directory to write to, or hf:OWNER/NAME, a repository of a hub; it needs your "
         "token there (HF_TOKEN, or `hf auth login`).",
     ),
 ]
 Licence = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Licence for the model card.", show_default="unknown"),
+    str | None, option("TEXT", "Licence for the model card.", show_default="unknown")
 ]
-Public = Annotated[
-    bool, typer.Option("--public", help="Let everybody read the repository on the hub.")
-]
+Public = Annotated[bool, flag("--public", "Let everybody read the repository on the hub.")]
 
 
 @cli.verb("models")
@@ -43,10 +41,7 @@ def export(
     ] = "safetensors",
     licence: Licence = None,
     accept: Annotated[
-        bool,
-        typer.Option(
-            "--accept", help="Write it even if accuracy is lost; the model card says how much."
-        ),
+        bool, flag("--accept", "Write it even if accuracy is lost; the model card says how much.")
     ] = False,
     public: Public = False,
 ) -> cli.Told:
@@ -55,9 +50,7 @@ def export(
     It becomes one ordinary model, with heads and a model card. For linearized vectors that is an
     approximation: its accuracy on test rows is measured against the exact model's.
     """
-    from jobs.console.progress import saying
-
-    with saying("exporting") as say:
+    with console.progress.saying("exporting") as say:
         how = {"licence": licence, "accept": accept, "public": public, "progress": say}
         found = asked.export(user, out, format, measuring=cli.telling(say), **how)
     return found, _exported
@@ -66,7 +59,7 @@ def export(
 @cli.verb("models")
 def export_vector(
     asked: cli.Client,
-    vector: Annotated[str, typer.Argument(metavar="VECTOR", help="The vector, NAME[@ALIAS|@vN].")],
+    vector: Annotated[str, argument("VECTOR", "The vector, NAME[@ALIAS|@vN].")],
     out: Out,
     licence: Licence = None,
     public: Public = False,
@@ -85,16 +78,14 @@ def import_(
     name: cli.TaskName,
     checkpoint: Annotated[
         str,
-        typer.Argument(
-            metavar="CHECKPOINT",
-            help="A fine-tuned checkpoint of this home's base model: a .safetensors or PyTorch "
+        argument(
+            "CHECKPOINT",
+            "A fine-tuned checkpoint of this home's base model: a .safetensors or PyTorch "
             "file, a directory of transformers, open_clip or timm, or of a PEFT LoRA adapter; a "
             "vector of another home; or hf:OWNER/NAME[@REVISION] of a hub, safetensors only.",
         ),
     ],
-    data: Annotated[
-        str, typer.Option(metavar="DATA", help="Labelled data of the task, as for `submit`.")
-    ],
+    data: Annotated[str, option("DATA", "Labelled data of the task, as for `submit`.")],
     input_column: cli.InputColumn = None,
     label_column: cli.LabelColumn = None,
     classes: cli.Classes = None,
@@ -110,9 +101,7 @@ def import_(
     Its difference from the base model becomes the task vector, without training. Vectors add up in
     the linearized model; the accuracy lost by that is measured on validation rows and reported.
     """
-    from jobs.console.progress import counting, watching
-
-    with counting(f"checking {data}") as progress:
+    with console.progress.counting(f"checking {data}") as progress:
         submitted = asked.import_checkpoint(
             name,
             checkpoint,
@@ -125,7 +114,7 @@ def import_(
             progress=progress,
             **options,
         )
-    with watching() as watch:
+    with console.progress.watching() as watch:
         asked.wait(name, progress=lambda status: watch(_only(status, name)))
     vector = min(asked.vectors(name), key=lambda one: one.version)
     measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Client, Told, User, class_names, telling, verb
-from jobs.cli.options import composition_options
+from jobs.cli.options import argument, composition_options, flag, option
+from tacl.errors import BadConfig, BadRecipe
 
 if TYPE_CHECKING:
     from cluster.domain.compositions import Method
@@ -19,29 +21,20 @@ if TYPE_CHECKING:
 @verb("models")
 def vectors(
     asked: Client,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Task; default: all.")
-    ] = None,
-    compare: Annotated[
-        str | None, typer.Option(metavar="vN,vM", help="Show the differences of two versions.")
-    ] = None,
+    name: Annotated[str | None, argument("[NAME]", "Task; default: all.")] = None,
+    compare: Annotated[str | None, option("vN,vM", "Show the differences of two versions.")] = None,
 ) -> Told:
     """Show all versions of vectors: accuracy, origin, and the tasks they were made against."""
-    from jobs.console import tables
-    from tacl.errors import BadConfig
-
     if compare is None:
         found, base = asked.vectors(name), asked.base()
-        return found, lambda f: tables.vectors(f, base.untrained)
+        return found, lambda f: console.tables.vectors(f, base.untrained)
     versions = [_version(one.strip()) for one in compare.split(",")]
     if name is None or len(versions) != 2:
         raise BadConfig("name a task and two of its versions: tacl vectors NAME --compare v1,v2")
-    return asked.compare(name, *versions), tables.differences
+    return asked.compare(name, *versions), console.tables.differences
 
 
 def _version(text: str) -> int:
-    from tacl.errors import BadConfig
-
     if not text.removeprefix("v").isdecimal():
         raise BadConfig(f"{text!r} is not a version; write v1, v2, ...")
     return int(text.removeprefix("v"))
@@ -50,25 +43,18 @@ def _version(text: str) -> int:
 @verb("models")
 def alias(
     asked: Client,
-    name: Annotated[str, typer.Argument(metavar="NAME[@ALIAS]", help="digits@champion")],
-    version: Annotated[
-        str | None, typer.Argument(metavar="[vN]", help="Move the alias to this version.")
-    ] = None,
+    name: Annotated[str, argument("NAME[@ALIAS]", "digits@champion")],
+    version: Annotated[str | None, argument("[vN]", "Move the alias to this version.")] = None,
     expected: Annotated[
-        str | None,
-        typer.Option("--from", metavar="vN", help="Move only if the alias is at this version now."),
+        str | None, option("vN", "Move only if the alias is at this version now.", "--from")
     ] = None,
-    back: Annotated[
-        bool, typer.Option("--back", help="Roll back to the previous version.")
-    ] = False,
+    back: Annotated[bool, flag("--back", "Roll back to the previous version.")] = False,
 ) -> Told:
     """Show a task's aliases and their history, or move one.
 
     A bare name in a recipe means its champion. Composed models keep their versions.
     """
     from cluster.domain.tasks import ANY, CHAMPION
-    from jobs.console import tables
-    from tacl.errors import BadConfig
 
     task, _, called = name.partition("@")
     if back and version is not None:
@@ -79,22 +65,18 @@ def alias(
         before = ANY if expected is None else _version(expected)
         found = asked.move_alias(task, called or CHAMPION, _version(version), before)
     else:
-        return asked.aliases(task), lambda f: tables.aliases(f, called)
+        return asked.aliases(task), lambda f: console.tables.aliases(f, called)
     return found, lambda f: f"{f.task}@{f.name} is now v{f.version}"
 
 
 @verb("models")
 def interference(
     asked: Client,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Task; default: the newest.")
-    ] = None,
+    name: Annotated[str | None, argument("[NAME]", "Task; default: the newest.")] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png",
-            show_default="none is drawn",
-            help="Where to write a heat map of the former.",
+        option(
+            "FILE.png", "Where to write a heat map of the former.", show_default="none is drawn"
         ),
     ] = None,
 ) -> Told:
@@ -103,19 +85,14 @@ def interference(
     Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task, of the
     newest 24, and the loudest pairs of all; or what one vector does to others, and theirs to it.
     """
-    from jobs.console import interference as of_vectors
-    from tacl.errors import BadConfig
-
     if name is not None and picture is not None:
         raise BadConfig("the heat map is of the matrix: leave the name out, or --picture")
     if name is not None:
-        return asked.interference_of(name), of_vectors.task_interference
-    found = of_vectors.PlottedInterference(**dict(asked.interference()))
+        return asked.interference_of(name), console.interference.task_interference
+    found = console.interference.PlottedInterference(**dict(asked.interference()))
     if picture is not None and found.vectors:
-        from jobs.console.plots import heat_map  # matplotlib takes longer than the answer
-
-        found = found.model_copy(update={"picture": str(heat_map(found, picture))})
-    return found, of_vectors.interference
+        found = found.model_copy(update={"picture": str(console.plots.heat_map(found, picture))})
+    return found, console.interference.interference
 
 
 @verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})
@@ -124,45 +101,35 @@ def compose(
     user: User,
     terms: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="TERM...", help="[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1"
-        ),
+        argument("TERM...", "[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1"),
     ] = None,
     fit: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Labelled rows of a new task to fit to: atlas, grid."),
+        str | None, option("DATA", "Labelled rows of a new task to fit to: atlas, grid.")
     ] = None,
     shots: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="Rows of each class to fit to; the others are held out."),
+        int | None, option("K", "Rows of each class to fit to; the others are held out.")
     ] = None,
     adapt: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Unlabelled inputs to adapt to: atlas, adamerging."),
+        str | None, option("DATA", "Unlabelled inputs to adapt to: atlas, adamerging.")
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Class names of the data; with --adapt, those of a new task.",
+        option(
+            "A,B,...",
+            "Class names of the data; with --adapt, those of a new task.",
             show_default="from the data; with --adapt, those of the recipe's tasks",
         ),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="The same recipe with the current champions.")
+        bool, flag("--update", "The same recipe with the current champions.")
     ] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Stop the user's composition runs.")
-    ] = False,
+    cancel: Annotated[bool, flag("--cancel", "Stop the user's composition runs.")] = False,
     **how: Any,
 ) -> Told:
     """Compose a user's model from vectors.
 
     Versions are pinned: newer ones are used only when you compose again, or --update.
     """
-    from jobs.console import tables
-    from tacl.errors import BadRecipe
-
     how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
     method = how.pop("method")
     data = {name: value for name, value in how.items() if value is not None}
@@ -171,21 +138,19 @@ def compose(
     if cancel:
         return asked.cancel_compositions(user), _cancelled
     if update:
-        return asked.update_composition(user), tables.composition
+        return asked.update_composition(user), console.tables.composition
     if method == "sum" and not data:
-        return asked.compose(user, terms or []), tables.composition
+        return asked.compose(user, terms or []), console.tables.composition
     found = _computed(asked, user, terms or [], method, data)
     before = asked.base().untrained
-    return found, lambda f: tables.composition_run(f, before)
+    return found, lambda f: console.tables.composition_run(f, before)
 
 
 def _computed(
     asked: Client, user: str, terms: list[str], method: Method, data: dict[str, Any]
 ) -> CompositionRun:
-    from jobs.console.progress import saying
-
     run_id = asked.start_composition(user, terms, method, **data).run_id
-    with saying(f"composing by {method}") as say:
+    with console.progress.saying(f"composing by {method}") as say:
         return asked.wait_composition(user, run_id, telling(say))
 
 
@@ -198,8 +163,7 @@ def evaluate(
     asked: Client,
     user: User,
     terms: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TERM]...", help="Of these instead; the model stays as it is."),
+        list[str] | None, argument("[TERM]...", "Of these instead; the model stays as it is.")
     ] = None,
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
@@ -209,25 +173,22 @@ def evaluate(
     normalized: mean of composed / individual. The classes with the lowest F1 are listed; --json has
     all of them, and the confusion matrices.
     """
-    from jobs.console import tables
-    from jobs.console.progress import saying
-
-    with saying("evaluating") as say:
+    with console.progress.saying("evaluating") as say:
         found = asked.evaluate(user, telling(say), terms=terms or [])
     before = asked.base().untrained
-    return found, lambda f: tables.evaluation(f, before)
+    return found, lambda f: console.tables.evaluation(f, before)
 
 
 @verb("models")
 def query(
     asked: Client,
     user: User,
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Image files, or texts.")],
+    inputs: Annotated[list[str], argument("INPUT...", "Image files, or texts.")],
     task: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Answer within this task; repeatable.",
+        option(
+            "NAME",
+            "Answer within this task; repeatable.",
             show_default="the classes of all tasks compete",
         ),
     ] = None,
@@ -239,26 +200,21 @@ def query(
 
     Of all tasks that the model adds; one that it subtracts answers only where it is named.
     """
-    from jobs.console import tables
-    from jobs.console.progress import saying
-
-    with saying("querying"):
+    with console.progress.saying("querying"):
         found = asked.query(user, inputs, task)
-    return found, lambda f: tables.answers(inputs, f, top)
+    return found, lambda f: console.tables.answers(inputs, f, top)
 
 
 @verb("models")
 def explain(
     asked: Client,
     user: User,
-    inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[INPUT]...", help="Image files, or texts.")
-    ] = None,
+    inputs: Annotated[list[str] | None, argument("[INPUT]...", "Image files, or texts.")] = None,
     task: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Explain the answer within this task.",
+        option(
+            "NAME",
+            "Explain the answer within this task.",
             show_default="the classes of all tasks compete",
         ),
     ] = None,
@@ -268,16 +224,12 @@ def explain(
     Without an input: which vector helps and which harms which task, in points of accuracy on the
     test rows.
     """
-    from jobs.console import explanations
-    from jobs.console.progress import saying
-    from tacl.errors import BadConfig
-
     if inputs:
-        with saying("explaining"):
+        with console.progress.saying("explaining"):
             found = asked.explain(user, inputs, task)
-        return found, lambda f: explanations.explanations(inputs, f)
+        return found, lambda f: console.explanations.explanations(inputs, f)
     if task is not None:
         raise BadConfig("--task is of an input; without one all tasks are told of")
-    with saying("evaluating without each vector") as say:
+    with console.progress.saying("evaluating without each vector") as say:
         measured = asked.evaluate(user, telling(say), without=True)
-    return measured, explanations.left_out
+    return measured, console.explanations.left_out

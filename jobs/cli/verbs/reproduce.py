@@ -9,53 +9,39 @@ from typing import Annotated, Any
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Told, verb
+from jobs.cli.options import argument, flag, option
+from tacl.errors import BadConfig, DataNotFound
 
 
 @verb("tables", home=False)
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the table: addition, continual, ...")
-    ],
-    suite: Annotated[
-        str, typer.Option(metavar="S", help="Suite of tasks: text8, text14, vision8, clip8.")
-    ],
-    data: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory with one sub-directory per data set.")
-    ],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where to write the table and finished cells.")
-    ],
+    name: Annotated[str, argument("NAME", "Name of the table: addition, continual, ...")],
+    suite: Annotated[str, option("S", "Suite of tasks: text8, text14, vision8, clip8.")],
+    data: Annotated[Path, option("DIR", "Directory with one sub-directory per data set.")],
+    out: Annotated[Path, option("DIR", "Where to write the table and finished cells.")],
     base: Annotated[
-        str | None,
-        typer.Option(metavar="SPEC", show_default="the suite's", help="Base model, as for `up`."),
+        str | None, option("SPEC", "Base model, as for `up`.", show_default="the suite's")
     ] = None,
     methods: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B", show_default="all of the table", help="Methods (rows) to compute."
-        ),
+        str, option("A,B", "Methods (rows) to compute.", show_default="all of the table")
     ] = "",
-    seeds: Annotated[str, typer.Option(metavar="0,1", help="Seeds, or orders of the tasks.")] = "0",
-    local: Annotated[
-        bool, typer.Option("--local", help="Compute in this process, without Ray.")
-    ] = False,
+    seeds: Annotated[str, option("0,1", "Seeds, or orders of the tasks.")] = "0",
+    local: Annotated[bool, flag("--local", "Compute in this process, without Ray.")] = False,
 ) -> Told:
     """Reproduce a table as Markdown, JSON and a plot.
 
     Finished cells are kept in DIR/.cells and not computed again: it may be stopped at any time.
     """
     request = _request(name, suite, data, out, base, methods, seeds, local)
-    from jobs.console.progress import saying
-    from jobs.experiments.runner import reproduce as make
+    from jobs.experiments import runner
 
     try:
-        with saying(f"{name} of {suite}") as say:
+        with console.progress.saying(f"{name} of {suite}") as say:
             if not local:
-                from jobs.experiments.parallel import fill
-
-                fill(request, say)
-            done = make(request, say)
+                runner.fill(request, say)
+            done = runner.reproduce(request, say)
     except KeyboardInterrupt:
         print("stopped; the same command continues from here", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -77,7 +63,6 @@ def _request(
     from jobs.experiments.catalogue import TABLES
     from jobs.experiments.runner import Request, require_known
     from jobs.experiments.suites import suite as suite_named
-    from tacl.errors import BadConfig, DataNotFound
 
     if name not in TABLES:
         raise BadConfig(no_such("table", name, TABLES))

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jobs import console
 from jobs.cli import app as cli
-from jobs.cli.options import training_options
+from jobs.cli.options import argument, flag, option, training_options
+from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,48 +19,43 @@ if TYPE_CHECKING:
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
     from cluster.domain.work import Refreshed
-    from jobs.console.tables import Overview
 
 
 LabelledData = Annotated[
     str | None,
-    typer.Option(
-        metavar="DATA",
-        help="Labelled data: a Parquet, CSV or JSON Lines file, a folder of them, a folder of "
+    option(
+        "DATA",
+        "Labelled data: a Parquet, CSV or JSON Lines file, a folder of them, a folder of "
         "images (one sub-folder per class), or a hub id, ID[:CONFIGURATION].",
     ),
 ]
 NewSamples = Annotated[
-    str | None,
-    typer.Option(metavar="DATA", help="Unlabelled samples to add to an existing task's shard."),
+    str | None, option("DATA", "Unlabelled samples to add to an existing task's shard.")
 ]
 
 
 @cli.verb("tasks", declared=training_options)
 def submit(
     asked: cli.Client,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a new task.")],
+    name: Annotated[str, argument("NAME", "Name of a new task.")],
     data: LabelledData = None,
     add_samples: NewSamples = None,
     input_column: cli.InputColumn = None,
     label_column: cli.LabelColumn = None,
     classes: cli.Classes = None,
     template: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="A prompt with {} for the class name; repeatable."),
+        list[str] | None, option("TEXT", "A prompt with {} for the class name; repeatable.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow the training to its end.")] = False,
+    watch: Annotated[bool, flag("--watch", "Follow the training to its end.")] = False,
     owner: cli.Owner = None,
     private: Annotated[
         bool,
-        typer.Option(
-            "--private",
-            help="Hide the task and its samples from other users; its name is OWNER.NAME.",
+        flag(
+            "--private", "Hide the task and its samples from other users; its name is OWNER.NAME."
         ),
     ] = False,
     again: Annotated[
-        bool,
-        typer.Option("--again", help="Submit also what another task has; else it is asked about."),
+        bool, flag("--again", "Submit also what another task has; else it is asked about.")
     ] = False,
     as_json: cli.Json = False,
     **options: Any,
@@ -68,18 +65,15 @@ def submit(
     Returns when the data are stored; --watch follows the training. Every option of the training has
     a default; "by rule" means that it follows from the number of rows and classes.
     """
-    from jobs.console.progress import counting
-    from tacl.errors import BadConfig
-
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
         given = {"input_column": input_column, "seed": options["seed"]}
-        with counting("checking rows") as count:
+        with console.progress.counting("checking rows") as count:
             grown = asked.add_samples(name, add_samples, **given, progress=count)
         return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
     understood: list[Ingested] = []
-    with counting("checking rows") as count:
+    with console.progress.counting("checking rows") as count:
         submitted = asked.submit(
             name,
             str(data),
@@ -107,12 +101,10 @@ def _asked_again(same: str) -> bool:
 
 
 def _summary(found: Ingested) -> str:
-    from jobs.console.tables import joined
-
     train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
     lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
-        f"{found.label_column!r}: {joined(found.classes)}",
+        f"{found.label_column!r}: {console.tables.joined(found.classes)}",
         f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
         f"test; {found.shard.rows} of the training rows are shared unlabelled, {found.probe} of "
         "them are probe rows, never trained on",
@@ -121,19 +113,14 @@ def _summary(found: Ingested) -> str:
 
 
 def _followed(asked: cli.Client, *names: str) -> cli.Told:
-    from jobs.console import tables
-    from jobs.console.progress import watching
-
-    with watching() as watch:
-        return asked.wait(*names, progress=watch), tables.status
+    with console.progress.watching() as watch:
+        return asked.wait(*names, progress=watch), console.tables.status
 
 
 @cli.verb("tasks")
 def wait(
     asked: cli.Client,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Tasks; default: all work.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[NAME]...", "Tasks; default: all work.")] = None,
 ) -> cli.Told:
     """Wait until tasks are trained, or until no work is left."""
     return _followed(asked, *(names or ()))
@@ -142,31 +129,23 @@ def wait(
 @cli.verb("tasks")
 def status(asked: cli.Client) -> cli.Told:
     """Show tasks, runs, and why runs wait or failed."""
-    from jobs.console import tables
-
-    return _overview(asked), tables.status
+    return _overview(asked), console.tables.status
 
 
 @cli.verb("tasks")
 def watch(asked: cli.Client) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
-    from jobs.console.live import watch
-
-    watch(lambda: _overview(asked))
+    console.live.watch(lambda: _overview(asked))
 
 
-def _overview(asked: cli.Client) -> Overview:
-    from jobs.console.tables import Overview
-
-    return Overview(**dict(asked.status()), users=tuple(asked.users()))
+def _overview(asked: cli.Client) -> console.tables.Overview:
+    return console.tables.Overview(**dict(asked.status()), users=tuple(asked.users()))
 
 
 @cli.verb("tasks")
 def logs(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     """Show the events of a task, oldest first."""
-    from jobs.console import tables
-
-    return asked.logs(name), tables.logs
+    return asked.logs(name), console.tables.logs
 
 
 @cli.verb("tasks")
@@ -183,9 +162,9 @@ def cancel(
     name: cli.TaskName,
     keep: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--keep",
-            help="Keep the samples, the name and the checkpoints of a task that has no vector yet: "
+            "Keep the samples, the name and the checkpoints of a task that has no vector yet: "
             "`tacl retry` goes on.",
         ),
     ] = False,
@@ -210,8 +189,7 @@ def remove(
     asked: cli.Client,
     name: cli.TaskName,
     purge: Annotated[
-        bool,
-        typer.Option("--purge", help="Erase its bytes too: models that use it stop working."),
+        bool, flag("--purge", "Erase its bytes too: models that use it stop working.")
     ] = False,
 ) -> cli.Told:
     """Withdraw a task's samples and vectors from later use.
@@ -238,10 +216,8 @@ def refresh(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     A correction keeps what the vector does on its own task. It becomes a new version only if
     held-out rows confirm that interference fell. Waits for the end.
     """
-    from jobs.console.progress import saying
-
     run_id = asked.refresh(name).run_id
-    with saying(f"refreshing {name}") as say:
+    with console.progress.saying(f"refreshing {name}") as say:
         found = asked.refreshed(run_id, cli.telling(say))
     return found, lambda f: _refreshed(name, f, run_id, asked.vectors(name))
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from jobs import console
 from jobs.cli.app import Client, Told, app, verb
-from jobs.cli.options import Group
+from jobs.cli.options import Group, argument, flag, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 users = typer.Typer(cls=Group, no_args_is_help=True, help="Manage users' tokens for the HTTP API.")
 app.add_typer(users, name="users", rich_help_panel="serving")
-UserName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
+UserName = Annotated[str, argument("NAME", "Name of the user.")]
 
 
 @verb("serving", of=users)
@@ -41,7 +42,7 @@ def issue(
 @verb("serving", of=users)
 def rotate(
     asked: Client,
-    token: Annotated[str, typer.Argument(metavar="TOKEN", help="As `tacl users list` shows it.")],
+    token: Annotated[str, argument("TOKEN", "As `tacl users list` shows it.")],
 ) -> Told:
     """Issue a token in place of another and print it.
 
@@ -53,16 +54,14 @@ def rotate(
 @verb("serving", of=users, name="list")
 def list_tokens(
     asked: Client,
-    after: Annotated[str, typer.Option(metavar="USER", help="List those after this user.")] = "",
+    after: Annotated[str, option("USER", "List those after this user.")] = "",
 ) -> Told:
     """List users: roles, when each token ends and was last used, and what each user uses.
 
     A hundred at a time, by name: the next ones come with `--after` the last.
     """
-    from jobs.console import tables
-
     found = {"tokens": asked.tokens(after=after), "usage": asked.usage(after=after)}
-    return found, lambda f: tables.users(f["tokens"], f["usage"])
+    return found, lambda f: console.tables.users(f["tokens"], f["usage"])
 
 
 @verb("serving", of=users)
@@ -85,23 +84,21 @@ def serve(
         float, typer.Option(min=0, help="GPUs, or the part of one, reserved by each predictor.")
     ] = 0.0,
     no_access: Annotated[
-        bool, typer.Option("--no-access", help="Require no token; on the loopback interface only.")
+        bool, flag("--no-access", "Require no token; on the loopback interface only.")
     ] = False,
     stop: Annotated[
-        bool, typer.Option("--stop", help="Stop the server once open requests are answered.")
+        bool, flag("--stop", "Stop the server once open requests are answered.")
     ] = False,
 ) -> Told:
     """Start the HTTP API and the web page of a running cluster.
 
     Returns when the server answers; it runs until `tacl serve --stop` or `tacl down`.
     """
-    from jobs.console.progress import saying
-
     if stop:
-        with saying("stopping the server"):
+        with console.progress.saying("stopping the server"):
             asked.stop_serving()
         return {"serving": False}, lambda _: "the server is stopped"
-    with saying("starting the server"):
+    with console.progress.saying("starting the server"):
         found = asked.serve(host, port, predictors, cpus, no_access, gpus)
     return found, _serving
 

@@ -10,8 +10,7 @@ from jobs.experiments.classifiers import FROZEN, Fitted
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
-from jobs.experiments.spec import Method, Spec
-from jobs.experiments.table import Entry, Numbers, Table, shares
+from jobs.experiments.table import Entry, Method, Numbers, Spec, Table, shares
 from tacl.evaluation import metrics
 
 ABOUT = (

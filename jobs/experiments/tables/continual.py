@@ -14,17 +14,22 @@ from functools import partial
 import torch
 
 from jobs.experiments import plots, saw
+from jobs.experiments.cache import Cost
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import Cost
-from jobs.experiments.directions import Direction, Sum, Vector, features, task_vectors
 from jobs.experiments.merging import merge_of
 from jobs.experiments.methods import ordinary
-from jobs.experiments.models import class_incremental, right
-from jobs.experiments.spec import Method, Spec
-from jobs.experiments.table import Entry, Numbers, shares
+from jobs.experiments.models import (
+    Direction,
+    Sum,
+    Vector,
+    class_incremental,
+    features,
+    right,
+    task_vectors,
+)
+from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
 from jobs.experiments.training import joint, refreshed, trained
-from tacl.compose.elementwise import magmax
-from tacl.compose.spectral import opcm
+from tacl.compose.merges import magmax, opcm
 from tacl.evaluation import metrics
 from tacl.vectors.params import Params
 

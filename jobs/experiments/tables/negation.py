@@ -12,12 +12,10 @@ from typing import Literal
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Direction, Kept, Vector, features
-from jobs.experiments.learned import PART, taught  # rows of target and control
+from jobs.experiments.merging import PART, taught  # rows of target and control
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import right
-from jobs.experiments.spec import Method, Spec
-from jobs.experiments.table import Entry, Numbers, figures, means_of, shares
+from jobs.experiments.models import Direction, Kept, Vector, features, right
+from jobs.experiments.table import Entry, Method, Numbers, Spec, figures, means_of, shares
 from tacl.compose import grid
 
 CONTROL_ROWS = "test:300"

@@ -22,11 +22,10 @@ import torch
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Kept, Vector, features, features_of, task_vectors
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.spec import Method, Spec, Train
+from jobs.experiments.models import Kept, Vector, features, features_of, task_vectors
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Entry, Numbers, means_of, shares
+from jobs.experiments.table import Entry, Method, Numbers, Spec, Train, means_of, shares
 from tacl.compose.learning import Use, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import ufm

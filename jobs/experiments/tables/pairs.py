@@ -11,11 +11,10 @@ from torch import Tensor
 
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Vector, tangent
 from jobs.experiments.methods import METHODS, Merging
-from jobs.experiments.spec import Spec
+from jobs.experiments.models import Vector, tangent
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Entry, Numbers, figures, shares
+from jobs.experiments.table import Entry, Numbers, Spec, figures, shares
 from tacl.evaluation import metrics
 from tacl.evaluation.interference import logit_change, relative, tau_jp
 from tacl.evaluation.tangents import Cached

@@ -1,26 +1,36 @@
-"""Addition by tauJp under other settings: fewer samples, tasks or steps, and other strengths."""
+"""Addition under other settings: by tauJp with fewer samples, tasks or steps, other strengths and
+fewer bits; and after label-free refreshes with other samples and strengths, one delta or many."""
 
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
 from jobs.experiments import plots, saw
-from jobs.experiments.cache import Made
+from jobs.experiments.cache import Made, together
 from jobs.experiments.context import Bench
-from jobs.experiments.cost import together
-from jobs.experiments.directions import Vector, task_vectors
-from jobs.experiments.methods import METHODS, Merging, linear, ordinary, others_of, tau_jp, total
-from jobs.experiments.models import accuracies
-from jobs.experiments.spec import Spec, Train
+from jobs.experiments.merging import one_delta
+from jobs.experiments.methods import (
+    METHODS,
+    Merging,
+    after_refresh,
+    linear,
+    ordinary,
+    others_of,
+    tau_jp,
+    total,
+)
+from jobs.experiments.models import Vector, Vectors, accuracies, summed, task_vectors
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Entry
+from jobs.experiments.table import Entry, Numbers, Spec, Train, figures, shares
 from jobs.experiments.tables import addition
 from jobs.experiments.training import trained
 from tacl.evaluation.metrics import normalized
+from tacl.training.config import RefreshConfig
 from tacl.vectors.blocks import Storage
 
 LIMITED = (
@@ -39,6 +49,20 @@ STORAGE = (
 PUBLIC = (
     "Vectors of ordinary fine-tuned checkpoints, as they are public, taken for linearized ones and "
     "trained for a few more steps under tauJp; summed at 1.0. The strength is the suite's."
+)
+REFRESH = (
+    "Vectors of linear fine-tuning without a penalty, each refreshed against the samples of all "
+    "other tasks, and summed at 1.0. *Left*: interference on held-out samples after the refresh "
+    "over before it; *own change*: of the vector's own function there (mean squares), both means "
+    "over the tasks. *Accepted*: the share of refreshes that the held-out samples let pass. "
+    "*Of training*: CPU seconds of a refresh over those of the vector's training, the largest of "
+    "all tasks."
+)
+REFRESH_COLUMNS = (
+    *shares(absolute="absolute", normalised="normalised", individual="individual"),
+    *shares(class_incremental="class-incremental", left="left", own_change="own change"),
+    *shares(accepted="accepted"),
+    *figures(of_training="of training"),
 )
 
 
@@ -120,9 +144,65 @@ def _spec(name: str, about: str, trainings: Callable[[Suite], dict[str, Train]])
     return Spec(name, about, addition.COLUMNS, methods, entry, plots.lines)
 
 
+# -- the label-free refresh
+
+SAMPLES = (16, 64, 960)
+STRENGTHS = (0.3, 1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Refreshing(Merging):
+    """Every vector is refreshed with `config` before all are added up, where there is one."""
+
+    config: RefreshConfig | None = None
+
+    def refreshed(self, bench: Bench, first: Vectors) -> Vectors:
+        return after_refresh(bench, first, self.config) if self.config else first
+
+
+def refreshings(suite: Suite) -> list[Refreshing]:
+    """The suite's own settings, and what differs from them."""
+    own, plain = suite.refresh, Refreshing("none", linear, saw.LABELS, saw.NOTHING, total)
+    configs = {
+        "refreshed": own,
+        **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
+        **{f"strength {x:g}": replace(own, strength=x) for x in STRENGTHS},
+        "twice the steps": replace(own, steps=2 * own.steps),
+    }
+    inputs = replace(plain, saw_merging=saw.INPUTS)
+    each = [replace(inputs, name=name, config=config) for name, config in configs.items()]
+    return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
+
+
+def refresh_entry(bench: Bench, method: Refreshing) -> Entry:
+    first = method.vectors(bench)
+    now = method.refreshed(bench, first)
+    model = summed(bench, first, now) if method.config else method.make(bench, first)
+    found = addition.of_model(bench, method, replace(model, facts={}))
+    return replace(found, numbers=found.numbers | _judged(first, now))
+
+
+def _judged(first: Vectors, now: Vectors) -> Numbers:
+    """Of the refreshes, where there are some."""
+    facts = [vector.refresh.facts for vector in now.values() if vector.refresh is not None]
+    if not facts:
+        return {}
+    return {
+        "left": statistics.fmean(
+            f["after"]["interference"] / f["before"]["interference"] for f in facts
+        ),
+        "own_change": statistics.fmean(f["after"]["own"] for f in facts),
+        "accepted": statistics.fmean(f["accepted"] for f in facts),
+        "of_training": max(
+            vector.later.cpu_seconds / first[task].cost.cpu_seconds for task, vector in now.items()
+        ),
+    }
+
+
 SPECS = (
     _spec("limited", LIMITED, limits),
     _spec("sensitivity", SENSITIVITY, strengths),
     _spec("storage", STORAGE, storages),
     _spec("public", PUBLIC, repairs),
+    Spec("refresh", REFRESH, REFRESH_COLUMNS, refreshings, refresh_entry, plots.bars),
 )

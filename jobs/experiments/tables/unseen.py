@@ -8,9 +8,8 @@ from jobs.experiments import plots
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import accuracies, right
-from jobs.experiments.spec import Spec
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Entry, shares
+from jobs.experiments.table import Entry, Spec, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
 

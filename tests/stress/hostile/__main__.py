@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from cluster.client.client import Client
-from jobs.benchmarks.markdown import processor
+from jobs.benchmarks.timing import processor
 from tests.stress.hostile.attacks import attack
 from tests.stress.hostile.figures import written
 from tests.stress.hostile.judging import MIB, Found, answered, defects, kept, statuses

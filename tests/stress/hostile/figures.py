@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.benchmarks.markdown import table
+from jobs.console.documents import markdown_table
 from tests.stress.hostile.judging import BUDGETS, Found, Seconds
 
 
@@ -16,7 +16,7 @@ def written(found: Found) -> str:
         f"{found.minutes:.0f} minutes; tests/stress/hostile says who does what. {found.machine}. "
         f"{found.tasks} tasks with {found.vectors} vectors at the end. Killed by SIGKILL: {killed} "
         f"({sum(found.killed.values())} in all).",
-        table(
+        markdown_table(
             ("lost", "doubled", "wrong", "answers of 500 without a kill"),
             [
                 tuple(
@@ -30,7 +30,7 @@ def written(found: Found) -> str:
         "One picture at a time, asked again until it is answered. Windows with and without the "
         "attackers take turns, kills in both; what overlaps the time between a kill and the "
         "server's return is in the last row alone.",
-        table(
+        markdown_table(
             ("", "answers", "p50 ms", "p99 ms", "longest ms"),
             [
                 _row("without the attackers", found.quiet),
@@ -40,12 +40,12 @@ def written(found: Found) -> str:
         ),
         f"p99 with the attackers is {found.slower:.2f} times that without.",
         "## What was answered",
-        table(("user", "answers", "by status (0: none)"), _statuses(found)),
+        markdown_table(("user", "answers", "by status (0: none)"), _statuses(found)),
         "Refusals by their class: "
         + ", ".join(f"{count:,} {error}" for error, count in found.refused.items())
         + ".",
         "## Until the server was whole again",
-        table(
+        markdown_table(
             ("killed", "times", "median s", "longest s"),
             [
                 (kind, f"{len(one)}", f"{sorted(one)[len(one) // 2]:.1f}", f"{max(one):.1f}")
@@ -54,7 +54,7 @@ def written(found: Found) -> str:
         ),
         "## Memory",
         "Resident MiB of the largest process of each kind, seen every two seconds.",
-        table(
+        markdown_table(
             ("process", "MiB", "of"),
             [(kind, f"{most}", f"{BUDGETS[kind]}") for kind, most in sorted(found.memory.items())],
         ),

@@ -26,11 +26,10 @@ from tacl.backbone.hf import SentenceEncoder
 from tacl.backbone.inputs import Images, Texts
 from tacl.compose.adamerging import adamerging
 from tacl.compose.arithmetic import composed
-from tacl.compose.elementwise import magmax, ties
 from tacl.compose.learning import learn, learning_config, loss_gradient
 from tacl.compose.materialized import materialized, materialized_features
+from tacl.compose.merges import iso_c, magmax, ties, tsv_m
 from tacl.compose.scaled import ScaledEncoder
-from tacl.compose.spectral import iso_c, tsv_m
 from tacl.curvature import Statistics, measure
 from tacl.data.batches import Labelled
 from tacl.evaluation.tangents import cached_tangents

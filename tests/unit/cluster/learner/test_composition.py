@@ -24,8 +24,7 @@ from cluster.learner.learner import Learner
 from cluster.serving.predictor import Predictor
 from cluster.storage import samples
 from cluster.storage.home import Home
-from tacl.compose.elementwise import ties
-from tacl.compose.spectral import iso_c, tsv_m
+from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import cached_tangents
 from tests.support import tiny

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from jobs.benchmarks import compose, evaluate, learners, refresh, report, step, submit, timing
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.memory import Made
+from jobs.benchmarks.timing import Made
 from jobs.cli.main import app
 from tacl.compose.arithmetic import composed
 from tacl.errors import BadConfig, BaseNotFound

@@ -10,8 +10,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.status import TaskState
 from jobs.cli.app import telling
 from jobs.console.live import shown
-from jobs.console.pace import duration
-from jobs.console.progress import counting, described
+from jobs.console.progress import counting, described, duration
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 

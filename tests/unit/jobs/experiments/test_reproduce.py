@@ -17,10 +17,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from jobs.experiments.catalogue import TABLES
 from jobs.experiments.context import Bench
-from jobs.experiments.directions import Kept, Sum, features, tangent
 from jobs.experiments.methods import METHODS, linear, total
-from jobs.experiments.parallel import waves
-from jobs.experiments.runner import reproduce
+from jobs.experiments.models import Kept, Sum, features, tangent
+from jobs.experiments.runner import reproduce, waves
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
 from jobs.experiments.training import joint
 from tacl.data.splits import batch_rows

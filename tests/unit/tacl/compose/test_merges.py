@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tacl.compose import grid
 from tacl.compose.arithmetic import block_terms, composed
-from tacl.compose.elementwise import magmax, ties
-from tacl.compose.spectral import Opcm, iso_c, opcm, tsv_m
+from tacl.compose.merges import Opcm, iso_c, magmax, opcm, ties, tsv_m
 from tacl.compose.terms import require_additions
 from tacl.errors import BadRecipe, BaseMismatch, MixedRegimes
 from tacl.vectors.params import Params, norm

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.func import functional_call, jvp
 
 from tacl.compose.arithmetic import composed
-from tacl.compose.scaled import ScaledEncoder
-from tacl.compose.scaling import composed_block, random_parts
+from tacl.compose.scaled import ScaledEncoder, composed_block, random_parts
 from tacl.errors import BadConfig, BaseMismatch
 from tacl.vectors.blocks import Block, Dense, EightBit, LowRank
 from tacl.vectors.params import Params

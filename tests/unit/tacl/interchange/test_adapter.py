@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from tacl.backbone import Backbone, load_backbone
 from tacl.errors import BadCheckpoint
-from tacl.interchange import is_adapter, vector_of_adapter
+from tacl.interchange.adapter import is_adapter, vector_of_adapter
 from tacl.vectors.blocks import LowRank
 from tests.support import bases
 

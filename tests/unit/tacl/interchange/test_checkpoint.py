@@ -18,9 +18,9 @@ from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadCheckpoint, BadConfig, BaseMismatch
 from tacl.heads.head import Head
-from tacl.interchange import Imported, vector_of_checkpoint, write_model
+from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
 from tacl.interchange.names import library_name
-from tacl.interchange.writing import HEADS, OF_SCHEME, write_heads
+from tacl.interchange.writing import HEADS, OF_SCHEME, write_heads, write_model
 from tacl.models.frozen import trainable_blocks
 from tacl.vectors.params import Params
 from tests.support import bases, tiny

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint, BaseMismatch
-from tacl.interchange import is_vector, vector_of_file
+from tacl.interchange.vector_file import is_vector, vector_of_file
 from tacl.vectors.blocks import Block, Dense, EightBit, FourBit, LowRank
 from tacl.vectors.vector import TaskVector
 from tests.support import toy
