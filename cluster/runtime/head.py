@@ -113,6 +113,9 @@ def serve(
         from cluster.runtime.watch import PERIOD, Watch, lost
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
+        if home.serving() is not None:  # it takes seconds to import what it needs
+            _say("serving again")
+            subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         if home.settings() is None:
             _found(home, chosen, learner)
         _require_alone(home)
@@ -123,9 +126,6 @@ def serve(
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         _say("ready")
-        if home.serving() is not None:
-            _say("serving again")
-            subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         watch = Watch()
         while not stop.wait(PERIOD):
             if renew and (what := lost(watch.seen())):
