@@ -292,6 +292,27 @@ def test_an_hour_has_so_many_bytes_for_each_user(app) -> None:
     assert len(CSV) * 20 > 10_000
 
 
+def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
+    """Each is kept for ever: a user of the smallest role would fill the disk."""
+    app.state.shares.terms.most = 3
+    with TestClient(app) as http:
+        ann, eve, root = (Person(http, name) for name in ("ann", "eve", "root"))
+        ann.submit("news")
+        ann.get("status")
+        recipe = {"terms": ["+news"]}
+        assert [eve.post("compositions", recipe).status_code for _ in range(2)] == [200, 200]
+        assert eve.post("compositions/eve/update").status_code == 200
+        for refused in (
+            eve.post("compositions", {"terms": ["2*news"]}),
+            eve.post("compositions/eve/update"),
+        ):
+            assert (refused.status_code, refused.json()["error"]) == (429, "TooMany")
+            assert 0 < int(refused.headers["retry-after"]) <= HOUR
+        assert ann.post("compositions", recipe).status_code == 200
+        every = [root.post("compositions", recipe | {"user": "eve"}) for _ in range(4)]
+        assert {one.status_code for one in every} == {200}
+
+
 def test_an_hour_passes() -> None:
     hourly = Hourly(10)
     assert hourly.use("ann", 10, now=0.0) == 0
