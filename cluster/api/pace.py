@@ -9,6 +9,7 @@ or a stream, holds nobody up for long: its place is the next one's after a while
 from __future__ import annotations
 
 import asyncio
+import re
 from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers
@@ -19,6 +20,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 AT_ONCE = 16  # of one sender
 BEGUN = 0.1  # seconds after which a request is no beginner; AT_ONCE in it is more than a core does
 WAITING = 256  # of one sender, who may have left; more are refused
+STEERING = (
+    *(b"x-request-timeout-seconds", b"x-request-disconnect-disabled"),
+    *(b"serve-multiplexed-model-id", b"x-session-id"),
+)
+REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")
 
 
 class _Line:
@@ -37,6 +43,7 @@ class InTurns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        scope["headers"] = [one for one in scope["headers"] if _is_heard(*one)]
         line = self._lines.setdefault(_sender(scope), _Line())
         if line.waiting >= WAITING:
             return await _refusal()(scope, receive, send)
@@ -62,6 +69,15 @@ class InTurns:
 
 
 PACED = Middleware(InTurns)
+
+
+def _is_heard(name: bytes, value: bytes) -> bool:
+    """By some headers a sender would steer Serve, as to go on for who has left; and what is no text
+    in them breaks its proxy."""
+    name = name.lower().replace(b"_", b"-")
+    if name == b"x-request-id":
+        return bool(REQUEST_ID.fullmatch(value))
+    return name not in STEERING
 
 
 def _sender(scope: Scope) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from ray.serve._private import constants
 
 from cluster.api import pace
 from cluster.api.pace import AT_ONCE, InTurns
@@ -107,3 +108,25 @@ def test_those_who_left_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.gather(*again)
 
     run(story())
+
+
+def test_nobody_steers_serve() -> None:
+    """By its own names of headers, which it is not told."""
+    names = [
+        constants.SERVE_HTTP_REQUEST_TIMEOUT_S_HEADER,
+        constants.SERVE_HTTP_REQUEST_DISCONNECT_DISABLED_HEADER,
+        constants.SERVE_MULTIPLEXED_MODEL_ID,
+        constants.SERVE_SESSION_ID,
+    ]
+    heard: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.extend(scope["headers"])
+
+    sent = [(name.lower().encode(), b"?1") for name in names]
+    sent += [(name.swapcase().replace(b"-", b"_"), value) for name, value in sent]
+    bad = [b"\xff", b"", b"x" * 65, b"a b"]
+    sent += [(b"x-request-id", value) for value in bad] + [(b"x-request-id", b"5b-0")]
+    scope = {"type": "http", "client": ("x", 1), "headers": sent}
+    asyncio.run(InTurns(app)(scope, None, None))  # type: ignore[arg-type]
+    assert heard == [(b"x-request-id", b"5b-0")]
