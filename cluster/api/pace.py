@@ -20,6 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 AT_ONCE = 16  # of one sender
 BEGUN = 0.1  # seconds after which a request is no beginner; AT_ONCE in it is more than a core does
 WAITING = 256  # of one sender, who may have left; more are refused
+# Whoever restarts or routes asks these, from an address that may be that of strangers too.
+PROBES = ("/v1/health", "/v1/ready", "/v2/health/live", "/v2/health/ready", "/-/healthz")
 STEERING = (
     *(b"x-request-timeout-seconds", b"x-request-disconnect-disabled"),
     *(b"serve-multiplexed-model-id", b"x-session-id"),
@@ -44,6 +46,8 @@ class InTurns:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         scope["headers"] = [one for one in scope["headers"] if _is_heard(*one)]
+        if scope["path"] in PROBES:
+            return await self._app(scope, receive, send)
         line = self._lines.setdefault(_sender(scope), _Line())
         if line.waiting >= WAITING:
             return await _refusal()(scope, receive, send)

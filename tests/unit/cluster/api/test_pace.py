@@ -37,12 +37,14 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 20))
 
 
-def asks(turns: InTurns, who: str, token: str | None, said: list[int]) -> asyncio.Task[None]:
+def asks(
+    turns: InTurns, who: str, token: str | None, said: list[int], path: str = "/v1/status"
+) -> asyncio.Task[None]:
     async def send(message: dict[str, Any]) -> None:
         said.extend([message["status"]] if "status" in message else [])
 
     headers = [(b"authorization", token.encode())] if token else []
-    scope = {"type": "http", "who": who, "client": (who, 1), "headers": headers}
+    scope = {"type": "http", "who": who, "client": (who, 1), "headers": headers, "path": path}
     return asyncio.create_task(turns(scope, None, send))  # type: ignore[arg-type]
 
 
@@ -98,6 +100,10 @@ def test_those_who_left_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
         flood = [asks(turns, "eve", "x", said) for _ in range(AT_ONCE + 7)]
         await soon()
         assert said == [429, 429]
+        probe = asks(turns, "eve", "x", said, "/v1/ready")
+        await soon()
+        assert app.under_way["eve"] == AT_ONCE + 1
+        flood.append(probe)
         for one in flood:
             one.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
@@ -127,6 +133,6 @@ def test_nobody_steers_serve() -> None:
     sent += [(name.swapcase().replace(b"-", b"_"), value) for name, value in sent]
     bad = [b"\xff", b"", b"x" * 65, b"a b"]
     sent += [(b"x-request-id", value) for value in bad] + [(b"x-request-id", b"5b-0")]
-    scope = {"type": "http", "client": ("x", 1), "headers": sent}
+    scope = {"type": "http", "path": "/v1/health", "client": ("x", 1), "headers": sent}
     asyncio.run(InTurns(app)(scope, None, None))  # type: ignore[arg-type]
     assert heard == [(b"x-request-id", b"5b-0")]
