@@ -63,6 +63,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 KINDS = {400: "BadConfig", 413: "TooLarge", 429: "TooMany", 503: "Overloaded"}  # of others' errors
 RETRY = (ClusterNotRunning, Overloaded, TooMany)
+SAID = 4000  # characters of an error, which may quote what was sent
 
 Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
 
@@ -159,7 +160,7 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
-    request.state.error, message = error, without_paths(message)
+    request.state.error, message = error, without_paths(message[:SAID])
     described = f"{error}: {message}" if request.url.path.startswith("/v2") else error
     body = {"error": described, "message": message}
     return JSONResponse(body | {"request_id": request.state.request_id}, status)

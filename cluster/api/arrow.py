@@ -91,9 +91,12 @@ def _batches(body: bytes) -> Iterator[pa.RecordBatch]:
         raise BadSample(f"the body does not begin with a schema of Arrow; send {ARROW}")
     schema = pa.ipc.read_schema(first)
     if len(schema) != 1 or schema.field(0).type not in (*TEXTS, *PICTURES):
-        given = ", ".join(f"{field.name} of {field.type}" for field in list(schema)[:5])
+        few = (schema.field(place) for place in range(min(len(schema), 5)))
+        given = ", ".join(f"{field.name} of {field.type}" for field in few)[:200]
         raise BadSample(f"found {given or 'no column'}; send one column, of string or of binary")
-    for message in messages:
+    for number, message in enumerate(messages, 1):
+        if number > ROWS:
+            raise TooLarge(f"more than {ROWS:,} batches; write the rows into fewer")
         if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
             raise BadSample("the stream is compressed or has dictionaries; write it without")
         batch = pa.ipc.read_record_batch(message, schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fastapi import Request
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import AwaitableOrContextManager, FormData
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +23,7 @@ IN_MEMORY = 64 << 20  # bytes of a body that lie in memory at the most; files go
 MARKS = TEXT_CHARACTERS  # brackets and commas of JSON, its texts included
 FIELDS = 1100  # of a form: a thousand terms, and what else there is
 FIELD_BYTES = 64 << 10
+NO_JSON = ({"multipart/form-data"}, {ARROW})  # and no other kind beside it
 
 
 class Bounded:
@@ -64,9 +66,7 @@ class _Body:
         self._scope, self._shares = scope, shares
         self._read = self._marks = self._held = 0
         self._sender: str | None = None  # of what is held
-        headers = dict(scope["headers"])
-        kind = headers.get(b"content-type", b"").lower()
-        self._is_json = not kind.startswith((b"multipart/", ARROW.encode()))
+        self._is_json = _kinds(scope) not in NO_JSON
         self.most = UPLOAD_BYTES if scope["path"] == UPLOADS else BODY_BYTES
         self.too_large = f"larger than {self.most >> 20} MiB; send less at once"
 
@@ -108,6 +108,12 @@ class BoundedForm(Request):
 
 
 def _declared(scope: Scope) -> int:
-    """Bytes by Content-Length; 0 where there is none."""
-    found = dict(scope["headers"]).get(b"content-length", b"")
-    return int(found[:20]) if found.isdigit() else 0
+    """Bytes by Content-Length, the most where there are several; 0 where there is none."""
+    found = Headers(scope=scope).getlist("content-length")
+    return max((int(one[:20]) for one in found if one.isdecimal()), default=0)
+
+
+def _kinds(scope: Scope) -> set[str]:
+    """Content-Type without its parameters; all of them, for it is not said which one is heard."""
+    found = Headers(scope=scope).getlist("content-type")
+    return {one.partition(";")[0].strip().lower() for one in found}

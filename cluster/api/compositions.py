@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, File, Form, Path, Query, UploadFile
+from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
 from cluster.api.service import GivenRows
+from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, laid_down
 from cluster.domain.api import CoordinatorAPI
@@ -58,9 +59,10 @@ Select = Annotated[
 
 
 @ROUTER.post("/compositions")
-async def compose(body: Compose, asked: Act) -> Model:
+async def compose(body: Compose, asked: Act, request: Request) -> Model:
     """Make a recipe the user's model; versions are pinned now."""
     user = asked.caller.user(body.user)
+    _count(asked, request, len(body.terms))
     return Model.of(await asked.ask(CoordinatorAPI.compose, user, body.terms))
 
 
@@ -77,9 +79,17 @@ async def composition(user: UserName, asked: Look) -> Model:
 
 
 @ROUTER.post("/compositions/{user}/update")
-async def update(user: UserName, asked: Act) -> Model:
+async def update(user: UserName, asked: Act, request: Request) -> Model:
     """Move every vector of the model to its task's newest champion."""
-    return Model.of(await asked.ask(CoordinatorAPI.update_composition, asked.caller.user(user)))
+    whose = asked.caller.user(user)
+    _count(asked, request, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
+    return Model.of(await asked.ask(CoordinatorAPI.update_composition, whose))
+
+
+def _count(asked: Asked, request: Request, terms: int) -> None:
+    """Every recipe is kept for ever, and its answer. Raises TooMany."""
+    if asked.caller.role != "admin":
+        shares_of(request).terms.require(asked.caller.name, terms, "terms of recipes")
 
 
 # -- compositions that are more than a sum

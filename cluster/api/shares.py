@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -63,6 +64,12 @@ class Hourly:
         self._used[user] = (since, used + amount)
         return 0.0
 
+    def require(self, user: str, amount: int, what: str) -> None:
+        """Raises TooMany."""
+        if wait := self.use(user, amount):
+            most = f"{self.most:,} {what} an hour"
+            raise TooMany(f"{user} may send {most}; go on later", math.ceil(wait))
+
 
 class Shares:
     """Of one server process."""
@@ -71,6 +78,7 @@ class Shares:
         self.requests = Places("requests under way", each=64, all=1000)
         self.listeners = Places("listeners", each=8, all=64)
         self.bytes = Hourly(8 << 30)  # sent to us; an admin's are not counted, here and below
+        self.terms = Hourly(20_000)  # of recipes; each is kept in half a kilobyte or more
         self.bodies = Places("bytes of requests in memory", each=256 << 20, all=512 << 20)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
 INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
 
 FEWEST = 8  # rows of a task, of which some are held out
+CLASSES = 10_000  # of a task: everybody's heads are fitted together
+NAME_CHARACTERS = 200  # of a class
 
 Labels = NDArray[np.int64]
 
@@ -240,6 +243,7 @@ def _names(
     feature = dataset.features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named
     is_number = kind(feature) == "class" or (known is not None and kind(feature) == "number")
+    allowed = None if named is None else set(named)
     names: list[str | Bad] = []
     for row, value in enumerate(_values(dataset, column)):
         if is_number and known is not None:
@@ -247,8 +251,8 @@ def _names(
             name = known[int(value)] if inside else None
         else:
             name = None if value is None or not str(value).strip() else str(value)
-        if name is None or (named is not None and name not in named):
-            why = f"{places.of(split, row)}: {value!r} in column {column!r} is no class"
+        if name is None or (allowed is not None and name not in allowed):
+            why = f"{places.of(split, row)}: {value!r:.100} in column {column!r} is no class"
             names.append(Bad(why))
         else:
             names.append(name)
@@ -282,9 +286,26 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
             f"column {column!r} has {len(classes)} different values in {rows} rows: these are no "
             "classes. Name another: --label-column NAME"
         )
-    untrained = [name for name in classes if name not in set(names[train])]
-    if untrained:
+    if len(classes) > CLASSES:
+        raise BadColumns(f"column {column!r} has {len(classes):,} classes; at most {CLASSES:,}")
+    for name in classes:
+        _require_name(name, column)
+    trained = set(names[train])
+    if untrained := [name for name in classes if name not in trained]:
         raise errors.EmptySplit(f"split {train} has no row of class {_listed(untrained)}")
+
+
+def _require_name(name: str, column: str) -> None:
+    """Of a class, which terminals and pages of others show. Raises BadColumns."""
+    if len(name) > NAME_CHARACTERS:
+        raise BadColumns(
+            f"column {column!r} has a class of {len(name):,} characters, which begins "
+            f"{name[:40]!r}; at most {NAME_CHARACTERS}"
+        )
+    if any(unicodedata.category(letter) == "Cc" for letter in name):
+        raise BadColumns(
+            f"column {column!r}: class {name!r} holds control characters; leave them out"
+        )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -173,8 +173,10 @@ def ingest_shots(
 def _of_each(labels: Sequence[int], names: Sequence[str], shots: int) -> set[int]:
     """So many rows of each class. EmptySplit names a class that has fewer."""
     chosen: set[int] = set()
-    for number, name in enumerate(names):
-        rows = [row for row, label in enumerate(labels) if label == number]
+    every: list[list[int]] = [[] for _ in names]
+    for row, label in enumerate(labels):
+        every[label].append(row)
+    for name, rows in zip(names, every, strict=True):
         if len(rows) < shots:
             raise EmptySplit(
                 f"class {name} has {len(rows)} training rows, and {shots} of each class are to be "

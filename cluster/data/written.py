@@ -26,7 +26,7 @@ BYTE_ORDER = {codecs.BOM_UTF8: "utf-8-sig"} | dict.fromkeys(
 LATIN = "cp1252"  # Latin-1 as it is written on most machines
 SAMPLE = 1000  # records that tell separator and header
 MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
-NAME = re.compile(r"[^\W\d]\w*([ ./-]?\w+){0,3}")  # of a column, as people write them
+NAME = re.compile(r"[^\W\d]\w*([ ./-]\w+){0,3}")  # of a column, as people write them
 Record = list[str]
 
 

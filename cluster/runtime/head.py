@@ -102,6 +102,9 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -
         from cluster.runtime.watch import PERIOD, Watch, lost
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
+        if home.serving() is not None:  # it takes seconds to import what it needs
+            _say("serving again")
+            subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         if home.settings() is None:
             _found(home, chosen, how.learner)
         _require_alone(home)
@@ -112,9 +115,6 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
         _say("ready")
-        if home.serving() is not None:
-            _say("serving again")
-            subprocess.Popen([sys.executable, "-m", SERVING, str(home.path)])
         watch = Watch()
         while not stop.wait(PERIOD):
             if what := lost(watch.seen()):

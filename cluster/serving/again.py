@@ -1,7 +1,7 @@
 """`python -m cluster.serving.again HOME` serves what was served when the cluster was lost.
 
-The head that started the cluster again starts this too, and ends it with the cluster. What keeps it
-from serving, as a port that a dying process still holds, is tried again.
+The head that starts the cluster again starts this too, and ends it with the cluster, which it waits
+for. What keeps it from serving, as a port that a dying process still holds, is tried again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cluster.storage.home import Home
 from tacl.errors import TaclError
 
 PAUSE = 1.0  # seconds between two tries
+WAIT = 0.1  # seconds between two looks whether the cluster is there
 LOG = logging.getLogger("cluster.serving.again")  # not __main__
 
 
@@ -27,6 +28,9 @@ def main() -> None:
     home = Home(Path(sys.argv[1]))
     log_to(home.logs, "cluster")
     while (asked := home.serving()) is not None:
+        if (running := home.running()) is None or running.lost is not None:
+            time.sleep(WAIT)
+            continue
         try:
             start(home, asked)
         except (TaclError, RayError, RayServeException, RuntimeError, OSError):

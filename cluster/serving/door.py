@@ -1,4 +1,5 @@
-"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request.
+"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request, and
+each with so much of a header.
 
 Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
 call a function there whose name is in an environment variable; ours lets uvicorn make its
@@ -15,7 +16,10 @@ from typing import Any
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cluster.api.pace import PACED
+
 HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
+HEADER_BYTES = 256 << 10  # with a URL of as many terms as may be; also behind a body
 EACH = 512  # connections of one address; of this machine, as those of a proxy before us: of all
 ALL = 4096
 
@@ -66,6 +70,7 @@ class Door(HttpToolsProtocol):
     patience = HEADER_SECONDS
     _address: str | None = None  # while it has a place
     _timer: asyncio.TimerHandle | None = None
+    _headed = 0  # bytes since anything else than a header came
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -75,7 +80,24 @@ class Door(HttpToolsProtocol):
         self._address = address
         self._waits()
 
+    def data_received(self, data: bytes) -> None:
+        """A header is copied whole for each part of it that comes: one of some 100 MB would keep
+        everybody waiting."""
+        self._headed += len(data)
+        super().data_received(data)
+        if self._headed > HEADER_BYTES:
+            self.end()
+
+    def on_body(self, body: bytes) -> None:
+        self._headed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._headed = 0
+        super().on_message_complete()
+
     def on_headers_complete(self) -> None:
+        self._headed = 0
         self._stop()
         self.room.asks(self)
         super().on_headers_complete()
@@ -115,9 +137,9 @@ class Door(HttpToolsProtocol):
 
 
 def install() -> list[Any]:
-    """Called in the process of Serve's proxy, before it starts uvicorn; no middleware."""
+    """Called in the process of Serve's proxy, before it starts uvicorn; what is put around it."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Door.__name__}"
-    return []
+    return [PACED]
 
 
 def _is_here(address: str) -> bool:

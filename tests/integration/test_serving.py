@@ -282,6 +282,19 @@ def _require_close(found: Sequence[Ranked], expected: Sequence[Ranked]) -> None:
             assert dict(one[task]) == {name: pytest.approx(p, abs=1e-5) for name, p in ranked}
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(b"x-request-id", b"x-request-disconnect-disabled", b"x-request-timeout-seconds"),
+        *(b"serve_multiplexed_model_id", b"serve-multiplexed-model-id", b"x-session-id"),
+    ],
+)
+def test_no_header_of_a_stranger_breaks_the_proxy(url: str, name: bytes) -> None:
+    """It reads some as text, whatever they are."""
+    assert httpx2.get(f"{url}/v1/health", headers=[(name, b"\xff")]).status_code == 200
+
+
 def test_open_to_all_only_on_loopback() -> None:
     require_safe("127.0.0.1", True)
     require_safe("0.0.0.0", False)

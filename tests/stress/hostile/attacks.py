@@ -52,6 +52,12 @@ ODD_PATHS = (
     "/v1/tasks/..%2f..%2fetc%2fpasswd", "/static/../../../etc/passwd", "/v1/runs/" + "f" * 64,
     "/v1/tasks/%00", "/v1/compositions/" + "x" * 5000, "/v2/models/t0/infer", "//v1/status",
 )  # fmt: skip
+ODD_HEADERS = (  # bytes: no text; and names by which Ray's proxy is steered
+    (b"x-request-id", b"\xff"), (b"x-request-id", b"x" * 5000),
+    (b"x-request-disconnect-disabled", b"\xff"), (b"x-request-disconnect-disabled", b"?1"),
+    (b"x-request-timeout-seconds", b"1e-9"), (b"serve-multiplexed-model-id", b"\xff"),
+    (b"idempotency-key", b"\xff" * 90), (b"accept-encoding", b"\xff"), (b"x-long", b"x" * 60_000),
+)  # fmt: skip
 FORBIDDEN = (
     ("GET", "/v1/compositions/ann"), ("GET", "/v1/metrics"), ("GET", "/v1/accuracy?user=ann"),
     ("DELETE", "/v1/users/ann/tokens"), ("POST", "/v1/compositions/ann/cancel"),
@@ -201,6 +207,11 @@ class Attacker:
     async def odd_paths(self) -> None:
         await self.send("odd paths", "GET", self.chance.choice(ODD_PATHS))
 
+    async def odd_headers(self) -> None:
+        header = self.chance.choice(ODD_HEADERS)
+        path = self.chance.choice(("/v1/status", "/v1/health"))
+        await self.send("odd headers", "GET", path, headers=[header])
+
     # -- below HTTP
 
     async def slow(self) -> None:
@@ -243,7 +254,7 @@ ATTACKS: tuple[Callable[[Attacker], Awaitable[None]], ...] = (
     *(Attacker.large_ones, Attacker.many, Attacker.many, Attacker.leaves, Attacker.floods),
     *(Attacker.listens, Attacker.long_recipe, Attacker.harmed_pictures, Attacker.harmed_pictures),
     *(Attacker.uploads, Attacker.bomb, Attacker.options, Attacker.strangers, Attacker.others),
-    *(Attacker.odd_json, Attacker.odd_paths, Attacker.slow),
+    *(Attacker.odd_json, Attacker.odd_paths, Attacker.odd_headers, Attacker.slow),
 )
 
 

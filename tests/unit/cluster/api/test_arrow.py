@@ -127,6 +127,17 @@ def test_rows_are_bounded() -> None:
         inputs_of(stream(["text"]).replace(one, many))
 
 
+def test_batches_and_columns_are_bounded() -> None:
+    """Also those without rows, which cost as much to read."""
+    assert inputs_of(stream(["x"], *[pa.array([], pa.string())] * (ROWS - 1))) == ["x"]
+    with pytest.raises(TooLarge, match="more than 1,024 batches"):
+        inputs_of(stream(["x"], *[pa.array([], pa.string())] * ROWS))
+    wide = pa.schema([("x" * 1000, pa.string())] * 5000).serialize().to_pybytes()
+    with pytest.raises(BadSample) as refused:
+        inputs_of(wide)
+    assert len(str(refused.value)) < 300
+
+
 WHOLE = [
     stream(["some", "texts", ""], ["more"]),
     stream([b"bytes", b""]),

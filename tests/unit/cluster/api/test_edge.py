@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from cluster.api import bodies, events
 from cluster.api.access import require_here
 from cluster.api.shares import HOUR, Hourly, Places
 from cluster.coordinator import quotas
+from cluster.data.answers import ARROW
 from tacl.errors import NotAllowed, Overloaded, TooMany
 from tests.support.api_scene import headers, scene
 from tests.unit.cluster.api.test_api import CSV, OPEN, PEOPLE, Person
@@ -31,7 +32,10 @@ class Told(NamedTuple):
     read: int  # how often the body was read
 
 
-def told(app: FastAPI, method: str, path: str, sent: dict[str, str], body: Sequence[bytes]) -> Told:
+Sent = Mapping[str, str] | Sequence[tuple[str, str]]  # headers; a name may come again
+
+
+def told(app: FastAPI, method: str, path: str, sent: Sent, body: Sequence[bytes]) -> Told:
     """What a request is answered whose body is as long as somebody reads it."""
     pieces, read, answer = iter(body), 0, {}
 
@@ -46,7 +50,9 @@ def told(app: FastAPI, method: str, path: str, sent: dict[str, str], body: Seque
         answer.update({"at": message} if "status" in message else {})
 
     scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
-    scope["headers"] = [(k.encode(), v.encode()) for k, v in ({"host": "localhost"} | sent).items()]
+    given = list(sent.items() if isinstance(sent, Mapping) else sent)
+    given = given if "host" in dict(given) else [("host", "localhost"), *given]
+    scope["headers"] = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in given]
     asyncio.run(app(scope, receive, send))
     found = answer["at"]
     named = {name.decode(): value.decode() for name, value in found["headers"]}
@@ -113,6 +119,34 @@ def test_json_that_becomes_much_in_memory_is_not_read_to_its_end(app, monkeypatc
     assert found.read <= 3
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [f"{ARROW}+json"],
+        ["application/json", "multipart/form-data; boundary=x"],
+        ["application/json", ARROW],
+        ["Multipart/Form-Data", ARROW, "application/x+json"],
+        ["multipart/json"],
+        [],
+    ],
+)
+def test_json_is_weighed_whatever_it_is_called(app, monkeypatch, kinds: list[str]) -> None:
+    """Of several kinds FastAPI hears the first."""
+    monkeypatch.setattr(bodies, "MARKS", 1000)
+    for path in ("/v1/predict", "/v2/models/ann/infer"):
+        named = [("content-type", kind) for kind in kinds]
+        found = told(app, "POST", path, [*headers("ann").items(), *named], [b"[" * 400] * 9)
+        assert (found.status, found.read) == (413, 3)
+
+
+def test_of_several_lengths_the_longest_is_meant(app) -> None:
+    most = str(bodies.BODY_BYTES + 1)
+    for lengths in (("5", most), (most, "5"), (most, "x"), (most, "²")):
+        sent = [*headers("ann").items(), *(("content-length", one) for one in lengths)]
+        found = told(app, "POST", "/v1/predict", sent, [b"x"])
+        assert (found.status, found.read) == (413, 0), lengths
+
+
 FLOOD = {f"field{number}": 0 for number in range(100_000)}
 WRONG = [1] * 100_000
 SHAPED = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}
@@ -142,6 +176,16 @@ def test_what_is_wrong_a_hundred_thousand_times_is_said_in_short(app, path, body
         answer = http.post(path, json=body, headers=headers("ann"))
     assert answer.status_code == 422
     assert len(answer.content) < 2000
+
+
+def test_a_name_of_megabytes_is_not_sent_back(app) -> None:
+    long = {"/x" * 2_000_000: 1}
+    shaped = {"inputs": [SHAPED | long]}
+    with TestClient(app) as http:
+        for path, body in (("/v1/predict", long), ("/v2/models/ann/infer", shaped)):
+            answer = http.post(path, json=body, headers=headers("ann"))
+            assert answer.status_code == 422
+            assert len(answer.content) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -246,6 +290,27 @@ def test_an_hour_has_so_many_bytes_for_each_user(app) -> None:
         assert bob.submit("his").status_code == 202
         assert {root.submit(f"any{number}").status_code for number in range(20)} == {202}
     assert len(CSV) * 20 > 10_000
+
+
+def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
+    """Each is kept for ever: a user of the smallest role would fill the disk."""
+    app.state.shares.terms.most = 3
+    with TestClient(app) as http:
+        ann, eve, root = (Person(http, name) for name in ("ann", "eve", "root"))
+        ann.submit("news")
+        ann.get("status")
+        recipe = {"terms": ["+news"]}
+        assert [eve.post("compositions", recipe).status_code for _ in range(2)] == [200, 200]
+        assert eve.post("compositions/eve/update").status_code == 200
+        for refused in (
+            eve.post("compositions", {"terms": ["2*news"]}),
+            eve.post("compositions/eve/update"),
+        ):
+            assert (refused.status_code, refused.json()["error"]) == (429, "TooMany")
+            assert 0 < int(refused.headers["retry-after"]) <= HOUR
+        assert ann.post("compositions", recipe).status_code == 200
+        every = [root.post("compositions", recipe | {"user": "eve"}) for _ in range(4)]
+        assert {one.status_code for one in every} == {200}
 
 
 def test_an_hour_passes() -> None:

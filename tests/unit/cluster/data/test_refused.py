@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
 
-from cluster.data.ingest import Ingested, ingest
+from cluster.data.ingest import Ingested, ingest, ingest_shots
 from cluster.storage.blobs import Blobs
 from tacl.errors import (
     BadColumns,
@@ -174,3 +175,47 @@ def test_the_class_of_an_answer_is_plain_data(tmp_path: Path, blobs: Blobs) -> N
     found = ingest(csv(tmp_path / "d.csv"), blobs, "text")
     assert isinstance(found, Ingested)
     assert json.loads(found.train.model_dump_json()) == found.train.model_dump()
+
+
+def labelled_with(path: Path, names: list[str]) -> Path:
+    """Two rows of each class."""
+    rows = {"text": [f"text {i}" for i in range(2 * len(names))], "label": names * 2}
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
+def test_classes_are_as_many_as_heads_bear_and_have_names_that_may_be_shown(
+    tmp_path: Path, blobs: Blobs
+) -> None:
+    """Who may submit is not trusted with everybody's heads, nor with others' terminals."""
+    many = labelled_with(tmp_path / "many.parquet", [f"class {i}" for i in range(10_001)])
+    with pytest.raises(BadColumns, match=r"10,001 classes; at most 10,000"):
+        ingest(many, blobs, "text")
+    for odd, why in (
+        ("x" * 1_000_000, "class of 1,000,000 characters, which begins 'xxx"),
+        ("a\x1b]0;title\x07", "control characters"),
+        ("two\nlines", "control characters"),
+    ):
+        path = labelled_with(tmp_path / "odd.parquet", ["a", "b", "c", "d", odd])
+        with pytest.raises(BadColumns, match=why) as refused:
+            ingest(path, blobs, "text")
+        assert len(str(refused.value)) < 300
+        assert str(refused.value).isprintable()
+    assert not list(blobs.stored())
+
+
+def test_classes_cost_as_much_as_rows(tmp_path: Path, blobs: Blobs) -> None:
+    """Each of them was looked for in all rows: with as many classes as may be, for minutes."""
+    names = [f"class {i}" for i in range(10_000)]
+    data = labelled_with(tmp_path / "d.parquet", names * 2)
+    began = time.process_time()
+    assert len(ingest(data, blobs, "text").classes) == 10_000
+    assert len(ingest_shots(data, blobs, "text", 1, classes=names).classes) == 10_000
+    assert time.process_time() - began < 20
+
+
+def test_what_is_no_class_is_quoted_in_short(tmp_path: Path, blobs: Blobs) -> None:
+    data = labelled_with(tmp_path / "d.parquet", ["a", "b", "c", "d", "x" * 1_000_000])
+    with pytest.raises(LabelOutOfRange) as refused:
+        ingest(data, blobs, "text", classes=["a", "b", "c", "d"])
+    assert len(str(refused.value)) < 2000

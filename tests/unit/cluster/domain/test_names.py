@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from cluster.domain.names import meant, no_such
+import time
+
+import pytest
+
+from cluster.domain.names import LONGEST, meant, no_such
 
 
 def test_a_close_name_is_suggested_and_the_names_are_listed() -> None:
@@ -16,3 +20,18 @@ def test_a_close_name_is_suggested_and_the_names_are_listed() -> None:
 def test_of_many_names_some_are_listed() -> None:
     told = no_such("task", "x", [f"n{i}" for i in range(300)])
     assert told.endswith("n10, n11, ... (300)")
+
+
+@pytest.mark.parametrize("asked", ["task" + "x" * 60, "x" * 60 + "task", "q" * 200])
+def test_a_name_among_ten_thousand_that_are_like_it_costs_little(asked: str) -> None:
+    """Whoever asks for what is not there holds the coordinator up: it took seconds."""
+    names = [f"task{number}".ljust(LONGEST, "x") for number in range(10_000)]
+    began = time.process_time()
+    assert "... (10000)" in no_such("task", asked, names)
+    assert time.process_time() - began < 0.5
+
+
+def test_a_close_name_is_found_behind_many_others() -> None:
+    assert meant("flwers", [f"n{i}" for i in range(300)] + ["flowers"]) == (
+        " (did you mean flowers?)"
+    )

@@ -318,6 +318,14 @@ def test_a_predictor_is_given_the_gpus_that_are_asked_for() -> None:
     assert predictors._bound_deployment.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}
 
 
+def test_a_process_that_died_is_missed_at_once() -> None:
+    """Serve looks after its processes; by default every ten seconds."""
+    ingress: Any = app.application({"home": "nowhere"})
+    predictors = ingress._bound_deployment.init_args[1]
+    for one in (ingress, predictors):
+        assert one._bound_deployment._deployment_config.health_check_period_s <= 1
+
+
 def test_predictors_of_one_machine_share_its_memory() -> None:
     def sharing(**reserved: float) -> int:
         ingress: Any = app.application({"home": "nowhere", "most": 3, **reserved})

@@ -10,9 +10,10 @@ import pytest
 import uvicorn
 from uvicorn.config import HTTP_PROTOCOLS
 
+from cluster.api.pace import InTurns
 from cluster.runtime.head import DOOR
 from cluster.serving import door
-from cluster.serving.door import Door, Room
+from cluster.serving.door import HEADER_BYTES, Door, Room
 
 QUESTION = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW = 0.6  # seconds until an answer, longer than the patience with connections
@@ -20,6 +21,8 @@ Ask = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 async def slow(scope: Any, receive: Any, send: Any) -> None:
+    while scope["method"] == "POST" and (await receive()).get("more_body"):
+        pass
     await asyncio.sleep(SLOW if scope["path"] == "/slow" else 0)
     head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
     await send(head)
@@ -48,7 +51,7 @@ def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HTTP_PROTOCOLS, "auto", "")
-    assert door.install() == []
+    assert [one.cls for one in door.install()] == [InTurns]
     monkeypatch.setattr(Door, "patience", 0.3)
     monkeypatch.setattr(Door, "room", Room())
 
@@ -68,6 +71,53 @@ def test_who_never_ends_a_header_is_let_go(sent: bytes) -> None:
             writer.write(b"x" if sent else b"")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asyncio.wait_for(reader.readexactly(1000), 5)
+
+    serving(attack)
+
+
+LENGTHY = b"POST / HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = LENGTHY + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "part"),
+    [
+        (b"GET /", b"x" * 10_000),
+        (QUESTION[:-2] + b"x: ", b"x" * 10_000),
+        (QUESTION[:-2], b"x: y\r\n" * 2000),
+        (QUESTION.replace(b"/", b"/slow", 1) + QUESTION[:-2] + b"x: ", b"x" * 10_000),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"x: y\r\n" * 2000),  # behind the body
+    ],
+)
+def test_a_header_is_read_to_its_limit(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, part: bytes
+) -> None:
+    monkeypatch.setattr(Door, "patience", 60.0)
+
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        writer.write(first + part * (2 * HEADER_BYTES // len(part)))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await asyncio.wait_for(reader.readexactly(1000), 5)
+
+    serving(attack)
+
+
+def test_a_long_header_and_a_longer_body_are_read() -> None:
+    long = b"x: " + b"x" * (HEADER_BYTES // 2) + b"\r\n"
+    body = b"y" * (4 * HEADER_BYTES)
+    chunks = (b"1\r\nz\r\n" * HEADER_BYTES) + b"0\r\n\r\n"
+
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        for sent in (
+            LENGTHY + long + b"content-length: %d\r\n\r\n" % len(body) + body,
+            CHUNKED + chunks,
+            QUESTION,
+        ):
+            writer.write(sent)
+            await writer.drain()
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
 
     serving(attack)
 

@@ -17,7 +17,7 @@ from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options
 from cluster.serving.reading import Job, read
 from cluster.storage.home import Home
-from tacl.errors import EmptySplit, TooLarge
+from tacl.errors import EmptySplit, TaclError, TooLarge
 from tests.support.fakes import new_home
 
 
@@ -73,6 +73,34 @@ def test_a_process_that_dies_is_an_answer(
     monkeypatch.setattr(sys, "executable", str(dying))
     with pytest.raises(TooLarge, match="SIGSEGV"):
         asyncio.run(read(job(home, texts(tmp_path))))
+
+
+def test_few_bytes_are_read_for_a_short_time(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = job(home, texts(tmp_path)), tmp_path / "large.csv"
+    with large.open("wb") as file:
+        file.truncate(200 << 20)
+    assert (small.cpu_seconds(), job(home, large).cpu_seconds()) == (60, 260)
+    endless = "r.CPU_SECONDS, r._done = 1, lambda job: [None for _ in iter(int, 1)]"
+    busy = tmp_path / "python"
+    busy.write_text(
+        "#!/bin/sh\n"
+        f"exec {sys.executable} -c 'import cluster.serving.reading as r; {endless}; r.main()' $3\n"
+    )
+    busy.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(busy))
+    with pytest.raises(TooLarge, match="SIGXCPU|SIGKILL"):
+        asyncio.run(read(small))
+
+
+def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
+    """Else it comes to the process that answers everybody."""
+    path = tmp_path / "data.csv"
+    path.write_text("text,label\n" + f"a,{'x' * 300_000}\n" * 20)
+    with pytest.raises(TaclError) as refused:
+        asyncio.run(read(job(home, path)))
+    assert len(str(refused.value)) <= 2000
 
 
 def test_it_ends_when_nobody_waits_for_it(

@@ -1,0 +1,138 @@
+"""Floods before Serve's proxy: who waits for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from ray.serve._private import constants
+
+from cluster.api import pace
+from cluster.api.pace import AT_ONCE, InTurns
+
+
+class App:
+    """Answers when a test lets it, and ends."""
+
+    def __init__(self) -> None:
+        self.under_way, self.most = Counter[str](), Counter[str]()
+        self.order: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        who = scope["who"]
+        self.order.append(who)
+        self.under_way[who] += 1
+        self.most |= self.under_way
+        try:
+            await self.answers.wait()
+        finally:
+            self.under_way[who] -= 1
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 20))
+
+
+def asks(
+    turns: InTurns, who: str, token: str | None, said: list[int], path: str = "/v1/status"
+) -> asyncio.Task[None]:
+    async def send(message: dict[str, Any]) -> None:
+        said.extend([message["status"]] if "status" in message else [])
+
+    headers = [(b"authorization", token.encode())] if token else []
+    scope = {"type": "http", "who": who, "client": (who, 1), "headers": headers, "path": path}
+    return asyncio.create_task(turns(scope, None, send))  # type: ignore[arg-type]
+
+
+async def soon() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_flood_lets_others_pass(monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
+    monkeypatch.setattr(pace, "BEGUN", 60.0)
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        token = "Bearer {}".format if named else lambda who: None
+        flood = [asks(turns, "eve", token("eve"), said) for _ in range(80)]
+        await soon()
+        ann = asks(turns, "ann", token("ann"), said)
+        await soon()
+        assert app.order == ["eve"] * AT_ONCE + ["ann"]
+        app.answers.set()
+        await asyncio.gather(ann, *flood)
+        assert (app.order.count("eve"), app.most["eve"]) == (80, AT_ONCE)
+        assert len(turns._lines) == 0  # of those of whom nothing is there
+
+    run(story())
+
+
+def test_what_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "BEGUN", 0.01)
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        streams = [asks(turns, "eve", "x", said) for _ in range(3 * AT_ONCE)]
+        while app.most["eve"] < 3 * AT_ONCE:
+            await asyncio.sleep(0.01)
+        app.answers.set()
+        await asyncio.gather(*streams)
+
+    run(story())
+
+
+def test_those_who_left_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And too many are refused."""
+    monkeypatch.setattr(pace, "BEGUN", 60.0)
+    monkeypatch.setattr(pace, "WAITING", 5)
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        flood = [asks(turns, "eve", "x", said) for _ in range(AT_ONCE + 7)]
+        await soon()
+        assert said == [429, 429]
+        probe = asks(turns, "eve", "x", said, "/v1/ready")
+        await soon()
+        assert app.under_way["eve"] == AT_ONCE + 1
+        flood.append(probe)
+        for one in flood:
+            one.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+        again = [asks(turns, "eve", "x", said) for _ in range(AT_ONCE)]
+        await soon()
+        assert app.under_way["eve"] == AT_ONCE
+        app.answers.set()
+        await asyncio.gather(*again)
+
+    run(story())
+
+
+def test_nobody_steers_serve() -> None:
+    """By its own names of headers, which it is not told."""
+    names = [
+        constants.SERVE_HTTP_REQUEST_TIMEOUT_S_HEADER,
+        constants.SERVE_HTTP_REQUEST_DISCONNECT_DISABLED_HEADER,
+        constants.SERVE_MULTIPLEXED_MODEL_ID,
+        constants.SERVE_SESSION_ID,
+    ]
+    heard: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        heard.extend(scope["headers"])
+
+    sent = [(name.lower().encode(), b"?1") for name in names]
+    sent += [(name.swapcase().replace(b"-", b"_"), value) for name, value in sent]
+    bad = [b"\xff", b"", b"x" * 65, b"a b"]
+    sent += [(b"x-request-id", value) for value in bad] + [(b"x-request-id", b"5b-0")]
+    scope = {"type": "http", "path": "/v1/health", "client": ("x", 1), "headers": sent}
+    asyncio.run(InTurns(app)(scope, None, None))  # type: ignore[arg-type]
+    assert heard == [(b"x-request-id", b"5b-0")]
