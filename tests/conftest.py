@@ -16,11 +16,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import importlib.util
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support import budget, postgres, s3
+from tests.support import budget, compiled, postgres, s3
 from tests.support.needs import need
 from tests.support.places import MEMORY, ROOT, in_memory
 
@@ -40,13 +41,24 @@ FIXTURES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what its folder or a fixture tells. What takes longest begins first."""
+    """Marks what its folder or a fixture tells. What takes longest begins first.
+
+    Of tests of one name pytest-xdist would run one."""
+    (name, times), *_ = Counter(item.nodeid for item in items).most_common(1) or [("", 0)]
+    if times > 1:
+        raise pytest.UsageError(f"{times} tests are called {name}; give each a name of its own")
     for item in items:
         if STRESS in item.path.parents:
             item.add_marker("stress")
         for fixture in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(FIXTURES[fixture])
     items.sort(key=lambda item: [not item.get_closest_marker(name) for name in ("ray", "stress")])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements() -> Iterator[None]:
+    with compiled.once():
+        yield
 
 
 @pytest.fixture(scope="session")

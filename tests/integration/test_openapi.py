@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from schemathesis.checks import (
     negative_data_rejection,
     positive_data_acceptance,
 )
+from schemathesis.core.result import Ok
 
 from cluster.data.answers import ARROW
 from tests.support.api_scene import headers, scene
-from tests.support.budget import CHOSEN, budget
+from tests.support.budget import CHOSEN, budget, some
 from tests.unit.cluster.api.test_api import CSV
 
+pytest_plugins = "schemathesis.pytest.plugin"  # no other file waits for its imports (pyproject)
 EXAMPLES = budget(4, nightly=300)  # of every operation: 10,000 requests and more
 
 
@@ -36,22 +39,29 @@ def _app():
 
 schemathesis.serializer.alias(ARROW, "application/octet-stream")
 schema = schemathesis.openapi.from_asgi("/v1/openapi.json", _app())
+FOUND = schema.exclude(path="/v1/events").get_all_operations()
+OPERATIONS = [one.ok().label for one in FOUND if isinstance(one, Ok)]
 
 
-@schema.exclude(path="/v1/events").parametrize()
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
     derandomize=CHOSEN != "nightly",  # the same requests for every change
     suppress_health_check=[HealthCheck.too_slow],
 )
-def test_every_operation(case: schemathesis.Case) -> None:
+def _holds(case: schemathesis.Case) -> None:
     # A recipe or a picture may fit its schema and still be none. And its own look at tokens sends
     # ours along: `test_api` asks every route without one. In a query all is text, whatever it was
     # meant as, and our token takes the place of one that is none.
     excluded = [ignored_auth, positive_data_acceptance]
     excluded += [negative_data_rejection] if case.method == "GET" else []
     case.call_and_validate(headers=headers("root"), excluded_checks=excluded)
+
+
+# A test for each, under a name of its own: of tests of one name pytest-xdist runs one.
+for operation in some(OPERATIONS):
+    name = "test_" + re.sub(r"\W+", "_", operation)
+    globals()[name] = schema.include(name=operation).parametrize()(_holds)
 
 
 def test_every_operation_has_an_example_and_declares_its_refusals() -> None:

@@ -13,7 +13,7 @@ from cluster.learner.learner import Learner
 from cluster.storage.home import Home
 from tests.support import tiny
 
-STEPS = 30
+STEPS = 16
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.storage import filesystem
 from cluster.storage.blobs import CHUNK, Blobs
 from cluster.storage.filesystem import Storage
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable
@@ -132,6 +133,12 @@ def bucket(s3_server: s3.Server) -> str:
     return s3_server.new_bucket()
 
 
+@pytest.fixture
+def asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses before a third attempt are long."""
+    monkeypatch.setattr(filesystem, "ATTEMPTS", 2)
+
+
 def test_a_cached_file_that_was_altered_is_fetched_again(bucket: str, tmp_path: Path) -> None:
     digest = Blobs(bucket, cache=tmp_path / "writer").put(b"the right bytes")
     cached = Blobs(bucket, cache=tmp_path / "cache").local_path(digest)
@@ -154,6 +161,7 @@ def test_a_remote_store_needs_a_cache(bucket: str) -> None:
         Blobs(bucket)
 
 
+@pytest.mark.usefixtures("asked_twice")
 @pytest.mark.parametrize("data", [b"x", b"x" * (6 * CHUNK)])
 @pytest.mark.parametrize("times", [1, 50])
 def test_a_put_whose_answer_is_lost_has_landed(
@@ -167,6 +175,7 @@ def test_a_put_whose_answer_is_lost_has_landed(
     assert Blobs(bucket, cache=tmp_path / "cache").read(digest) == data
 
 
+@pytest.mark.usefixtures("asked_twice")
 def test_a_store_that_does_not_answer_is_said(
     s3_server: s3.Server, bucket: str, tmp_path: Path
 ) -> None:

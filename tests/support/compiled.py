@@ -1,0 +1,40 @@
+"""Statements are compiled once in a process, which opens hundreds of registries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+
+class Statements(dict[Any, Any]):
+    """By what the dialect is called, where SQLAlchemy means the dialect of one engine."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(_named(key), default)
+
+    def __setitem__(self, key: Any, compiled: Any) -> None:
+        super().__setitem__(_named(key), compiled)
+
+
+def _named(key: Any) -> Any:
+    dialect, *statement = key
+    return (dialect.name, *statement)
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    from cluster.registry import database, dialects
+
+    statements = Statements()
+
+    def engine_of(url: str) -> Any:
+        engine = dialects.engine_of(url)
+        engine.update_execution_options(compiled_cache=statements)
+        return engine
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "engine_of", engine_of)
+        yield
