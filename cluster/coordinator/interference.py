@@ -32,7 +32,7 @@ def interference(sight: Sight, shards: Mapping[str, Shard]) -> InterferenceRepor
     registry, state = sight.registry, sight.state
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
-    champions = {entry.reference.task: entry for entry in registry.champions(on)}
+    champions = registry.champion_norms(on)
     names = [name for name in on if name in champions]
     current = {name: (shard.blob.digest, shard.head) for name, shard in shards.items()}
     pairs = {
@@ -44,12 +44,10 @@ def interference(sight: Sight, shards: Mapping[str, Shard]) -> InterferenceRepor
     known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
     matrix, logits = _matrices(known)
     wanted = [(s, t) for s in names for t in on if s == t or shares(state, t)]
-    norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
+    norms = {name: norm for name in names if (norm := champions[name][1]) is not None}
     return InterferenceReport(
         vectors=tuple(
-            MeasuredVector(
-                task=name, version=champions[name].reference.version, norm=norms.get(name)
-            )
+            MeasuredVector(task=name, version=champions[name][0], norm=norms.get(name))
             for name in names
         ),
         on=tuple(on),

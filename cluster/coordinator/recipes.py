@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from cluster.domain.base import identity
@@ -40,8 +40,10 @@ class Pins:
 
         Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
         """
+        vectors = self.pins(recipe, visibility)
         terms = [
-            RecipeTerm(coefficient=t.coefficient, vector=self.pin(t, visibility)) for t in recipe
+            RecipeTerm(coefficient=term.coefficient, vector=vector)
+            for term, vector in zip(recipe, vectors, strict=True)
         ]
         terms.sort(key=lambda term: (term.vector.task, term.vector.version))
         _require_distinct([term.vector for term in terms])
@@ -50,19 +52,32 @@ class Pins:
         digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
         return Composition(digest=digest, user=user, terms=tuple(terms))
 
-    def pin(self, term: Term, visibility: Visibility = ALL) -> VectorRef:
-        """The version that a term means now."""
-        task, aliases = (
-            self._registry.task(term.name, visibility),
-            self._registry.aliases(term.name),
-        )
+    def pins(self, terms: Sequence[Term], visibility: Visibility = ALL) -> list[VectorRef]:
+        """The versions that terms mean now."""
+        names = {term.name for term in terms}
+        tasks = {task.name: task for task in self._registry.tasks(names=names)}
+        aliases = self._registry.aliases_of(names)
+        places: list[tuple[str, int]] = []
+        for term in terms:
+            task = tasks.get(term.name) if visibility.sees(term.name) else None
+            task = task or self._registry.task(term.name, visibility)  # says which there are
+            places.append((task.name, self._version(term, task, aliases.get(task.name, {}))))
+        found = self._registry.pinned(places)
+        return [
+            self._with_files(term, found.get(place) or self._registry.vector(*place))
+            for term, place in zip(terms, places, strict=True)
+        ]
+
+    def _version(self, term: Term, task: Task, aliases: Mapping[str, int]) -> int:
         if not aliases:
             raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
         version = term.version or aliases.get(term.alias or CHAMPION)
         if version is None:
             of = f"alias of {term.name}"
             raise UnknownVector(no_such(of, str(term.alias), sorted(aliases)))
-        reference = self._registry.vector(term.name, version)
+        return version
+
+    def _with_files(self, term: Term, reference: VectorRef) -> VectorRef:
         for digest in (reference.blob, reference.head_blob):
             if not self._blobs.exists(digest):
                 raise CorruptBlob(

@@ -10,9 +10,9 @@ from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import reports
 from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
-from cluster.domain.tasks import Arrival, VectorRef
-from cluster.domain.work import EvaluateWork, RefreshWork
-from cluster.registry import Vector
+from cluster.domain.tasks import VectorRef
+from cluster.domain.work import EvaluateWork
+from cluster.registry import Met, Vector
 
 VERSIONS = 4  # of vectors, in one answer
 MET = 16  # samples that a listed version tells of, of those that it met
@@ -32,7 +32,7 @@ def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorSt
 
 
 def _vector(sight: Sight, entry: Vector, champion: bool) -> reports.VectorStatus:
-    met = _arrivals(sight, entry.reference)
+    met = _met(sight, entry.reference)
     return reports.VectorStatus(
         **entry.reference.model_dump(exclude={"accepted_metrics"}),
         champion=champion,
@@ -41,23 +41,13 @@ def _vector(sight: Sight, entry: Vector, champion: bool) -> reports.VectorStatus
         config=entry.config,
         curves=entry.curves,
         created=entry.created,
-        arrivals=met[:MET],
+        arrivals=tuple(reports.MetShard(**one._asdict()) for one in met[:MET]),
         met=len(met),
     )
 
 
-def _arrivals(sight: Sight, ref: VectorRef) -> tuple[reports.MetShard, ...]:
-    """Against whose samples it was made: told one by one, or all at the beginning."""
-    work = sight.registry.run(ref.run_id).work
-    if isinstance(work, RefreshWork):
-        told = [Arrival(step=0, shard=shard) for shard in work.others]
-    else:
-        told = sight.registry.arrivals(ref.run_id)
-    return tuple(
-        reports.MetShard(step=a.step, left=a.left, task=a.shard.task, version=a.shard.version)
-        for a in told
-        if sight.visibility.sees(a.shard.task)
-    )
+def _met(sight: Sight, ref: VectorRef) -> list[Met]:
+    return [one for one in sight.registry.met(ref) if sight.visibility.sees(one.task)]
 
 
 def compare(sight: Sight, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
@@ -74,10 +64,11 @@ def _different(one: Mapping, other: Mapping) -> reports.Differences:
 
 def _side(sight: Sight, task: str, version: int) -> dict[str, Mapping]:
     """What is told of a version, as name -> value in the groups of VectorComparison."""
-    ref = sight.registry.vector(task, version)
+    sight.registry.vector(task, version)
     (entry,) = sight.registry.vectors(task, version)
+    ref = entry.reference
     measured = {one.on: one.tau_jp for one in sight.registry.effects(task, version)}
-    met = _arrivals(sight, ref)
+    met = _met(sight, ref)
     return {
         "made": {"parent": ref.parent, "norm": entry.norm, "created": entry.created},
         "metrics": ref.accepted_metrics,

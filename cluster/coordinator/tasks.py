@@ -138,7 +138,7 @@ class Tasks(Quotas):
 
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
-            self._pins.pin(Term(1.0, task), self._visibility(context))
+            self._pins.pins([Term(1.0, task)], self._visibility(context))
             owed = self._registry.runs(states=OWED, tasks=[task], kinds=("refresh",))
             due = self._registry, self._base, upkeep.refresh_of(self._state, task)
             work = owed[0].work if owed else work_orders.refreshing(*due)

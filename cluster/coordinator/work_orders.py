@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from cluster.domain import work as orders
@@ -10,7 +10,7 @@ from cluster.domain.base import Base, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
-from cluster.registry import Registry
+from cluster.registry import Registry, Task
 from cluster.scheduler.state import Fit, Measure, Refresh
 
 
@@ -71,7 +71,19 @@ def evaluation(
 ) -> orders.EvaluateWork:
     """`fitted`: by task, the heads with which the model answers where not as trained."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
-    tasks = tuple(_task_data(registry, name, fitted.get(name)) for name in names)
+    tasks = tuple(
+        orders.TaskData(
+            name=task.name,
+            classes=task.submission.classes,
+            head_blob=first.head_blob,
+            fitted_head=head and head.head,
+            frozen_head=head and head.frozen,
+            test=task.submission.test,
+            individual=first,
+        )
+        for task, first in _with_first(registry, names)
+        for head in (fitted.get(task.name),)
+    )
     tests = [[task.name, task.test.digest] for task in tasks]
     parts: dict[str, object] = {"base": base.digest, "model": model.digest, "tests": tests}
     if fitted:
@@ -107,7 +119,15 @@ def composing(
         user=model.user,
         terms=model.terms,
         making=making,
-        tasks=tuple(_task_rows(registry, name, name in taught) for name in names),
+        tasks=tuple(
+            orders.TaskRows(
+                name=task.name,
+                head_blob=first.head_blob,
+                validation=task.submission.validation,
+                train=task.submission.train if task.name in taught else None,
+            )
+            for task, first in _with_first(registry, names)
+        ),
         probes=() if merges else tuple(shards[name] for name in names if name in shards),
     )
     parts = {
@@ -145,27 +165,11 @@ def uses(work: orders.Work, task: str, purged: bool) -> bool:
     return task in tasks_of(work) and (purged or not of_a_model)
 
 
-def _task_data(registry: Registry, name: str, fitted: FittedHead | None) -> orders.TaskData:
-    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
-    return orders.TaskData(
-        name=name,
-        classes=submission.classes,
-        head_blob=first.head_blob,
-        fitted_head=fitted and fitted.head,
-        frozen_head=fitted and fitted.frozen,
-        test=submission.test,
-        individual=first,
-    )
-
-
-def _task_rows(registry: Registry, name: str, teaches: bool) -> orders.TaskRows:
-    submission, first = registry.any_task(name).submission, registry.vector(name, 1)
-    return orders.TaskRows(
-        name=name,
-        head_blob=first.head_blob,
-        validation=submission.validation,
-        train=submission.train if teaches else None,
-    )
+def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[Task, VectorRef]]:
+    """These tasks, in this order, each with the vector of its training; removed ones too."""
+    tasks = {task.name: task for task in registry.tasks(with_removed=True, names=names)}
+    first = registry.first_references(names)
+    return [(tasks[name], first[name]) for name in names]
 
 
 def _before_refreshes(registry: Registry, vector: VectorRef) -> VectorRef | None:

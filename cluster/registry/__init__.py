@@ -20,9 +20,20 @@ from cluster.registry.samples import Samples
 from cluster.registry.schema import CANCELLED
 from cluster.registry.tasks import Task, Tasks
 from cluster.registry.tokens import Token, Tokens
-from cluster.registry.vectors import Vector, Vectors
+from cluster.registry.vectors import Met, Vector, Vectors
 
-__all__ = ["CANCELLED", "Found", "Ran", "Registry", "Request", "Run", "Task", "Token", "Vector"]
+__all__ = [
+    "CANCELLED",
+    "Found",
+    "Met",
+    "Ran",
+    "Registry",
+    "Request",
+    "Run",
+    "Task",
+    "Token",
+    "Vector",
+]
 
 
 class Registry(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
@@ -16,8 +18,14 @@ class Aliases(Database):
     """Which version a name means now, and what it meant before."""
 
     def aliases(self, task: str) -> dict[str, int]:
-        rows = self._rows(sa.select(ALIAS).where(ALIAS.c.task == task))
-        return {row.name: row.version for row in rows}
+        return self.aliases_of([task]).get(task, {})
+
+    def aliases_of(self, tasks: Collection[str]) -> dict[str, dict[str, int]]:
+        """By task, of those that have any."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self._rows(sa.select(ALIAS).where(ALIAS.c.task.in_(tasks))):
+            found.setdefault(row.task, {})[row.name] = row.version
+        return found
 
     def move_alias(
         self, task: str, name: str, version: int, expected: int | None, request: Request

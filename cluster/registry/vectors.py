@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from pydantic import JsonValue
@@ -38,6 +38,15 @@ class Vector:
     config: dict[str, JsonValue]
     curves: dict[str, list[float]]
     created: float
+
+
+class Met(NamedTuple):
+    """Samples that a run saw from `step` on, until their task `left`."""
+
+    step: int
+    left: int | None
+    task: str
+    version: int
 
 
 class Vectors(Runs, Effects):
@@ -105,6 +114,14 @@ class Vectors(Runs, Effects):
         there_is = f"v1 to v{versions}" if versions else "none yet"
         raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
 
+    def pinned(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
+        """(task, version) -> vector, of those that are there."""
+        tasks, versions = {task for task, _ in places}, {version for _, version in places}
+        query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference)
+        query = query.where(VECTOR.c.task.in_(tasks), VECTOR.c.version.in_(versions))
+        rows = (row for row in self._rows(query) if (row.task, row.version) in places)
+        return {(r.task, r.version): VectorRef.model_validate_json(r.reference) for r in rows}
+
     def references(self, task: str) -> list[VectorRef]:
         """Every version, the oldest first."""
         query = sa.select(VECTOR.c.reference).where(VECTOR.c.task == task)
@@ -135,11 +152,12 @@ class Vectors(Runs, Effects):
             query = query.where(VECTOR.c.task == task, VECTOR.c.version > int(number or 0))
         return [_vector(row) for row in self._rows(query)]
 
-    def champions(self, tasks: Collection[str]) -> list[Vector]:
-        """The vector of each of these tasks that has one and was not removed, by task's name."""
-        query = sa.select(VECTOR).join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+    def champion_norms(self, tasks: Collection[str]) -> dict[str, tuple[int, float | None]]:
+        """Version and norm of the champion of each of these tasks that was not removed."""
+        query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
+        query = query.join(ALIAS, is_champion(VECTOR))
         query = query.where(VECTOR.c.task.in_(tasks), VECTOR.c.task.in_(_present()))
-        return [_vector(row) for row in self._rows(query)]
+        return {row.task: (row.version, row.norm) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""
@@ -163,6 +181,19 @@ class Vectors(Runs, Effects):
         query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
         query = query.where(ALIAS.c.task.in_(tasks), ALIAS.c.task.in_(_present()))
         return {row.task: row.version for row in self._rows(query)}
+
+    def met(self, reference: VectorRef) -> list[Met]:
+        """Against whose samples this version itself was made: told one by one, by step and arrival,
+        or all at the beginning."""
+        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
+        columns = ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version
+        told = sa.select(*columns).join(SHARD, same).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+        with self._read() as db:
+            work = _work(db, reference.run_id)
+            if work["kind"] == "refresh":
+                return [Met(0, None, one["task"], one["version"]) for one in work["others"]]
+            rows = db.execute(told.where(ARRIVAL.c.run_id == reference.run_id)).all()
+        return [Met(*row) for row in rows]
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against, before too."""

@@ -25,9 +25,11 @@ class Pair(NamedTuple):
 def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
     found: list[Pair] = []
-    for task in sorted(state.loudest, key=state.loudest.__getitem__, reverse=True):
-        if len(found) == most and state.loudest[task] < found[0].share:
-            break
+    for bound, task in sorted(
+        ((bound, task) for task, bound in state.loudest.items()), reverse=True
+    ):
+        if len(found) == most and (bound, task) < found[0][:2]:
+            break  # also where many are equally loud: then those of the last names are told
         for pair in shares_of(state, task) if sees(task) else ():
             if sees(pair.on):
                 push = heapq.heappush if len(found) < most else heapq.heappushpop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Adapt, CompositionMethod, Fit
+from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ComposeWork, Progress
 from tacl.errors import (
     BadConfig,
@@ -211,11 +213,12 @@ def test_new_classes_without_labels_need_a_text_tower(scene: Scene) -> None:
 
 def test_ordinary_vectors(scene: Scene) -> None:
     registry = scene.coordinator._registry
-    real = registry.vector
+    real = registry.pinned
 
-    def ordinary(task: str, version: int) -> object:
-        return real(task, version).model_copy(update={"regime": "ordinary"})
+    def ordinary(places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
+        ordinary = {"regime": "ordinary"}
+        return {place: one.model_copy(update=ordinary) for place, one in real(places).items()}
 
-    registry.vector = ordinary  # type: ignore[method-assign]
+    registry.pinned = ordinary  # type: ignore[method-assign]
     with pytest.raises(MixedRegimes, match="digits@v1, shapes@v1: ordinary.*tacl import"):
         make(scene)

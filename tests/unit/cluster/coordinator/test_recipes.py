@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from cluster.domain.base import RequestContext
+from cluster.domain.tasks import VectorRef
 from cluster.domain.work import (
     EvaluateWork,
 )
@@ -77,13 +79,14 @@ def test_other_refusals_to_compose(scene: Scene) -> None:
     with pytest.raises(BadName):
         scene.coordinator.compose(asks("one"), "a b", ["+digits"])
     registry = scene.coordinator._registry
-    real = registry.vector
+    real = registry.pinned
 
-    def ordinary(task: str, version: int) -> object:
-        regime = "ordinary" if task == "shapes" else "linearized"
-        return real(task, version).model_copy(update={"regime": regime})
+    def ordinary(places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
+        found = real(places)
+        shapes = found["shapes", 1].model_copy(update={"regime": "ordinary"})
+        return found | {("shapes", 1): shapes}
 
-    registry.vector = ordinary  # type: ignore[method-assign]
+    registry.pinned = ordinary  # type: ignore[method-assign]
     with pytest.raises(MixedRegimes, match="digits is linearized and shapes is ordinary"):
         scene.coordinator.compose(asks("two"), "alice", ["+digits", "+shapes"])
 
