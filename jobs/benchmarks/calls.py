@@ -121,6 +121,7 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield Call("user", "aliases", of_task(call.aliases))
     yield Call("user", "move an alias", move("move", "stable"))
     yield Call("user", "all users, a page", lambda row: call.users(NOBODY, None, users[row]))
+    call.version()  # as a server asks each second: takes in what the calls above changed
     yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
     yield Call("page", "interference", lambda row: call.interference(whose[row]))
     yield Call("user", "interference of a task", of_task(call.interference_of))
@@ -134,7 +135,7 @@ def _arrivals(
     population: Population, coordinator: Coordinator, whose: list[RequestContext]
 ) -> Iterator[Call]:
     """Tasks that are submitted, and what the run of the first asks."""
-    rounds = len(whose)
+    rounds, begun = len(whose), list[str]()
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
     run_id = coordinator.submit(NOBODY, population.newcomer("first", blob)).run_id
     since = _version(coordinator)
@@ -152,12 +153,18 @@ def _arrivals(
         return told
 
     def submit(row: int) -> object:
-        return coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
+        told = coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
+        begun.append(told.run_id)
+        return told
+
+    def first_lease(row: int) -> object:
+        return coordinator.lease(Lease(run_id=begun[row], first=0, last=0, since=-1))
 
     lease(0)  # tells of everybody, once
     yield Call("learner", "lease", lambda row: lease(row + 1))
     yield Call("page", "a lease, and what is new", news)
     yield Call("user", "submit", submit)
+    yield Call("learner", "the first lease", first_lease)
     yield Call("user", "run", lambda row: coordinator.run(NOBODY, run_id))
 
 

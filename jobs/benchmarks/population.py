@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +24,14 @@ from cluster.domain.work import RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
 from cluster.registry.effects import BLOCK, RECORD
+from cluster.scheduler.upkeep import COLUMN, RECENT
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
 
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
 TERMS = 5  # vectors in a composition
-EARLY = 100  # other tasks that a version before the last was refreshed against
-CHUNK = 10_000  # rows in one statement
+CHUNK = 10_000  # rows in memory
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
@@ -43,7 +45,7 @@ class Size:
     versions: int  # of each task
     compositions: int  # each of another user
     rows: int  # samples of each task
-    shared: int | None = None  # so many tasks share their samples; default: all
+    told: int | None = None  # so many tasks, the newest, a training was told of; default: all
 
 
 FULL = Size(tasks=1000, versions=10, compositions=100_000, rows=1000)
@@ -72,7 +74,7 @@ class Population:
     """`tasks` in the registry of a home whose settings are written, and models of theirs."""
 
     def __init__(
-        self, home: Home, tasks: Iterable[Filed], models: int = 0, shared: int | None = None
+        self, home: Home, tasks: Iterable[Filed], models: int = 0, told: int | None = None
     ) -> None:
         settings = home.settings()
         assert settings is not None
@@ -83,23 +85,19 @@ class Population:
             Shard(task=one.submission.name, ordinal=n, blob=one.submission.shard, head=one.head)
             for n, one in enumerate(self.tasks, start=1)
         ]
-        self._others = (self.generic, *self.shards[:shared])  # whose samples runs see
+        self._told = len(self.shards) if told is None else told
 
     def fill(self, say: Say) -> None:
         registry = Registry(self.home.registry_url)
         registry.founded(self.base, self.generic.blob)
-        for part in (
-            self._tasks,
-            self._versions,
-            self._effects,
-            self._arrivals,
-            self._compositions,
-        ):
-            say(f"writing {part.__name__.strip('_')}")
-            for some in chunks(part()):
-                with registry._write("relaxed") as db:
-                    for target, values in some.items():
-                        db.execute(target.insert(), values)
+        parts = self._tasks, self._versions, self._effects, self._arrivals, self._compositions
+        with _in_bulk(registry) as db:
+            for part in parts:
+                say(f"writing {part.__name__.strip('_')}")
+                for some in chunks(part()):
+                    for target, rows in some.items():
+                        _insert(db, target, rows)
+            say("making indexes")
         registry.close()
 
     def reference(self, number: int, version: int) -> VectorRef:
@@ -143,17 +141,15 @@ class Population:
             yield from self._version(shard, 1, work)
 
     def _versions(self) -> Iterator[tuple[Any, Row]]:
-        everybody = self._others
         for shard, one in zip(self.shards, self.tasks, strict=True):
-            versions = len(one.vectors)
+            versions, others = len(one.vectors), self._near(shard)
             for version in range(2, versions + 1):
-                known = everybody if version == versions else everybody[:EARLY]
                 work = RefreshWork(
                     run_id=self.reference(shard.ordinal, version).run_id,
                     base=self.base,
                     vector=self.reference(shard.ordinal, version - 1),
                     own=shard,
-                    others=tuple(other for other in known if other is not shard),
+                    others=others,
                     options=one.submission.options,
                     attempt=1,
                 )
@@ -178,9 +174,9 @@ class Population:
             yield table.EVENT, row | {"text": f"version {version}"}
 
     def _effects(self) -> Iterator[tuple[Any, Row]]:
-        """Every champion on every probe."""
+        """Every champion on its own probe and those that the plan measures it on."""
         for shard, one in zip(self.shards, self.tasks, strict=True):
-            others = {other.ordinal: other for other in (*self._others, shard)}
+            others = {other.ordinal: other for other in (*self._near(shard), shard)}
             for block, probes in groupby(sorted(others), key=lambda ordinal: ordinal // BLOCK):
                 sizes = [(n, 0.01 if n != shard.ordinal else 1.0) for n in probes]
                 records = [
@@ -191,12 +187,20 @@ class Population:
                 yield table.EFFECT, row | {"measured": b"".join(records)}
 
     def _arrivals(self) -> Iterator[tuple[Any, Row]]:
-        """A training was told of all tasks before it."""
+        """A training was told of the tasks before it."""
+        there = self.generic, *self.shards
         for shard in self.shards:
             run_id = self.reference(shard.ordinal, 1).run_id
-            for other in self._others[: shard.ordinal]:
+            for other in there[max(0, shard.ordinal - self._told) : shard.ordinal]:
                 row = {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
                 yield table.ARRIVAL, row | {"left": None}
+
+    def _near(self, shard: Shard) -> tuple[Shard, ...]:
+        """What the plan has a vector measured on, and refreshed against: the newest tasks when it
+        came, and the next."""
+        first = max(0, shard.ordinal - 1 - RECENT)
+        near = self.shards[first : shard.ordinal + COLUMN]
+        return (self.generic, *(other for other in near if other is not shard))
 
     def _compositions(self) -> Iterator[tuple[Any, Row]]:
         for number in range(self.models):
@@ -236,6 +240,33 @@ class Population:
         return Terms(terms, text, frozenset(term.vector.task for term in terms))
 
 
+@contextmanager
+def _in_bulk(registry: Registry) -> Iterator[Any]:
+    """One transaction at whose end the indexes are made. In SQLite it has no journal: what breaks
+    off is of no use to anybody."""
+    indexes = [index for one in table.METADATA.tables.values() for index in one.indexes]
+    with registry._engine.execution_options(write="relaxed").connect() as db:
+        if db.dialect.name == "sqlite":
+            driver: Any = db.connection.driver_connection
+            for pragma in ("journal_mode=OFF", "cache_size=-500000"):
+                driver.execute(f"PRAGMA {pragma}")
+        with db.begin():
+            for index in indexes:
+                index.drop(db)
+            yield db
+            for index in indexes:
+                index.create(db)
+
+
+def _insert(db: Any, target: Any, rows: Sequence[Row]) -> None:
+    """By the driver itself: SQLAlchemy would work on each row for longer than the database."""
+    asked = target.insert().compile(dialect=db.dialect, column_keys=list(rows[0]))
+    if asked.positiontup is None:
+        db.exec_driver_sql(str(asked), rows)
+    else:
+        db.exec_driver_sql(str(asked), list(map(itemgetter(*asked.positiontup), rows)))
+
+
 def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
     """Some thousand rows at a time, by table."""
     iterator = iter(rows)
@@ -254,13 +285,12 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
     settings = Settings(base=BASE, generic=generic, blobs=str(folder / "blobs"), registry=registry)
     home = Home(folder)
     write(home.settings_file, settings)
-    shared = size.tasks if size.shared is None else size.shared
-    data, head = store_rows(blobs, ["yes", "no"], [0, 1]), blobs.put(b"a head")
+    data = store_rows(blobs, ["yes", "no"], [0, 1])
+    vector, head = blobs.put(b"a vector"), blobs.put(b"a head")
     probe = [row % 16 == 0 for row in range(size.rows)]
 
     def filed(number: int) -> Filed:
         name = f"task{number}"
-        share = "samples" if number <= shared else "none"
         inputs = [f"sample {row} of {name}" for row in range(size.rows)]
         task = Submission(
             request_id=f"submit {name}",
@@ -272,11 +302,11 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
             validation=data,
             test=data,
             shard=store_shard(blobs, inputs, probe),
-            options=Options(workers=1, heads="trained", share=share),
+            options=Options(workers=1, heads="trained"),
         )
         versions = range(1, size.versions + 1)
         vectors = [identity("vector", {"task": name, "version": version}) for version in versions]
-        return Filed(task, vectors, blobs.put(f"vector of {name}".encode()), head)
+        return Filed(task, vectors, vector, head)
 
     tasks = [filed(number) for number in range(1, size.tasks + 1)]
-    return Population(home, tasks, size.compositions, shared)
+    return Population(home, tasks, size.compositions, size.told)

@@ -18,8 +18,9 @@ from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease
 from cluster.storage.samples import training_inputs
 from jobs.benchmarks.calls import NOBODY, Ask, Call
+from jobs.benchmarks.fleet import Idle
 from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
-from jobs.benchmarks.scale import Idle, Scale, bench_scale
+from jobs.benchmarks.scale import Scale, bench_scale
 from jobs.console.documents import markdown_table
 from tacl.data.splits import batch_rows
 from tacl.training.penalties import other_tasks

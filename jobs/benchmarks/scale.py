@@ -20,53 +20,23 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
-from cluster.domain.outcomes import Outcome
-from cluster.domain.work import Work
-from cluster.scheduler.adoption import Attempt
-from cluster.scheduler.state import Needs, Node
 from jobs.benchmarks.calls import Arrival, Call, Cost, arrival, calls, cost
+from jobs.benchmarks.fleet import CORE, SECONDS, STEP_MS, Fleet, Idle
 from jobs.benchmarks.population import Population, Say, Size, made_up
+from jobs.benchmarks.stream import Upkeep
 from jobs.benchmarks.timing import machine
 from jobs.console.documents import markdown_table
 
 SIZES = {
     "100": Size(tasks=100, versions=10, compositions=10_000, rows=16),
     "1,000": Size(tasks=1000, versions=10, compositions=100_000, rows=16),
-    "10,000": Size(tasks=10_000, versions=10, compositions=1_000_000, rows=16, shared=50),
+    "10,000": Size(tasks=10_000, versions=10, compositions=1_000_000, rows=16, told=50),
 }
-CPU_MS, BYTES, FLAT, LOCK_MS = 20.0, 64_000, 1.5, 50.0
+CPU_MS, BYTES, FLAT, LOCK_MS, TRAININGS = 20.0, 64_000, 1.5, 50.0, 0.5
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
 HELD_MS = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)  # bounds of the histogram
-RARE = ("submit",)  # what a tenth of the rounds is enough for
+RARE = ("submit", "the first lease")  # what a tenth of the rounds is enough for
 STARTS = 3
-
-
-class Idle:
-    """Has room for everything and starts nothing."""
-
-    def nodes(self) -> tuple[Node, ...]:
-        return (Node(1_000_000),)
-
-    def free(self) -> tuple[Node, ...]:
-        return ()
-
-    def start(self, work: Work, needs: Needs) -> str:
-        return work.run_id
-
-    def learners(self) -> tuple[Attempt, ...]:
-        return ()
-
-    def end(self, attempt: Attempt) -> None:
-        pass
-
-    def poll(self, handle: str) -> Outcome | None:
-        return None
-
-    def let_go(self, handle: str) -> None:
-        pass
-
-    def cancel(self, handle: str) -> None:
-        pass
 
 
 class Held(Lock):
@@ -116,6 +86,8 @@ class Scale:
     machine: str
     rounds: int
     homes: dict[str, Measured]  # by the name of their size, the smaller first
+    fleets: Sequence[Fleet] = ()  # the smallest first
+    upkeep: Sequence[Upkeep] = ()  # by the number of tasks
 
     def goals(self) -> list[Goal]:
         return [Goal(what, goal, got, got > goal) for what, goal, got in self._goals()]
@@ -136,6 +108,12 @@ class Scale:
                 yield f"{smaller.name}, larger / smaller, of the medians", FLAT, grown
             first, *_, last = (one.arrival.written for one in self.homes.values())
             yield "bytes that an arrival writes, larger / smaller", FLAT, last / first
+        for one in self.upkeep:
+            what = f"upkeep of an arrival at {one.tasks:,} tasks, trainings"
+            yield what, TRAININGS, round(one.trainings, 2)
+        for one in self.fleets:
+            yield f"coordinator of {one.learners:,} learners, of one core", CORE, one.core
+            yield f"wait of {one.learners:,} learners, ms at p99", STEP_MS, one.wait_p99
 
     def by_call(self) -> Iterator[tuple[Cost, ...]]:
         """Of every call, its cost at each size."""
@@ -194,9 +172,11 @@ HEAD = """# Whether the control plane stays flat
 {sizes}
 
 A real coordinator over SQLite, in one process; Ray adds its round trip. CPU times, which other work
-on the machine changes least, of {rounds} calls each (`submit`: a tenth): median / 99th percentile,
-and bytes of the answer as JSON at the 99th percentile. Goals: at most {CPU_MS:g} ms and {BYTES:,}
-bytes, the median of the larger home at most {FLAT:g} times that of the smaller.
+on the machine changes least, of {rounds} calls each (`submit` and the first lease of a training: a
+tenth): median / 99th percentile, and bytes of the answer as JSON at the 99th percentile. Goals: at
+most {CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g} times that of
+the smaller. Vectors are measured on as many tasks, and refreshed against as many, as the plan has
+them.
 
 ![CPU times and lock](scale.png)
 
@@ -224,15 +204,68 @@ def markdown(found: Scale, options: str = "") -> str:
         came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
         parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
     parts += ["", markdown_table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
+    parts += _upkeep(found.upkeep) if found.upkeep else []
+    parts += _fleets(found.fleets) if found.fleets else []
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
 
 
+UPKEEP = """## What an arrival causes
+
+By the real plan, whose work is made up (`jobs/benchmarks/stream.py`): on average of the last
+arrivals of so many, pairs of vector and task that are measured, refreshes, what both cost in
+trainings of the newcomer (goal: at most {TRAININGS:g}), and the processor time of the plan.
+"""
+
+
+def _upkeep(found: Sequence[Upkeep]) -> list[str]:
+    columns = ["tasks", "pairs measured", "refreshes", "trainings", "CPU ms of the plan"]
+    rows = (
+        [
+            f"{one.tasks:,}",
+            f"{one.pairs:.1f}",
+            f"{one.refreshes:.1f}",
+            f"{one.trainings:.2f}",
+            f"{one.cpu_ms:.1f}",
+        ]
+        for one in found
+    )
+    return [UPKEEP.format(TRAININGS=TRAININGS), markdown_table(columns, rows, "---:"), ""]
+
+
+FLEETS = """## Learners that ask
+
+Each does {each:g} optimizer steps a second and asks the one coordinator, an actor, through Ray for
+the next {seconds:g} seconds of them; goals: at most {CORE:g} of a core, and at the 99th percentile
+no wait longer than a step, {STEP_MS:g} ms. The share is what as many learners need that are all
+answered in time, of the processor time of an answer, with everything that the coordinator's process
+does beside.
+"""
+
+
+def _fleets(fleets: Sequence[Fleet]) -> list[str]:
+    columns = ["learners", "answers", "per second", "CPU ms of an answer", "of one core", "waited"]
+    rows = (
+        [
+            f"{one.learners:,}",
+            f"{one.answers:,}",
+            f"{one.answers / one.seconds:.0f}",
+            f"{1000 * one.cpu / one.answers:.2f}",
+            f"{one.core:.2f}",
+            f"{one.wait_p50:.1f} / {one.wait_p99:.0f} ms",
+        ]
+        for one in fleets
+    )
+    about = FLEETS.format(each=1000 / STEP_MS, seconds=SECONDS, CORE=CORE, STEP_MS=STEP_MS)
+    carried = f"Half a core carries {fleets[-1].carried:,} learners, by the last row."
+    return [about, markdown_table(columns, rows, "---:"), "", carried, ""]
+
+
 def _described(size: Size) -> str:
-    shared = "" if size.shared is None else f", of which {size.shared:,} share their samples"
+    told = "" if size.told is None else f", trainings before were told of {size.told:,} tasks each"
     return (
-        f"{size.tasks:,} tasks{shared}, {size.versions} versions of each, "
-        f"{size.compositions:,} users with a model"
+        f"{size.tasks:,} tasks, {size.versions} versions of each, "
+        f"{size.compositions:,} users with a model{told}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -162,17 +163,26 @@ def scale(
         typer.Option(help="With a hundred users for each. The smaller home has a tenth."),
     ] = "10,000",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
+    fleet: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Then N learners ask through Ray; 0: none.")
+    ] = 0,
     out: Annotated[
         Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
     ] = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
+    from jobs.benchmarks.fleet import bench_fleet
     from jobs.benchmarks.scale import SIZES, bench_scale, markdown, picture
+    from jobs.benchmarks.stream import AT, upkeep
 
     with console.progress.saying("filling a home") as say:
         found = bench_scale({n: SIZES[n] for n in (SMALLER[tasks], tasks)}, rounds, say)
+        found = replace(found, upkeep=[upkeep(count) for count in AT])
+        if fleet:
+            found = replace(found, fleets=bench_fleet(fleet, say))
     if out is not None:
-        out.write_text(markdown(found, f" --tasks {tasks} --rounds {rounds} --out {out}"))
+        chosen = f" --tasks {tasks} --rounds {rounds}" + (f" --fleet {fleet}" if fleet else "")
+        out.write_text(markdown(found, f"{chosen} --out {out}"))
         picture(found, out.with_suffix(".png"))
     return {"rows": found.goals()}, lambda told: _goals(told["rows"])
 

@@ -65,7 +65,7 @@ def test_it_waits_for_a_cluster_that_is_being_started(
         waited.append(seconds)
         running(home, lost=None if len(waited) == 3 else "the raylet")
 
-    def start(of: Home, **how: Any) -> None:
+    def start(of: Home, how: Serving) -> None:
         assert len(waited) == 3
 
     running(home, lost="the raylet")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
 from jobs.benchmarks import scale
+from jobs.benchmarks.fleet import Idle
 from jobs.benchmarks.population import Size, made_up
 from jobs.cli.main import app
 
@@ -25,7 +26,7 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Path) -> None:
     population = made_up(tmp_path / "home", SMALL)
     population.fill(lambda line: None)
-    coordinator = Coordinator(population.home.path, scale.Idle())
+    coordinator = Coordinator(population.home.path, Idle())
     status = coordinator.status(bench.NOBODY)
     assert status.work == ()  # every pair is measured, nothing is owed
     assert status.trouble is None
@@ -40,8 +41,9 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
 def test_every_call_of_a_home_is_held_against_its_goals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    larger = Size(tasks=16, versions=3, compositions=60, rows=16, shared=6)
+    larger = Size(tasks=16, versions=3, compositions=60, rows=16, told=6)
     monkeypatch.setattr(scale, "SIZES", {"1,000": SMALL, "10,000": larger})
+    monkeypatch.setattr(scale, "AT", (4, 60))
     out = tmp_path / "scale.md"
     done = CliRunner().invoke(
         app, ["bench", "scale", "--tasks", "10,000", "--rounds", "20", "--json", "--out", str(out)]
@@ -52,8 +54,10 @@ def test_every_call_of_a_home_is_held_against_its_goals(
     for what in (
         "user: compose, at 1,000 tasks, CPU ms at p99",
         "start at 10,000 tasks, CPU seconds",
+        "upkeep of an arrival at 4 tasks, trainings",
     ):
         assert rows[what]["measured"] > 0
+    assert not rows["upkeep of an arrival at 60 tasks, trainings"]["missed"]
     assert "learner: lease, larger / smaller, of the medians" in rows
     assert "| user | compose |" in out.read_text()
     assert out.with_suffix(".png").stat().st_size > 1000

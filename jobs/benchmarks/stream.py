@@ -1,0 +1,142 @@
+"""What an arrival makes a cluster do, for `tacl bench scale`: by the real plan, whose work is
+made up. What a vector does to the inputs of others is drawn, and a refreshed one does nothing any
+more to those that it met.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.domain.tasks import GENERIC, Options
+from cluster.scheduler import state as facts
+from cluster.scheduler.budget import allowance
+from cluster.scheduler.loudest import bound
+from cluster.scheduler.plan import handle
+from cluster.scheduler.queue import needs_of, urgency_of
+from cluster.scheduler.state import Effect, Measure, Refresh, Start, State, Vector
+from cluster.scheduler.upkeep import COLUMN, RECENT
+from jobs.benchmarks.calls import MET
+
+AT = 4, 8, 14, 100, 1000  # tasks
+LAST = 4  # arrivals that are counted, the last
+ROWS = 3000  # to train on, of each
+OPTIONS = Options(heads="trained")  # fits of heads are no upkeep of vectors
+MEDIAN, SPREAD = 0.1, 1.0  # of what vectors do to others: of its logarithm
+
+
+@dataclass
+class Upkeep:
+    """Of an arrival, on average. `trainings`: what all that costs, in trainings of the newcomer;
+    `cpu_ms`: of the plan."""
+
+    tasks: int
+    pairs: float = 0.0
+    refreshes: float = 0.0
+    trainings: float = 0.0
+    cpu_ms: float = 0.0
+
+
+@dataclass
+class Stream:
+    """A plan's state, and what runs."""
+
+    state: State = field(default_factory=lambda: State("base"))
+    running: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        draw = np.random.default_rng(0)
+        self._sizes: dict[tuple[str, str], float] = defaultdict(
+            lambda: float(draw.lognormal(np.log(MEDIAN), SPREAD))
+        )
+        self._happens(facts.SamplesArrived(GENERIC, 0, OPTIONS, _shard(GENERIC)), Upkeep(0))
+        self._happens(facts.NodesChanged((facts.Node(1_000_000),)), Upkeep(0))
+
+    def made_up(self, tasks: int) -> None:
+        """So many are there already, each measured on and refreshed against those near to it."""
+        state, names = self.state, [_name(number) for number in range(1, tasks + 1)]
+        granted = allowance(ROWS, OPTIONS)
+        for number, name in enumerate(names, start=1):
+            known = number, OPTIONS, _shard(name), "", _head(name), granted
+            state.tasks[name] = facts.Task(*known)
+            near = names[max(0, number - 1 - RECENT) : number + COLUMN]
+            state.champions[name] = Vector(1, f"{name} v1", {_shard(one) for one in near})
+            state.rows[name] = {one: self._effect(name, one) for one in near}
+        for name in names:
+            bound(state, name)
+
+    def arrive(self, number: int, counted: Upkeep) -> None:
+        """It is trained, then all that follows is done."""
+        name, train = _name(number), f"train {number}"
+        granted = allowance(ROWS, OPTIONS)
+        came = facts.SamplesArrived(name, number, OPTIONS, _shard(name), allowance=granted)
+        self._happens(came, counted)
+        needs = needs_of("train", OPTIONS)
+        self._happens(facts.Requested(train, "train", name, needs, urgency_of("train")), counted)
+        while self.running:
+            self._happens(self._end_of(self.running.pop(0)), counted)
+
+    def _happens(self, event: facts.Event, counted: Upkeep) -> None:
+        busy = time.process_time()
+        said = handle(self.state, event)
+        counted.cpu_ms += 1000 * (time.process_time() - busy)
+        training = 2 * allowance(ROWS, OPTIONS)
+        for one in said:
+            if isinstance(one, Measure | Refresh):
+                counted.trainings += one.cost / training
+            if isinstance(one, Measure):
+                counted.pairs += len(one.cells)
+            elif isinstance(one, Refresh):
+                counted.refreshes += 1
+            elif isinstance(one, Start):
+                self.running.append(one.run_id)
+
+    def _end_of(self, run_id: str) -> facts.Event:
+        run, state = self.state.runs[run_id], self.state
+        if run.kind == "measure":
+            return facts.Measured(run_id, {c: self._effect(c.task, c.on) for c in run.cells})
+        assert run.task is not None
+        old = state.champions.get(run.task)
+        if run.kind == "refresh":
+            self._sizes.update({(run.task, other): 0.0 for other in run.others})
+        met = run.others if run.kind == "refresh" else state.tasks.keys() - {run.task}
+        version = 1 + (old.version if old else 0)
+        seen = (old.seen if old else frozenset()) | {_shard(one) for one in met}
+        vector = Vector(version, f"{run.task} v{version}", seen)
+        newest = [run.task, *list(state.tasks)[-MET - 1 : -1]]
+        heads = {one: state.tasks[one].head for one in newest} | {run.task: _head(run.task)}
+        row = {(on, _shard(on), heads[on]): self._effect(run.task, on) for on in newest}
+        return facts.Published(run_id, run.task, vector, row, _head(run.task))
+
+    def _effect(self, task: str, on: str) -> Effect:
+        size = 1.0 if task == on else self._sizes[task, on]
+        return Effect(size, size)
+
+
+def upkeep(tasks: int) -> Upkeep:
+    """Of the last arrivals of so many."""
+    stream, counted = Stream(), Upkeep(tasks)
+    begun = max(0, tasks - 3 * LAST)
+    stream.made_up(begun)
+    for number in range(begun + 1, tasks - LAST + 1):
+        stream.arrive(number, Upkeep(0))
+    for number in range(tasks - LAST + 1, tasks + 1):
+        stream.arrive(number, counted)
+    for name in ("pairs", "refreshes", "trainings", "cpu_ms"):
+        setattr(counted, name, getattr(counted, name) / LAST)
+    return counted
+
+
+def _name(number: int) -> str:
+    return f"task{number}"
+
+
+def _shard(task: str) -> str:
+    return f"samples of {task}"
+
+
+def _head(task: str) -> str:
+    return f"head of {task}"
