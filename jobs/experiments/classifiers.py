@@ -136,15 +136,18 @@ CLASSIFIERS = (
 
 @dataclass(frozen=True)
 class Fitted(Merging):
-    """A classifier on features of the model."""
+    """A classifier on features of the model; `inner`: at theta0, inner blocks beside them."""
 
     classifier: Classifier = LOGISTIC
+    inner: bool = False
 
     def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
         """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
         each task under its own vector, not under the model."""
         bench, used = model.bench, self.classifier
         features = model.alone if alone else model.features
+        if self.inner:
+            features = bench.plain
         given = Given.of(bench, tasks, features)
         test = {task: features(task, "test") for task in tasks}
 
@@ -158,6 +161,8 @@ class Fitted(Merging):
             own["under"] = [model.first[task].key for task in tasks]
         elif model.direction is not None:
             own["under"] = [model.direction.key, model.coefficient]
+        if self.inner:
+            own["inner"] = list(bench.backbone.inner)
         what = f"of {' and '.join(tasks)}, {self.name}"
         return bench.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
 
@@ -180,13 +185,15 @@ class Fitted(Merging):
 
     def cost(self, bench: Bench, whole: Cell) -> Cost:
         """Of encoding the labelled rows once, and of the fit."""
-        seen = [bench.encoding(task, part) for task in bench.pool for part in PARTS[:2]]
+        encoding = bench.seen_plain if self.inner else bench.encoding
+        seen = [encoding(task, part) for task in bench.pool for part in PARTS[:2]]
         return together([*(cell.cost for cell in seen), whole.cost])
 
 
 FROZEN: dict[str, Fitted] = {
-    f"frozen-{one.name}": Fitted(
-        f"frozen-{one.name}", None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one
+    name: Fitted(name, None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one, inner)
+    for name, one, inner in (
+        *((f"frozen-{one.name}", one, False) for one in CLASSIFIERS),
+        ("frozen-inner-logistic", LOGISTIC, True),
     )
-    for one in CLASSIFIERS
 }

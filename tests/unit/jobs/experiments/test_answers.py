@@ -35,7 +35,7 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     start = 0
     for task in bench.pool:
         labels_N = bench.rows(task).labels_N("test")
-        features_ND = beside(bench.features(task, "test"), model.features(task, "test"))
+        features_ND = beside(bench.plain(task, "test"), model.features(task, "test"))
         found_N = (features_ND @ weight_CD.T).argmax(-1)
         share = (found_N == labels_N + start).double().mean().item()
         assert after.tasks[task]["class_incremental"] == pytest.approx(share)
