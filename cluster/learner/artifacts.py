@@ -103,6 +103,11 @@ class Materials:
         encoder, collate = self.backbone.encoder, self.backbone.collate
         return in_order(items, BATCH, lambda some: (encoder(collate(some)),))[0]
 
+    def plain(self, items: Sequence[Item]) -> Tensor:
+        """The same and what inner blocks give beside it, [N, E]."""
+        backbone = self.backbone
+        return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
+
     def feature_norm(self, shard: BlobRef) -> float:
         """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
         return self.probe_features(shard).norm(dim=-1).mean().item()

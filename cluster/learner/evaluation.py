@@ -62,18 +62,19 @@ def evaluate(
         if tell is not None:
             tell(done, total, None)
             done += task.test.rows
-        rows = TestRows(tangents, task)
         trained[task.name] = materials.head(task.head_blob)
+        rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
-        f_ND = plain[task.name] = rows.features_ND
+        f_ND, plain_NE = rows.features_ND, rows.plain_NE
+        plain[task.name] = plain_NE
         individual_ND = f_ND + rows.tangent(_alone(task.individual))
         moves = rows.parts_of(work.composition) if work.without else {}
         features[task.name] = f_ND + rows.tangent_of(work.composition)
-        views[task.name] = head.views(f_ND, features[task.name])
+        views[task.name] = head.views(plain_NE, features[task.name])
         labels[task.name] = rows.labels_N
         points = {
             "zero_shot": trained[task.name].logits(f_ND),
-            "individual": head.logits(head.views(f_ND, individual_ND)),
+            "individual": head.logits(head.views(plain_NE, individual_ND)),
             "composed": head.logits(views[task.name]),
         }
         if work.materialized:
@@ -82,7 +83,7 @@ def evaluate(
             name: metrics.accuracy(logits_NC, rows.labels_N) for name, logits_NC in points.items()
         }
         for part, move_ND in moves.items():
-            logits_NC = head.logits(head.views(f_ND, features[task.name] - move_ND))
+            logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
             left_out = metrics.accuracy(logits_NC, rows.labels_N)
             without.setdefault(part, {})[task.name] = left_out
     merged = {task: row["composed"] for task, row in per_task.items()}
@@ -137,7 +138,7 @@ def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
 
 
 def _frozen(
-    work: EvaluateWork, materials: Materials, features: Features, labels: Features
+    work: EvaluateWork, materials: Materials, plain: Features, labels: Features
 ) -> dict[str, float | None]:
     """What a classifier on the base alone gives, fitted on the rows that the heads were fitted on;
     nothing where none were."""
@@ -145,10 +146,11 @@ def _frozen(
     heads = {name: materials.head(blob) for name, blob in blobs.items() if blob}
     if len(heads) < len(blobs):
         return {}
-    known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in features.items()}
+    seen = {t: heads[t].read(plain_NE) for t, plain_NE in plain.items()}
+    known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in seen.items()}
     return {
         "frozen_known": metrics.absolute(known),
-        "frozen_unknown": _task_unknown(work.composition, features, labels, heads),
+        "frozen_unknown": _task_unknown(work.composition, seen, labels, heads),
     }
 
 
@@ -173,12 +175,12 @@ class Kept:
 
 
 class TestRows:
-    """The test split of one task."""
+    """The test split of one task; features have so many numbers, its `width`."""
 
     __test__ = False  # no test of pytest's
 
-    def __init__(self, kept: Kept, task: TaskData) -> None:
-        self._kept = kept
+    def __init__(self, kept: Kept, task: TaskData, width: int) -> None:
+        self._kept, self._width = kept, width
         self._materials = kept.materials
         self._task = task
 
@@ -192,10 +194,13 @@ class TestRows:
 
     @cached_property
     def features_ND(self) -> Tensor:
-        """f(x; theta0)."""
-        return self._kept.once(
-            self._key("features"), lambda: self._materials.features(self._data.items)
-        )
+        """f(x; theta0), [N, D]."""
+        return self.plain_NE[:, : self._width]
+
+    @cached_property
+    def plain_NE(self) -> Tensor:
+        """The same, and beside it what inner blocks give."""
+        return self._kept.once(self._key("plain"), lambda: self._materials.plain(self._data.items))
 
     def tangent_of(self, model: Composition) -> Tensor:
         """J(x) tau of the model, [N, D]."""

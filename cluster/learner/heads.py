@@ -102,40 +102,40 @@ def learned(
 
 
 class AtTheta0:
-    """Features of rows at theta0, kept: `owner` is whose private tasks may be among them."""
+    """Rows at theta0, kept: `owner` is whose private tasks may be among them."""
 
     def __init__(self, materials: Materials, home: Home, owner: str) -> None:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
 
-    def rows(self, task: str, train: BlobRef, most: int = FROZEN_ROWS) -> Rows:
-        """At most so many of the training rows, more than are seen under sums."""
-        raws, labels = labelled_rows(self._materials.blobs, train)
+    def rows(self, task: str, part: BlobRef, most: int) -> Rows:
+        """At most so many of a part of a task's rows, at most FROZEN_ROWS."""
+        raws, labels = labelled_rows(self._materials.blobs, part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
-        file = self.file("frozen", task, train)
-        features_ND = kept(file, lambda: self._features([raws[row] for row in stored]))
+        file = self.file("plain", task, part)
+        plain_NE = kept(file, lambda: self._plain([raws[row] for row in stored]))
         chosen = set(sample_rows(range(len(raws)), most, 0))  # some of the stored
         places = [place for place, row in enumerate(stored) if row in chosen]
         labels_N = torch.tensor([labels[stored[place]] for place in places])
-        return Rows(features_ND[places], labels_N)
+        return Rows(plain_NE[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
         """Samples of no task, to learn from and to judge by."""
         blobs = self._materials.blobs
         inputs = {"learned": training_inputs(blobs, shard), "judged": probe_inputs(blobs, shard)}
-        learned_ND, judged_ND = (
-            kept(self.file(part, GENERIC, shard), lambda raws=raws: self._features(raws))
+        learned_NE, judged_NE = (
+            kept(self.file(f"plain {part}", GENERIC, shard), lambda raws=raws: self._plain(raws))
             for part, raws in inputs.items()
         )
-        return learned_ND, judged_ND
+        return learned_NE, judged_NE
 
     def file(self, kind: str, task: str, part: BlobRef) -> Path:
         base = self._materials.backbone.digest
         whose = {"base": base, "owner": self._owner, "task": task}
         return self._folder / identity(kind, {**whose, "data": part.digest})
 
-    def _features(self, raws: Sequence[Raw]) -> Tensor:
-        return self._materials.features(self._materials.prepared(raws))
+    def _plain(self, raws: Sequence[Raw]) -> Tensor:
+        return self._materials.plain(self._materials.prepared(raws))
 
 
 def rows_of_each(tasks: int) -> int:
@@ -170,20 +170,19 @@ class Seeing:
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
-        file = self._at_theta0.file("rows", name, part)
+        file = self._at_theta0.file("moved", name, part)
         seen = read(file)
         chosen = sample_rows(range(len(raws)), self.most, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
             items = self._materials.prepared([raws[row] for row in wanted])
-            found = self._sums.features(name, items, turn - 1)
-            pairs = zip(wanted, *found, strict=True)
-            seen |= {row: Seen(turn, plain_D, moved_D) for row, plain_D, moved_D in pairs}
+            found_ND = self._sums.features(name, items, turn - 1)
+            pairs = zip(wanted, found_ND, strict=True)
+            seen |= {row: Seen(turn, moved_D) for row, moved_D in pairs}
             write(file, seen)
-        plain_ND = torch.stack([seen[row].plain_D for row in chosen])
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
-        labels_N = torch.tensor([labels[row] for row in chosen])
-        return Rows(plain_ND, labels_N), Rows(moved_ND, labels_N)
+        plain = self._at_theta0.rows(name, part, self.most)
+        return plain, Rows(moved_ND, torch.tensor([labels[row] for row in chosen]))
 
 
 def _plain(pairs: Mapping[str, Pair]) -> dict[str, Rows]:

@@ -1,4 +1,4 @@
-"""Labelled rows as heads see them: features at theta0 and under a sum of vectors, kept in a file.
+"""Labelled rows as heads see them under a sum of vectors, kept in a file.
 
 A row is measured when it is new. Then, a few at a time, those that were measured longest ago are
 measured again under the sums of now: so a fit costs the same however many tasks there are, and
@@ -19,10 +19,9 @@ from torch import Tensor
 
 
 class Seen(NamedTuple):
-    """Of one row: what it was in its turn, f(x; theta0) and f(x) + J(x) sum tau."""
+    """Of one row: what f(x) + J(x) sum tau was in its turn."""
 
     turn: int
-    plain_D: Tensor
     moved_D: Tensor
 
 
@@ -38,21 +37,19 @@ def read(path: Path) -> dict[int, Seen]:
     """By number of the row; nothing where there is no whole file: it can be made again."""
     try:
         found = load_file(path)
-        parts = (found[name] for name in ("rows", "turns", "plain", "moved"))
-        rows_N, turns_N, plain_ND, moved_ND = parts
+        rows_N, turns_N, moved_ND = (found[name] for name in ("rows", "turns", "moved"))
     except (OSError, SafetensorError, KeyError):
         return {}
-    columns = zip(rows_N.tolist(), turns_N.tolist(), plain_ND, moved_ND, strict=True)
-    return {row: Seen(turn, plain_D, moved_D) for row, turn, plain_D, moved_D in columns}
+    columns = zip(rows_N.tolist(), turns_N.tolist(), moved_ND, strict=True)
+    return {row: Seen(turn, moved_D) for row, turn, moved_D in columns}
 
 
 def write(path: Path, seen: Mapping[int, Seen]) -> None:
     """Whole or not at all."""
-    turns, plain, moved = zip(*seen.values(), strict=True)
+    turns, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
         "turns": torch.tensor(turns),
-        "plain": torch.stack(plain),
         "moved": torch.stack(moved),
     }
     _write(path, tensors)

@@ -230,14 +230,14 @@ class Predictor:
         for start in range(0, len(ordered), BATCH):
             chunk = ordered[start : start + BATCH]
             batch = self._backbone.collate([item for _, item in chunk])
-            plain_BD, tangent_BD = self._parts(batch, chunk)
-            rows_ = zip(chunk, plain_BD, plain_BD + tangent_BD, strict=True)
-            for (one, _), plain_D, feature_D in rows_:
-                one.plain.append(plain_D)
-                one.features.append(feature_D)
+            plain_BE, tangent_BD = self._parts(batch, chunk)
+            moved_BD = plain_BE[:, : tangent_BD.shape[1]] + tangent_BD
+            for (one, _), plain_E, moved_D in zip(chunk, plain_BE, moved_BD, strict=True):
+                one.plain.append(plain_E)
+                one.features.append(moved_D)
 
     def _parts(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> tuple[Tensor, Tensor]:
-        """f(x; theta0) and J(x) tau of every row."""
+        """What every row is at theta0 (`Backbone.plain`), and J(x) tau."""
         users: list[tuple[Recipe, int]] = []
         keys: list[str] = []
         for one, _ in chunk:
@@ -247,17 +247,17 @@ class Predictor:
                 users.append((one.recipe, 1))
                 keys.append(one.key)
         if self._module is None:
-            plain_BD, tangent_BD = self._mixed.parts(batch, users)
-            return plain_BD.float().cpu(), tangent_BD.float().cpu()
+            with self._backbone.watched(batch) as plain:
+                features_BD, tangent_BD = self._mixed.parts(batch, users)
+            return plain(features_BD).float().cpu(), tangent_BD.float().cpu()
         parts, start = [], 0
         for recipe, count in users:
             own = slice(start, start + count)
             rows = {k: v[own] for k, v in batch.items()} if isinstance(batch, dict) else batch[own]
             self._module.load_tau(summed(recipe, self._known))
-            parts.append(self._module(rows))
+            parts.append(self._module(rows)[1])
             start += count
-        plain, tangents = zip(*parts, strict=True)
-        return torch.cat(plain).float().cpu(), torch.cat(tangents).float().cpu()
+        return self._backbone.plain(batch).float().cpu(), torch.cat(parts).float().cpu()
 
     def _materialized(self, one: _Asked) -> list[Tensor]:
         """f(x; theta0 + sum c tau), an approximation of the model that was composed."""
@@ -326,18 +326,19 @@ class _Asked:
         return [Belonging(probability=p, none=p < least) for p in probability_N.tolist()]
 
     def _explained(self, columns: Columns, row: int) -> Explanation:
-        plain_D = self._parts[0].plain[row]
-        moves_TD = torch.stack([part.features[row] - part.plain[row] for part in self._parts])
-        return explained(Parts(plain_D, moves_TD), parts_of(self.question.model), columns)
+        plain_E = self._parts[0].plain[row]
+        moved_TD = torch.stack([part.features[row] for part in self._parts])
+        moves_TD = moved_TD - plain_E[: moved_TD.shape[1]]
+        return explained(Parts(plain_E, moves_TD), parts_of(self.question.model), columns)
 
     def ranked(self, columns: Columns) -> list[Ranked]:
         if not self.features:
             return []
         features_ND = torch.stack(self.features)
-        plain_ND = torch.stack(self.plain) if self.plain else None
+        plain_NE = torch.stack(self.plain) if self.plain else None
         columns = columns if self.plain else columns.narrow()
         answer = columns.within if self.question.tasks else columns.joint
-        shares = answer(features_ND, plain_ND)
+        shares = answer(features_ND, plain_NE)
         return [
             {task: _ranked(names, shares[task][row]) for task, names in columns.classes.items()}
             for row in range(len(features_ND))

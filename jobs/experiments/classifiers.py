@@ -135,15 +135,16 @@ CLASSIFIERS = (
 
 @dataclass(frozen=True)
 class Fitted(Merging):
-    """A classifier on features of the model."""
+    """A classifier on features of the model; `inner`: at theta0, inner blocks beside them."""
 
     classifier: Classifier = LOGISTIC
+    inner: bool = False
 
     def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
         """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
         each task under its own vector, not under the model."""
         bench, used = model.bench, self.classifier
-        features = model.alone if alone else model.features
+        features = model.alone if alone and not self.inner else self._features(model)
         given = Given.of(bench, tasks, features)
         test = {task: features(task, "test") for task in tasks}
 
@@ -157,6 +158,8 @@ class Fitted(Merging):
             own["under"] = [model.first[task].key for task in tasks]
         elif model.direction is not None:
             own["under"] = [model.direction.key, model.coefficient]
+        if self.inner:
+            own["inner"] = list(bench.backbone.inner)
         what = f"of {' and '.join(tasks)}, {self.name}"
         return bench.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
 
@@ -165,7 +168,7 @@ class Fitted(Merging):
         the one classifier of all tasks, whose cell comes along."""
         bench, pool = model.bench, model.bench.pool
         whole = self.judged(model, pool)
-        columns, logits = Given.of(bench, pool, model.features).columns, whole.tensors()
+        columns, logits = Given.of(bench, pool, self._features(model)).columns, whole.tensors()
         alone = {task: self.judged(model, [task], alone=True).tensors()[task] for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
@@ -177,15 +180,20 @@ class Fitted(Merging):
             {task: accuracy(logits[task], labels[task] + columns[task].start) for task in pool},
         ), whole
 
+    def _features(self, model: Model) -> Features:
+        return model.bench.plain if self.inner else model.features
+
     def cost(self, bench: Bench, whole: Cell) -> Cost:
         """Of encoding the labelled rows once, and of the fit."""
-        seen = [bench.encoding(task, part) for task in bench.pool for part in PARTS[:2]]
+        encoding = bench.seen_plain if self.inner else bench.encoding
+        seen = [encoding(task, part) for task in bench.pool for part in PARTS[:2]]
         return together([*(cell.cost for cell in seen), whole.cost])
 
 
 FROZEN: dict[str, Fitted] = {
-    f"frozen-{one.name}": Fitted(
-        f"frozen-{one.name}", None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one
+    name: Fitted(name, None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one, inner)
+    for name, one, inner in (
+        *((f"frozen-{one.name}", one, False) for one in CLASSIFIERS),
+        ("frozen-inner-logistic", LOGISTIC, True),
     )
-    for one in CLASSIFIERS
 }

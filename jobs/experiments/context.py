@@ -20,7 +20,7 @@ from jobs.experiments.rows import Rows, apart, stored_rows
 from jobs.experiments.suites import Suite
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
-from tacl.data.batches import Labelled
+from tacl.data.batches import Labelled, in_order
 from tacl.data.splits import sample_rows
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
@@ -61,6 +61,11 @@ class Base:
     @cached_property
     def _moved(self) -> OrdinaryEncoder:
         return self.ordinary()
+
+    def plain(self, items: Sequence[Item]) -> Tensor:
+        """f(x; theta0) and what inner blocks give, [N, E] float32 on the CPU."""
+        backbone = self.backbone
+        return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
 
     def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
         """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
@@ -167,6 +172,20 @@ class Bench:
     ) -> Tensor:
         """f(x; theta0 + tau) of a part of a task's rows, [N, D]; `key` stands for tau."""
         return self.encoding(task, part, tau, key).tensors()["features"]
+
+    def plain(self, task: str, part: str) -> Tensor:
+        """Rows at theta0 as heads see them, [N, E]."""
+        return self.seen_plain(task, part).tensors()["plain"]
+
+    def seen_plain(self, task: str, part: str) -> Cell:
+        """The cell of `plain`."""
+        items, data = self.rows(task).items, self.content(task, part)
+        inner = list(self.backbone.inner)
+
+        def make() -> Made:
+            return {}, {"plain": self.base.plain(items(part))}
+
+        return self.cell("plain", make, f"{part} of {task}", data=data, inner=inner)
 
     def encoding(
         self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -13,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from tacl.backbone.inner import inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
 from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase
@@ -29,6 +31,7 @@ class Backbone:
     task vector has by default. `text_tower` maps texts to features [N, D] in the space of the
     encoder's features; without one, heads are prototypes. `variant` says what distinguishes the
     function from others with the same theta0, such as its pooling; it is part of the digest.
+    `inner`: the blocks that heads read beside the features.
     """
 
     spec: BaseSpec
@@ -40,9 +43,11 @@ class Backbone:
     text_tower: Callable[[Sequence[str]], Tensor] | None = None
     variant: str = ""
     digest: str = field(init=False)  # taken at once: later the encoder may be linearized in place
+    inner: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.encoder.eval().requires_grad_(False)
+        self.inner = inner_blocks(self.encoder)
         preprocessing = {"inputs": self.inputs.description(), "variant": self.variant}
         theta0 = params.digest(self.encoder.state_dict())
         text = json.dumps([theta0, preprocessing], sort_keys=True)
@@ -71,6 +76,16 @@ class Backbone:
     def collate(self, items: Sequence[Item]) -> Batch:
         """A batch on the encoder's device."""
         return self.inputs.collate(items, self.device)
+
+    def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
+        """For one pass over the batch, by whatever moves the encoder: see `tacl.backbone.inner`."""
+        return watched(self.encoder, self.inner, batch)
+
+    @torch.no_grad()
+    def plain(self, batch: Batch) -> Tensor:
+        """f(x; theta0), and beside it what inner blocks give, plain_BE."""
+        with self.watched(batch) as plain:
+            return plain(self.encoder(batch))
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

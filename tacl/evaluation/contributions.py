@@ -21,20 +21,26 @@ SHORTEST = 1e-12  # a length below it counts as it, as in `torch.nn.functional.n
 
 @dataclass(frozen=True)
 class Parts:
-    """Of one row: plain_D = f(x; theta0), and the moves_TD = a_t J(x) tau_t of each vector."""
+    """Of one row: plain_E = f(x; theta0), and beside it what inner blocks give, if heads read that;
+    and the moves_TD = a_t J(x) tau_t of each vector."""
 
-    plain_D: Tensor
+    plain_E: Tensor
     moves_TD: Tensor
+
+    @property
+    def base_D(self) -> Tensor:
+        """f(x; theta0)."""
+        return self.plain_E[: self.moves_TD.shape[1]]
 
     @property
     def features_D(self) -> Tensor:
         """f(x) + sum_t a_t J(x) tau_t."""
-        return self.plain_D + self.moves_TD.sum(0)
+        return self.base_D + self.moves_TD.sum(0)
 
     @property
     def all_PD(self) -> Tensor:
         """The base first, then the vectors."""
-        return torch.cat([self.plain_D.unsqueeze(0), self.moves_TD])
+        return torch.cat([self.base_D.unsqueeze(0), self.moves_TD])
 
     def lengths(self) -> list[float]:
         """|part|_2, in units of the features."""
@@ -51,22 +57,26 @@ class Parts:
 
     def answered(self, columns: Columns) -> Tensor:
         """The logits, [C]."""
-        return columns.logits(self.features_D.unsqueeze(0), self.plain_D.unsqueeze(0))[0]
+        return columns.logits(self.features_D.unsqueeze(0), self.plain_E.unsqueeze(0))[0]
 
     def without(self, columns: Columns) -> Tensor:
         """The logits with each vector left out, [T, C], by the same heads."""
         moved_TD = self.features_D - self.moves_TD
-        return columns.logits(moved_TD, self.plain_D.expand_as(moved_TD))
+        return columns.logits(moved_TD, self.plain_E.expand(len(moved_TD), -1))
 
     def _of_head(self, head: Head) -> Tensor:
-        views_PD = self.all_PD
+        views_PV = self.all_PD
         if head.narrow_CD is not None:  # as `tacl.heads.head.beside`
-            plain_PD, moves_PD = torch.zeros_like(self.all_PD), torch.zeros_like(self.all_PD)
-            plain_PD[0] = self.plain_D / _length(self.plain_D)
-            moves_PD[1:] = self.moves_TD / _length(self.features_D - self.plain_D)
+            base_D, inner_K = self.base_D, self.plain_E[len(self.base_D) :]
+            plain_PE = self.plain_E.new_zeros(len(self.all_PD), len(self.plain_E))
+            plain_PE[0] = torch.cat([base_D / _length(base_D), inner_K / _length(inner_K)])
+            plain_PD, inner_PK = plain_PE.split([len(base_D), len(inner_K)], -1)
+            moves_PD = torch.zeros_like(self.all_PD)
+            moves_PD[1:] = self.moves_TD / _length(self.features_D - base_D)
             moved_PD = self.all_PD / _length(self.features_D)
-            views_PD = torch.cat([moved_PD, plain_PD, moves_PD], -1)
-        return head.scale * views_PD / _length(views_PD.sum(0)) @ head.weight_CD.T
+            views_PV = torch.cat([moved_PD, plain_PD, moves_PD, inner_PK], -1)
+            views_PV = head.read(views_PV)
+        return head.scale * views_PV / _length(views_PV.sum(0)) @ head.weight_CD.T
 
 
 def _length(view_D: Tensor) -> Tensor:

@@ -29,22 +29,22 @@ class Columns:
         """Of the moved features alone."""
         return Columns({task: head.narrow() for task, head in self.heads.items()})
 
-    def logits(self, features_BD: Tensor, plain_BD: Tensor | None = None) -> Tensor:
-        """Of all columns, [B, C]. With f(x; theta0) in `plain_BD`, each head takes what it sees."""
-        return torch.cat(list(self._logits(features_BD, plain_BD).values()), -1)
+    def logits(self, features_BD: Tensor, plain_BE: Tensor | None = None) -> Tensor:
+        """Of all columns, [B, C]. With what rows are at theta0, each head takes what it sees."""
+        return torch.cat(list(self._logits(features_BD, plain_BE).values()), -1)
 
-    def within(self, features_BD: Tensor, plain_BD: Tensor | None = None) -> dict[str, Tensor]:
+    def within(self, features_BD: Tensor, plain_BE: Tensor | None = None) -> dict[str, Tensor]:
         """P(class | x, task), [B, classes of the task]; the rows of each task sum to 1."""
-        found = self._logits(features_BD, plain_BD)
+        found = self._logits(features_BD, plain_BE)
         return {task: logits_BC.softmax(-1) for task, logits_BC in found.items()}
 
-    def joint(self, features_BD: Tensor, plain_BD: Tensor | None = None) -> dict[str, Tensor]:
+    def joint(self, features_BD: Tensor, plain_BE: Tensor | None = None) -> dict[str, Tensor]:
         """P(task | x) P(class | x, task), [B, classes of the task]; all tasks together sum to 1."""
         sizes = [len(head.classes) for head in self.heads.values()]
-        shares_BC = self.logits(features_BD, plain_BD).softmax(-1)
+        shares_BC = self.logits(features_BD, plain_BE).softmax(-1)
         return dict(zip(self.heads, shares_BC.split(sizes, -1), strict=True))
 
-    def _logits(self, features_BD: Tensor, plain_BD: Tensor | None) -> dict[str, Tensor]:
-        if plain_BD is None:
+    def _logits(self, features_BD: Tensor, plain_BE: Tensor | None) -> dict[str, Tensor]:
+        if plain_BE is None:
             return {task: head.logits(features_BD) for task, head in self.heads.items()}
-        return {t: head.logits(head.views(plain_BD, features_BD)) for t, head in self.heads.items()}
+        return {t: head.logits(head.views(plain_BE, features_BD)) for t, head in self.heads.items()}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tacl.heads.calibration import tasks_alike
 from tacl.heads.head import Head, beside, union
@@ -85,21 +86,23 @@ def frozen_heads(
     validation: Mapping[str, Rows],
     generic: tuple[Tensor, Tensor],
 ) -> tuple[dict[str, Head], Novelty]:
-    """Heads from rows at theta0, and what tells rows of none of some tasks.
+    """Heads from rows at theta0, f and what inner blocks give, and what tells rows of none of
+    some tasks.
 
     `generic`: features_ND of samples of no task, to learn from and to judge by. They have a column
     of their own in the fit.
     """
-    any_head = next(iter(trained.values()))
+    wide = {task: _beside_inner(head, generic[0].shape[1]) for task, head in trained.items()}
+    any_head = next(iter(wide.values()))
     nothing = Head(torch.zeros_like(any_head.weight_CD[:1]), any_head.scale, (GENERIC,))
     learned, judged = (
         Rows(features_ND, torch.zeros(len(features_ND), dtype=torch.long))
         for features_ND in generic
     )
     judged_by = {**validation, GENERIC: judged}
-    heads = fitted_heads({**trained, GENERIC: nothing}, {**train, GENERIC: learned}, judged_by)
+    heads = fitted_heads({**wide, GENERIC: nothing}, {**train, GENERIC: learned}, judged_by)
     novelty = Novelty.of(heads, {task: rows.features_ND for task, rows in judged_by.items()})
-    return {task: heads[task] for task in trained}, novelty
+    return {task: heads[task] for task in wide}, novelty
 
 
 def answering_heads(
@@ -136,15 +139,33 @@ def _under_sums(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
     return {task: moved for task, (_, moved) in pairs.items()}
 
 
+def _beside_inner(trained: Head, width: int) -> Head:
+    """The same logits from rows of that width: f, and beside it as long what inner blocks give."""
+    more = width - trained.weight_CD.shape[1]
+    if not more:
+        return trained
+    return replace(trained, weight_CD=math.sqrt(2) * pad(trained.weight_CD, (0, more)))
+
+
+def _parted(frozen: Head, trained: Head) -> tuple[Tensor, Tensor]:
+    """Weights at the scale of `trained` that give the logits of `frozen` from f and from what inner
+    blocks give, each of length 1."""
+    width = trained.weight_CD.shape[1]
+    scale = frozen.scale / trained.scale
+    if frozen.weight_CD.shape[1] > width:
+        scale /= math.sqrt(2)
+    return scale * frozen.weight_CD[:, :width], scale * frozen.weight_CD[:, width:]
+
+
 def _half(trained: Head, frozen: Head) -> Head:
-    """The mean of the logits of both on the moved features."""
-    weight_CD = trained.weight_CD + frozen.scale / trained.scale * frozen.weight_CD
-    return replace(trained, weight_CD=weight_CD / 2)
+    """The mean of the logits of both on the moved features, of `frozen` as far as f goes."""
+    return replace(trained, weight_CD=(trained.weight_CD + _parted(frozen, trained)[0]) / 2)
 
 
 def _half_each(trained: Head, frozen: Head) -> Head:
     """The mean of the logits of `trained` on the moved features and of `frozen` on those at theta0,
-    from the three views, whose length is the root of 3."""
-    own_CD, plain_CD = trained.weight_CD, frozen.scale / trained.scale * frozen.weight_CD
-    weight_CD = torch.cat([own_CD, plain_CD, torch.zeros_like(own_CD)], -1)
-    return replace(trained, weight_CD=math.sqrt(3) / 2 * weight_CD)
+    from the views of `beside`, whose length is the root of their number."""
+    own_CD, (plain_CD, inner_CK) = trained.weight_CD, _parted(frozen, trained)
+    weight_CV = torch.cat([own_CD, plain_CD, torch.zeros_like(own_CD), inner_CK], -1)
+    views = 4 if inner_CK.shape[1] else 3
+    return replace(trained, weight_CD=math.sqrt(views) / 2 * weight_CV)

@@ -48,9 +48,16 @@ class Head:
         """[B, C]; features before normalisation."""
         return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
 
-    def views(self, plain_BD: Tensor, moved_BD: Tensor) -> Tensor:
-        """What it sees of rows with f(x; theta0) and f(x) + J(x) tau."""
-        return moved_BD if self.narrow_CD is None else beside(plain_BD, moved_BD)
+    def views(self, plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
+        """What it sees of rows as they are at theta0 and with f(x) + J(x) tau."""
+        if self.narrow_CD is None:
+            return moved_BD
+        return self.read(beside(plain_BE, moved_BD))
+
+    def read(self, rows_BV: Tensor) -> Tensor:
+        """As much of rows as it has weights for: heads of an earlier version of TACL read no inner
+        blocks, which come last."""
+        return rows_BV[..., : self.weight_CD.shape[1]]
 
     def narrow(self) -> Head:
         """Of the moved features alone."""
@@ -81,13 +88,16 @@ class Head:
         return Head(params["weight"], params["scale"].item(), tuple(classes), params.get("narrow"))
 
 
-def beside(plain_BD: Tensor, moved_BD: Tensor) -> Tensor:
-    """Three views of a row, each of length 1, [B, 3D]: z = f + J tau, f itself, and J tau.
+def beside(plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
+    """Views of a row, each of length 1, [B, 2D + E]: z = f + J tau, f itself, J tau, and what
+    inner blocks give at theta0, if plain_BE has that beside f.
 
     f is out of the way of other tasks' vectors, J tau tells whose vector moves the row.
     """
-    views = (moved_BD, plain_BD, moved_BD - plain_BD)
-    return torch.cat([normalize(view_BD, dim=-1) for view_BD in views], -1)
+    width = moved_BD.shape[-1]
+    plain_BD, inner_BK = plain_BE[..., :width], plain_BE[..., width:]
+    views = (moved_BD, plain_BD, moved_BD - plain_BD, inner_BK)
+    return torch.cat([normalize(view_BV, dim=-1) for view_BV in views if view_BV.shape[-1]], -1)
 
 
 def readable_class(name: str) -> str:

@@ -51,9 +51,9 @@ class Novelty:
         sizes = {task: len(head.classes) for task, head in heads.items()}
         return Novelty(union(list(heads.values())), sizes, torch.cat(judged), torch.cat(whose))
 
-    def belonging(self, plain_ND: Tensor, tasks: Collection[str]) -> Tensor:
-        """P(some of the tasks | x), [N], of rows with f(x; theta0)."""
-        shares_NC = self.head.logits(plain_ND).softmax(-1)
+    def belonging(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
+        """P(some of the tasks | x), [N], of rows as they are at theta0."""
+        shares_NC = self.head.logits(self.head.read(plain_NE)).softmax(-1)
         owners = [task for task, size in self.sizes.items() for _ in range(size)]
         return shares_NC[:, torch.tensor([task in tasks for task in owners])].sum(-1)
 
@@ -76,7 +76,7 @@ class Novelty:
         member = [task in own for task in self.sizes]
         foreign_M = self.judged_NT[:, torch.tensor(member)].sum(-1)
         others = [foreign_M[self.whose_N == i] for i, is_own in enumerate(member) if not is_own]
-        scores = [self.belonging(plain_ND, own) for plain_ND in own.values()]
+        scores = [self.belonging(plain_NE, own) for plain_NE in own.values()]
         areas = [roc_area(own_N, other_M) for own_N in scores for other_M in others]
         return sum(areas) / len(areas) if areas else None
 

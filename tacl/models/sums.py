@@ -31,11 +31,11 @@ class Sums:
                     totals[names] = _plus(totals[names], tau)
         self._sums = [(names, totals[names]) for names in drawn]
 
-    def features(self, task: str, items: Sequence[Item], first: int = 0) -> tuple[Tensor, Tensor]:
-        """Of rows of a task, [N, D] at theta0, and each under one of the sums, which take turns,
-        from the `first` on: f + J (tau_t + sum of others). One dual pass a row."""
+    def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
+        """f + J (tau_t + sum of others) of rows of a task, [N, D], each under one of the sums,
+        which take turns, from the `first` on. One dual pass a row."""
         order: list[int] = []
-        plain, moved = [], []
+        moved: list[Tensor] = []
         own: Params | None = None
         for place, (names, total) in enumerate(self._sums):
             if some := list(range((place - first) % len(self._sums), len(items), len(self._sums))):
@@ -45,10 +45,8 @@ class Sums:
                 dealt = [items[row] for row in some]
                 cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)
                 order += some
-                plain.append(cached.features_ND)
                 moved.append(cached.linearized({"sum": 1.0}))
-        back = torch.tensor(order).argsort()
-        return torch.cat(plain)[back], torch.cat(moved)[back]
+        return torch.cat(moved)[torch.tensor(order).argsort()]
 
 
 def _plus(total: Params, own: Params) -> Params:

@@ -53,4 +53,5 @@ def _moved(found: Ingredients, tau: Params, part: BlobRef) -> Pair:
     items = found.materials.prepared([raws[row] for row in chosen])
     labels_N = torch.tensor([labels[row] for row in chosen])
     cached = cached_tangents(found.module, found.backbone, items, {"model": tau}, BATCH)
-    return Rows(cached.features_ND, labels_N), Rows(cached.linearized({"model": 1.0}), labels_N)
+    plain_NE, moved_ND = found.materials.plain(items), cached.linearized({"model": 1.0})
+    return Rows(plain_NE, labels_N), Rows(moved_ND, labels_N)

@@ -98,9 +98,7 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     turns: list[int] = []
 
     class Counted(Sums):
-        def features(
-            self, task: str, items: Sequence[Item], first: int = 0
-        ) -> tuple[Tensor, Tensor]:
+        def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
             passed.append(len(items))
             turns.append(first)
             return super().features(task, items, first)
@@ -131,7 +129,7 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
     passed: list[str] = []
     real = Sums.features
 
-    def features(sums: Sums, task: str, *rest: object) -> tuple[Tensor, Tensor]:
+    def features(sums: Sums, task: str, *rest: object) -> Tensor:
         passed.append(task)
         return real(sums, task, *rest)  # type: ignore[arg-type]
 
@@ -148,7 +146,7 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
 
 def test_rows_are_due_when_new_and_then_in_turn() -> None:
     nothing = torch.zeros(1)
-    seen = {row: Seen(turn, nothing, nothing) for row, turn in ((1, 3), (2, 1), (3, 2), (9, 0))}
+    seen = {row: Seen(turn, nothing) for row, turn in ((1, 3), (2, 1), (3, 2), (9, 0))}
     assert due(seen, [0, 1, 2, 3], 2) == [0, 2, 3]
     assert due({}, [5, 6], 0) == [5, 6]
     assert due(seen, [1, 2], 0) == []
@@ -156,7 +154,7 @@ def test_rows_are_due_when_new_and_then_in_turn() -> None:
 
 def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "rows"
-    kept = {4: Seen(1, torch.ones(3), torch.zeros(3)), 2: Seen(7, torch.zeros(3), torch.ones(3))}
+    kept = {4: Seen(1, torch.zeros(3)), 2: Seen(7, torch.ones(3))}
     write(file, kept)
     found = read(file)
     assert list(found) == [4, 2]

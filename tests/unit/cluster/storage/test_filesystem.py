@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.api.service import Question
 from cluster.domain.base import Base
 from cluster.learner import training
 from cluster.learner.learner import Learner
@@ -61,8 +62,8 @@ def test_a_node_finds_settings_checkpoints_and_vectors(
     shutil.rmtree(home.path)
     reference = tiny.published(task, resumed)  # type: ignore[arg-type]
     images, _ = tiny.pictures(2)
-    answers = Predictor(bucket).predict(tiny.composition((1.0, reference)), images)
-    assert [len(answer["task1"]) for answer in answers] == [4, 4]
+    found = Predictor(bucket).ask(Question(tiny.composition((1.0, reference)), images))
+    assert [len(answer["task1"]) for answer in found.answers] == [4, 4]
 
 
 def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> None:

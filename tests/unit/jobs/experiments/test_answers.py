@@ -18,24 +18,24 @@ from tests.support import small_suite
 
 @pytest.mark.train
 def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
-    request = small_suite.request(tmp_path, "out", "addition", ["taujp", "taujp+fitted"])
+    request = small_suite.request(tmp_path, "out", "addition", ["taujp", "taujp+inner"])
     entries = {one.variant: one for one in reproduce(request).table.entries}
-    before, after = entries["taujp"], entries["taujp+fitted"]
+    before, after = entries["taujp"], entries["taujp+inner"]
     assert (after.saw_training, after.saw_merging) == (before.saw_training, "labels of all tasks")
     assert after.tasks["one"]["zero_shot"] == before.tasks["one"]["zero_shot"]
     assert after.merging.cpu_seconds > before.merging.cpu_seconds
 
     cells = Cells(tmp_path / "out" / ".cells")
     bench = Bench(request.suite, 0, request.data, cells, Base.of(request.suite))
-    method = ANSWERING["taujp+fitted"]
+    method = ANSWERING["taujp+inner"]
     model = method.model(bench)
-    heads = fitted(bench, model.first).tensors()
+    heads = fitted(bench, model.first, bench.plain).tensors()
     assert cells.made == []
     weight_CD = torch.cat([heads[task] for task in bench.pool])
     start = 0
     for task in bench.pool:
         labels_N = bench.rows(task).labels_N("test")
-        features_ND = beside(bench.features(task, "test"), model.features(task, "test"))
+        features_ND = beside(bench.plain(task, "test"), model.features(task, "test"))
         found_N = (features_ND @ weight_CD.T).argmax(-1)
         share = (found_N == labels_N + start).double().mean().item()
         assert after.tasks[task]["class_incremental"] == pytest.approx(share)

@@ -16,28 +16,31 @@ Scene = tuple[Columns, Parts]
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Heads of one to three tasks, of the features alone or of three views, and their parts."""
+    """Heads of one to three tasks, of the features alone, of three views, or of inner blocks too,
+    and their parts."""
     noise = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    inner = draw(st.sampled_from([0, 3]))
     heads = {}
     for number, size in enumerate(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))):
         names = tuple(f"class {row}" for row in range(size))
         narrow_CD = torch.randn(size, WIDTH, generator=noise)
         scale = draw(st.floats(0.5, 20))
         if draw(st.booleans()):
-            wide_CD = torch.randn(size, 3 * WIDTH, generator=noise)
+            views = 3 * WIDTH + draw(st.sampled_from([0, inner]))
+            wide_CD = torch.randn(size, views, generator=noise)
             heads[f"task {number}"] = Head(wide_CD, scale, names, narrow_CD)
         else:
             heads[f"task {number}"] = Head(narrow_CD, scale, names)
     vectors = draw(st.integers(1, 4))
     moves_TD = draw(st.floats(0.01, 3)) * torch.randn(vectors, WIDTH, generator=noise)
-    return Columns(heads), Parts(torch.randn(WIDTH, generator=noise), moves_TD)
+    return Columns(heads), Parts(torch.randn(WIDTH + inner, generator=noise), moves_TD)
 
 
 @given(scenes())
 def test_parts_add_up_to_the_logits_and_to_the_features(scene: Scene) -> None:
     columns, parts = scene
-    plain_1D, moved_1D = parts.plain_D[None], (parts.plain_D + parts.moves_TD.sum(0))[None]
-    logits_C = columns.logits(moved_1D, plain_1D)[0]
+    moved_1D = (parts.plain_E[:WIDTH] + parts.moves_TD.sum(0))[None]
+    logits_C = columns.logits(moved_1D, parts.plain_E[None])[0]
     scale = logits_C.abs().max().item() + parts.logits(columns).abs().max().item()
     torch.testing.assert_close(parts.logits(columns).sum(0), logits_C, atol=1e-5 * scale, rtol=1e-4)
     torch.testing.assert_close(parts.answered(columns), logits_C)
@@ -51,10 +54,10 @@ def test_left_out_is_the_sum_of_the_others(scene: Scene) -> None:
     columns, parts = scene
     for left_out, found_C in enumerate(parts.without(columns)):
         others = [move for place, move in enumerate(parts.moves_TD) if place != left_out]
-        moved_D = sum(others, parts.plain_D)
+        moved_D = sum(others, parts.plain_E[:WIDTH])
         if not others:  # the length of no move is a matter of rounding
             continue
-        expected_C = columns.logits(moved_D[None], parts.plain_D[None])[0]
+        expected_C = columns.logits(moved_D[None], parts.plain_E[None])[0]
         torch.testing.assert_close(found_C, expected_C, atol=1e-3, rtol=1e-3)
 
 
