@@ -117,7 +117,7 @@ def _joined(task: Classes) -> list[str]:
         parts = {name: {one.strip() for one in name.split(separator)} for name in task.names}
         times = Counter(part for found in parts.values() for part in found)
         lists = [n for n in task.names if len(parts[n]) > 1 and any(times[p] > 1 for p in parts[n])]
-        if len(lists) > 1 or lists and parts[lists[0]] <= set(task.names):
+        if len(lists) > 1 or (lists and parts[lists[0]] <= set(task.names)):
             return [
                 f"each of {len(lists)} classes such as {lists[0]!r} is one class; several labels "
                 "of a row (multi-label) are not supported"

@@ -217,7 +217,7 @@ def _unreadable(data: str, error: Exception) -> TaclError:
 
 def _foreign(data: str) -> DataNotFound:
     return DataNotFound(
-        f"{data} is of no format that can be read. Give {FORMATS}; or, in Python, a frame or a list."
+        f"{data} is of no format that can be read. Give {FORMATS}; or, in Python, a frame or list."
     )
 
 
