@@ -252,8 +252,8 @@ def _names(
         else:
             name = None if value is None or not str(value).strip() else str(value)
         if name is None or (allowed is not None and name not in allowed):
-            why = f"{places.of(split, row)}: {value!r:.100} in column {column!r} is no class"
-            names.append(Bad(why))
+            found = "nothing" if value is None else f"{value!r:.100}"
+            names.append(Bad(f"{places.of(split, row)}: {found} in column {column!r} is no class"))
         else:
             names.append(name)
     return names

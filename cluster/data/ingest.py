@@ -5,6 +5,7 @@ Runs where the data are. What leaves this file are digests and counts: `Submissi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -70,6 +71,7 @@ def ingest(
     """
     found = labelled(data, modality, FEWEST, skip_bad, **reading)
     labels, inputs = found.task.labels["train"].tolist(), found.inputs["train"]
+    inputs_of_all = [raw for raws in found.inputs.values() for raw in raws]
     cut = split_rows(labels, seed, has_test="test" in found.inputs)
     probe = _probe(sampled := sample_rows(cut.train, SAMPLES, seed), labels, seed)
     stored = partial(found.stored, blobs)
@@ -86,7 +88,7 @@ def ingest(
         probe=len(probe),
         left_out=found.left_out,
         skipped=found.skipped,
-        notes=(*found.notes, *_rare(found.task)),
+        notes=(*found.notes, *_rare(found.task), *_repeated(inputs_of_all), *_joined(found.task)),
         rows=found.digest(),
     )
 
@@ -98,6 +100,30 @@ def _rare(task: Classes) -> list[str]:
     more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
     said = f"classes with fewer than {RARE} rows are hardly learned: {', '.join(rare[:10])}{more}"
     return [said] if rare else []
+
+
+def _repeated(inputs: Sequence[Raw]) -> list[str]:
+    """A warning where more than one row of a hundred is the copy of another."""
+    copies = len(inputs) - len(set(inputs))
+    said = (
+        f"{copies} of {len(inputs)} rows are copies of others: what is tested on may have been "
+        "trained on, and accuracies be too good"
+    )
+    return [said] if copies > len(inputs) / 100 else []
+
+
+def _joined(task: Classes) -> list[str]:
+    """A warning of classes that look like lists of labels, such as `a`, `b` and `a|b`."""
+    for separator in "|;,":
+        parts = {name: {one.strip() for one in name.split(separator)} for name in task.names}
+        times = Counter(part for found in parts.values() for part in found)
+        lists = [n for n in task.names if len(parts[n]) > 1 and any(times[p] > 1 for p in parts[n])]
+        if len(lists) > 1 or (lists and parts[lists[0]] <= set(task.names)):
+            return [
+                f"each of {len(lists)} classes such as {lists[0]!r} is one class; several labels "
+                "of a row (multi-label) are not supported"
+            ]
+    return []
 
 
 def ingest_samples(

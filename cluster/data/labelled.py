@@ -96,8 +96,8 @@ def labelled(
         train = found[training(found)]
         if train.num_rows < fewest:
             raise EmptySplit(
-                f"{train.num_rows} rows are too few for a task: some are held out to validate and "
-                f"to test; give {fewest} or more, better ten or more of each class"
+                f"too few rows for a task: {train.num_rows}. Give {fewest} or more, better ten of "
+                "each class: some are held out to validate and to test"
             )
         label = find_label(train, named[1], taken=named[0])
         column = find_input(train, modality, named[0], label)
@@ -114,7 +114,7 @@ def labelled(
         task = numbered(splits, label, good, classes)
     notes = [*source.notes, *(f"left out, no labels: split {name}" for name in left_out)]
     notes += [f"left out, not needed: split {name}" for name in unused]
-    notes += [f"left out, bad rows: {listed(wrong)}"] * bool(wrong)
+    notes += [f"left out: {listed(wrong)}"] * bool(wrong)
     return Labelled((column, label), task, raws, left_out, len(wrong), tuple(notes))
 
 

@@ -189,6 +189,8 @@ def _told(data: str, load: Callable[[], object]) -> object:
     except TaclError:
         raise
     except (FileNotFoundError, ConnectionError) as error:
+        if "supported extension" in str(error):  # and a hundred of them
+            raise _foreign(data) from error
         raise DataNotFound(
             f"no data that can be read at {data}: {error}. Give {FORMATS}."
         ) from error
@@ -202,15 +204,21 @@ def _unreadable(data: str, error: Exception) -> TaclError:
     if isinstance(cause, MemoryError):
         return TooLarge(f"{data} becomes more than there is memory for ({text}); give less at once")
     if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
-        return EmptySplit(f"{data} has a part without rows ({text}); every part needs some")
+        return EmptySplit(f"{data} has no rows, or one of its splits has none; each needs some")
     if found := CONFIGURATIONS.search(text):
         return DataNotFound(
             f"{data} names none of its configurations: {found[1] or found[2]}. Give one, as "
             "ID:CONFIGURATION of a data set on a hub, or as the folder of its files."
         )
     if "infer" in text:
-        return DataNotFound(f"{data} is of no format that can be read. Give {FORMATS}.")
+        return _foreign(data)
     return BadSample(f"{data} cannot be read: {text}")
+
+
+def _foreign(data: str) -> DataNotFound:
+    return DataNotFound(
+        f"{data} is of no format that can be read. Give {FORMATS}; or, in Python, a frame or list."
+    )
 
 
 def _ask_hub(name: str) -> None:

@@ -41,7 +41,7 @@ from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
-from tacl.errors import HomeInUse, TaclError
+from tacl.errors import ClusterNotRunning, HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 SERVING = "cluster.serving.again"  # a program
@@ -163,6 +163,21 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
     _prepare_environment(home)
     import ray
 
+    try:
+        _start_ray(cpus)
+        address = ray.get_runtime_context().gcs_address
+        yield Running(pid=os.getpid(), address=address, token=str(home.token_file))
+    finally:
+        family = psutil.Process().children(recursive=True)
+        ray.shutdown()
+        end(family)
+        home.running_file.unlink(missing_ok=True)
+
+
+def _start_ray(cpus: int | None) -> None:
+    """Raises ClusterNotRunning."""
+    import ray
+
     from cluster.runtime.connection import NAMESPACE
 
     _say("starting Ray")
@@ -176,13 +191,12 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
             logging_level=logging.ERROR,
             object_store_memory=STORE_BYTES,
         )
-        address = ray.get_runtime_context().gcs_address
-        yield Running(pid=os.getpid(), address=address, token=str(home.token_file))
-    finally:
-        family = psutil.Process().children(recursive=True)
-        ray.shutdown()
-        end(family)
-        home.running_file.unlink(missing_ok=True)
+    except Exception as error:  # Ray has no class for it
+        LOG.exception("Ray did not start")
+        raise ClusterNotRunning(
+            f"Ray did not start: {' '.join(str(error).split()).rstrip('.')}. Mostly the machine "
+            "is too busy or short of memory: free some of it, then `tacl up` again"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -21,7 +21,14 @@ Declared = Callable[[], list[inspect.Parameter]]
 
 
 class _PlainFlags:
-    """A flag that takes no value shows none in the help."""
+    """A flag that takes no value shows none in the help; a wrong value is refused in our words."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **extra)  # type: ignore[misc]
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         found = super().get_params(ctx)  # type: ignore[misc]

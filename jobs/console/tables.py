@@ -279,7 +279,7 @@ def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
         made.add_row(task, rows, *accuracies)
     summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
-    summary.add_row("normalized (mean of composed / individual)", percent(found.normalized))
+    summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
     summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
     if found.calibration_error is not None:
         summary.add_row("expected calibration error", percent(found.calibration_error))

@@ -64,7 +64,9 @@ def up(
             "penalised on it. Generated for the embedded model.",
         ),
     ] = None,
-    cpus: Annotated[int | None, typer.Option(help="CPUs to use.", show_default="all")] = None,
+    cpus: Annotated[
+        int | None, typer.Option(min=1, help="CPUs to use.", show_default="all")
+    ] = None,
     storage: Annotated[
         str | None,
         option(

@@ -170,7 +170,7 @@ def evaluate(
 
     zero-shot: base model with class names, or class means: of labelled rows, where it reads no
     names; individual: the task's own vector alone, as first trained; composed: the user's model.
-    normalized: mean of composed / individual. The classes with the lowest F1 are listed; --json has
+    normalised: mean of composed / individual. The classes with the lowest F1 are listed; --json has
     all of them, and the confusion matrices.
     """
     with console.progress.saying("evaluating") as say:

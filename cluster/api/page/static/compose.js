@@ -13,12 +13,13 @@ export const user = () => form.elements.user.value.trim();
 export function showTerms(tasks) {
   const ready = tasks.filter((task) => task.version);
   const list = $(".terms", form);
+  $(".all", form).hidden = !ready.length;
   for (const task of ready) {
     if (chosen.has(task.name)) continue;
     chosen.set(task.name, { on: false, sign: 1, size: 1 });
     list.append(term(task.name));
   }
-  if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet."));
+  if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet. A task has one as soon as it is trained."));
   else $(".none", list)?.remove();
   report();
 }

@@ -57,7 +57,7 @@ function link(state, words = state) {
 
 function signedOut() {
   $("#sign-in").hidden = false;
-  $("#main").hidden = true;
+  $("#main").hidden = $("nav").hidden = true;
   link("lost", "signed out");
 }
 

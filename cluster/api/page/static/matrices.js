@@ -6,7 +6,8 @@ import { $, el, percent, shade, table } from "./dom.js";
 export async function showAccuracy(user) {
   const found = await api.accuracy(user);
   const place = $("#accuracy .scroll");
-  if (!found.rows.length) return place.replaceChildren("Nothing has been measured yet.");
+  if (!found.rows.length) return place.replaceChildren(
+    "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
   const rows = found.rows.map((row) => {
     const known = found.tasks.map((task) => row.accuracies[task] ?? null);
     return [label(row), ...known, mean(known)];
@@ -33,7 +34,7 @@ export async function showInterference() {
   const found = await api.interference();
   const section = $("#interference");
   $(".findings", section).replaceChildren(...found.findings.map((one) => el("li", {}, one.message)));
-  $("#heat").replaceChildren(found.vectors.length ? heat(found) : "No vector yet.");
+  $("#heat").replaceChildren(found.vectors.length ? heat(found) : "No vector yet. The map has a row for every task that is trained.");
   const further = found.loudest.filter((one) => !(found.on.includes(one.vector) && found.on.includes(one.on)));
   $(".loudest", section).replaceChildren(...(further.length ? [loudest(found)] : []));
   $(".loudest", section).hidden = !further.length;

@@ -38,7 +38,9 @@ def said(error: type[TaclError], data: Path | Dataset, blobs: Blobs, **how: obje
 
 def test_one_empty_label_is_said_with_its_line(tmp_path: Path, blobs: Blobs) -> None:
     told = said(LabelOutOfRange, csv(tmp_path / "d.csv", {19: "no label,"}), blobs)
-    assert told.startswith("row 17 of split train (line 19): None in column 'label' is no class.")
+    assert told.startswith(
+        "row 17 of split train (line 19): nothing in column 'label' is no class."
+    )
     assert "--skip-bad" in told
 
 
@@ -72,7 +74,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path, blobs: Blobs) -> None
         texts, labels = labelled_rows(blobs, part)
         assert [int(str(text).split()[1]) % 2 for text in texts] == labels
     (note,) = found.notes
-    assert note.startswith("left out, bad rows: 4 bad rows: row 2 of split train (line 4)")
+    assert note.startswith("left out: 4 bad rows: row 2 of split train (line 4)")
     assert "row 28 of split train (line 30): 'c' in column" in note
 
 
@@ -132,7 +134,7 @@ def test_numbers_that_a_missing_one_made_floats_are_classes(blobs: Blobs) -> Non
     data = {"text": [f"t{i}" for i in range(60)], "label": labels}
     assert pa.table(data).schema.field("label").type == pa.float64()
     told = said(LabelOutOfRange, Dataset.from_dict(data), blobs)
-    assert told.startswith("row 5 of split train: None in column 'label'")
+    assert told.startswith("row 5 of split train: nothing in column 'label'")
     found = ingest(data, blobs, "text", skip_bad=True)
     assert (found.classes, found.skipped) == (("0", "1", "2"), 1)
 
@@ -140,7 +142,7 @@ def test_numbers_that_a_missing_one_made_floats_are_classes(blobs: Blobs) -> Non
 def test_too_few_rows_are_said_as_such(blobs: Blobs) -> None:
     for columns in (("text", "label"), ("x", "y")):
         two = Dataset.from_dict(dict(zip(columns, (["one", "two"], ["a", "b"]), strict=True)))
-        assert said(EmptySplit, two, blobs).startswith("2 rows are too few for a task")
+        assert said(EmptySplit, two, blobs).startswith("too few rows for a task: 2.")
 
 
 def test_classes_with_few_rows_are_warned_of(blobs: Blobs) -> None:
@@ -150,10 +152,24 @@ def test_classes_with_few_rows_are_warned_of(blobs: Blobs) -> None:
     assert note == "classes with fewer than 5 rows are hardly learned: c (3)"
 
 
+def test_copies_of_rows_are_warned_of(blobs: Blobs) -> None:
+    data = {"text": [f"t{i}" for i in range(40)] * 2, "label": ["a", "b"] * 40}
+    (note,) = ingest(data, blobs, "text").notes
+    assert note.startswith("40 of 80 rows are copies of others")
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "a|b"], ["x; y", "x; z", "y; z"]])
+def test_lists_of_labels_are_warned_of(blobs: Blobs, labels: list[str]) -> None:
+    data = {"text": [f"t{i}" for i in range(60)], "label": labels * 20}
+    (note,) = ingest(data, blobs, "text").notes
+    assert "multi-label" in note
+    named = data | {"label": ["law, order", "arts, crafts", "sports"] * 20}
+    assert ingest(named, blobs, "text").notes == ()
+
+
 def test_a_split_that_is_not_needed_is_told(tmp_path: Path, blobs: Blobs) -> None:
     (tmp_path / "d").mkdir()
     for split in ("train", "validation", "test"):
         csv(tmp_path / "d" / f"{split}.csv", {})
-    assert ingest(tmp_path / "d", blobs, "text").notes == (
-        "left out, not needed: split validation",
-    )
+    left_out, _copies = ingest(tmp_path / "d", blobs, "text").notes
+    assert left_out == "left out, not needed: split validation"

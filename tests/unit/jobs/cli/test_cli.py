@@ -108,6 +108,19 @@ def test_init_asks_what_up_needs(tmp_path: Path) -> None:
     assert "needs a generic data set" in refused.stderr
 
 
+def test_a_wrong_value_is_refused_in_plain_words(tmp_path: Path) -> None:
+    """Before anything is started."""
+    for arguments, said in (
+        (("submit", "a", "--data", "d", "--penalty", "mixd"), "'mixd' is not one of"),
+        (("up", "--home", str(tmp_path / "new"), "--base", "embeded"), "no scheme 'embeded'"),
+        (("up", "--home", str(tmp_path / "new"), "--base", "embedded", "--cpus", "0"), "'--cpus'"),
+    ):
+        refused = CliRunner().invoke(main.app, list(arguments))
+        assert refused.exit_code != 0
+        assert said in refused.stderr
+        assert "Value error" not in refused.stderr
+
+
 def test_watch_shows_what_changes(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
     looks = iter(range(3))
