@@ -10,7 +10,7 @@ arrival.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice
 
 from cluster.domain.base import identity
@@ -28,6 +28,8 @@ COLUMN = 16  # vectors that are measured on a newcomer's probe before any is ref
 RECENT = 32  # the newest tasks: on their probes vectors are measured, and against them refreshed
 SHARED = 4  # arrivals that a refresh waits for while others are being trained
 TURN = 4  # of so many refreshes one is of the vector that waits longest
+
+Orders = tuple[list[str], list[str]]  # the same tasks
 
 
 def upkeep(state: State) -> Iterator[facts.Instruction]:
@@ -100,6 +102,7 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
     lacking = [t for t, row in rows.items() if len(row) < shared + (not shares(state, t))]
     pairs = [(task, task) for task in lacking if task not in rows[task] and not met]
     yield from _able(state, iter(pairs))
+    orders: Orders | None = None  # they are long, and the same on whatever is measured
     for on in _recent(state) if lacking else ():
         under = (t for t, row in rows.items() if on in row and _is_new(state, t, on))
         known = 0 if met else sum(1 for _ in islice(under, COLUMN))
@@ -107,7 +110,8 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
             continue  # without a look at the many that are not measured
         there = [t for t in lacking if on not in rows[t] and is_measured(state, t, on)]
         if found := [t for t in there if t != on and _is_new(state, t, on) != met]:
-            cells = _able(state, ((task, on) for task in _by_turns(state, found)))
+            orders = orders or _orders(state, lacking)
+            cells = _able(state, ((task, on) for task in _by_turns(orders, found)))
             yield from cells if met else islice(cells, COLUMN - known)
 
 
@@ -117,15 +121,22 @@ def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
     return (cell for cell in cells if cell not in state.unmeasurable)
 
 
-def _by_turns(state: State, tasks: list[str]) -> Iterable[str]:
-    """The loudest vector, the one that was measured on no newcomer for longest, and so on."""
+def _orders(state: State, tasks: list[str]) -> Orders:
+    """From the loudest vector on, and from the one that was measured on no newcomer for longest."""
     loudest = sorted(tasks, key=lambda task: (-_loudness(state, task), task))
     ordinals = {name: task.ordinal for name, task in state.tasks.items()}
 
     def newest(task: str) -> tuple[int, str]:
         return max((ordinals[on] for on in state.rows[task] if on != task), default=0), task
 
-    return dict.fromkeys(chain.from_iterable(zip(loudest, sorted(tasks, key=newest), strict=True)))
+    return loudest, sorted(tasks, key=newest)
+
+
+def _by_turns(orders: Orders, tasks: Collection[str]) -> Iterable[str]:
+    """Of these tasks the first of each order, then the second of each, and so on."""
+    wanted = frozenset(tasks)
+    pairs = zip(*((task for task in order if task in wanted) for order in orders), strict=True)
+    return dict.fromkeys(chain.from_iterable(pairs))
 
 
 def _recent(state: State) -> list[str]:
