@@ -54,8 +54,9 @@ def no_such(what: str, name: str, names: Iterable[str]) -> str:
     """`names` are those that the asker may know of."""
     known = list(names)
     more = f", ... ({len(known)})" if len(known) > SHOWN else ""
-    there_is = ", ".join(known[:SHOWN]) + more or "none yet"
-    return f"no {what} is named {name}{meant(name, known)}; there is {there_is}"
+    there = "are" if len(known) > 1 else "is"
+    found = ", ".join(known[:SHOWN]) + more or "none yet"
+    return f"no {what} is named {name}{meant(name, known)}; there {there} {found}"
 
 
 def meant(name: str, names: Iterable[str]) -> str:

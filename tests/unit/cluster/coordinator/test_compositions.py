@@ -172,7 +172,7 @@ def test_a_result_of_other_vectors_is_refused(scene: Scene) -> None:
 
 BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
     ({"user": "a b"}, BadName, "user"),
-    ({"terms": "+nobody"}, UnknownTask, "there is digits, shapes"),
+    ({"terms": "+nobody"}, UnknownTask, "there are digits, shapes"),
     ({"terms": "*"}, BadRecipe, "term"),
     ({"terms": "-digits", "making": ATLAS}, BadRecipe, "this recipe adds none"),
     ({"making": CompositionMethod(method="ties", select="blockwise:1")}, BadConfig, "atlas"),

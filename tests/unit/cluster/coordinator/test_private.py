@@ -134,9 +134,9 @@ def test_others_cannot_use_it(tmp_path: Path) -> None:
         lambda: call.refresh(asks("refresh", "bob"), SECRET),
         lambda: call.move_alias(asks("move", "bob"), SECRET, "mine", 1, None),
     ):
-        with pytest.raises(UnknownTask, match="there is first, hers, his"):
+        with pytest.raises(UnknownTask, match="there are first, hers, his"):
             ask()
-    with pytest.raises(UnknownTask, match=f"named {SECRET[:-1]}; there is first, hers, his"):
+    with pytest.raises(UnknownTask, match=f"named {SECRET[:-1]}; there are first, hers, his"):
         call.task(RequestContext(user="bob"), SECRET[:-1])
     with pytest.raises(UnknownTask, match=f"did you mean {SECRET}"):
         call.task(RequestContext(user="ann"), SECRET[:-1])

@@ -57,7 +57,7 @@ def test_a_model_pins_versions(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("terms", "error", "message"),
     [
-        (["+nobody"], UnknownTask, "there is digits, shapes"),
+        (["+nobody"], UnknownTask, "there are digits, shapes"),
         (["+shapes"], UnknownVector, "it is training"),
         (["+digits@v7"], UnknownVector, "v1 to v1"),
         (["+digits@best"], UnknownVector, "champion"),

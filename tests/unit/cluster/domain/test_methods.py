@@ -61,7 +61,7 @@ def test_what_is_possible(method: str, terms: str, rows: list[str], select: str 
 @pytest.mark.parametrize(
     ("method", "terms", "rows", "select", "error", "words"),
     [
-        ("magic", "a", [], None, BadConfig, "there is sum, grid, atlas"),
+        ("magic", "a", [], None, BadConfig, "there are sum, grid, atlas"),
         ("sum", "a", ["fit"], None, BadConfig, "grid, atlas can"),
         ("ties", "a", ["adapt"], None, BadConfig, "atlas, adamerging can"),
         ("grid", "a", ["adapt"], None, BadConfig, "unlabelled"),

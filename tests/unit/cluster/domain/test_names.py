@@ -11,7 +11,7 @@ from cluster.domain.names import LONGEST, meant, no_such
 
 def test_a_close_name_is_suggested_and_the_names_are_listed() -> None:
     assert no_such("task", "flwers", ["faces", "flowers"]) == (
-        "no task is named flwers (did you mean flowers?); there is faces, flowers"
+        "no task is named flwers (did you mean flowers?); there are faces, flowers"
     )
     assert no_such("task", "x", []) == "no task is named x; there is none yet"
     assert meant("zebra", ["faces"]) == ""

@@ -129,5 +129,5 @@ def test_small_suites_lie_in_the_shared_data(shared: Path) -> None:
 
 def test_another_base_and_an_unknown_suite() -> None:
     assert suite("text8", "hf:../models/x").base == "hf:../models/x"
-    with pytest.raises(BadConfig, match="there is text8, text14"):
+    with pytest.raises(BadConfig, match="there are text8, text14"):
         suite("text9")
