@@ -228,10 +228,6 @@ def require_founder(home: Home, chosen: Founding) -> None:
             "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N; or "
             "answer the three questions of tacl init"
         )
-    if settings is None and base is not None:
-        from tacl.backbone.spec import BaseSpec
-
-        BaseSpec.parse(base)
     if settings is None and base != EMBEDDED and chosen.generic is None:
         raise BadConfig(
             f"a new home with the base {base} needs a generic data set, the reference that every "
