@@ -258,7 +258,8 @@ def test_heads_are_fitted_under_what_was_made(trees: Trees, method: Method) -> N
     moved = cached_tangents(
         module, materials.backbone, data.items, {"model": materials.tau(model)}, 8
     )
-    views_ND = head.views(moved.features_ND, moved.linearized({"model": 1.0}))
+    plain_NE = materials.plain(data.items)
+    views_ND = head.views(plain_NE, moved.linearized({"model": 1.0}))
     assert accuracy(head.logits(views_ND), data.labels) == model.fitted[0].accuracy
     assert model.digest != model_of(work, found.model_copy(update={"fitted": None})).digest
 
