@@ -43,6 +43,7 @@ def trains(cluster: OnRay, name: str, **options: Any) -> int:
     asked = submission(cluster.home, name, refresh="never", **options)
     cluster.ask("submit", ADMIN, asked)
     until(lambda: (task(cluster, name).step or 0) > 1, f"{name} trains", 240)
+    until(lambda: len(cluster.pids("learner")) == 1, "who did something before ends", 60)
     (learner,) = cluster.pids("learner")
     return learner
 

@@ -25,7 +25,9 @@ ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of a
     "**sum of tauJp vectors**": "taujp",
     "logistic regression on the frozen base": "frozen-logistic",
     "**the same sum, heads fitted again**": "taujp+fitted",
+    "the same, inner blocks of the base beside its features": "frozen-inner-logistic",
     "**trained for longer, mixed penalty, heads fitted again**": "mixed-longer+fitted",
+    "**the same, heads that read inner blocks too**": "mixed-longer+inner",
 }
 MARKS = {"¹": "one seed", "²": "two seeds"}
 SEEDS = {"": 3, "one seed": 1, "two seeds": 2}  # by what is written behind a row

@@ -134,7 +134,7 @@ def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
     predictor = Predictor(home.where, most=FOR_HOT * size)  # room for one
     inputs, _ = tiny.pictures(1, task=1)
     first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
-    expected = {m.digest: patient.predict(m, inputs) for m in (first, second)}
+    expected = {m.digest: patient.ask(Question(m, inputs)).answers for m in (first, second)}
     batches = [[first] * cache.OFTEN, [second] * (2 * cache.OFTEN + 2), [first, second], [second]]
     for batch in batches:
         for model, found in zip(
@@ -155,8 +155,11 @@ def test_answers_are_the_same_whatever_was_forgotten(scene) -> None:
         tiny.composition((1.0, two)),
     ]
     batches = [[models[0]], [models[2]], models, [models[1]], [models[0]], [models[0]]]
-    expected = {model.digest: patient.predict(model, inputs, ["task1"]) for model in models[:2]}
-    expected[models[2].digest] = patient.predict(models[2], inputs, ["task2"])
+    expected = {
+        model.digest: patient.ask(Question(model, inputs, ["task1"])).answers
+        for model in models[:2]
+    }
+    expected[models[2].digest] = patient.ask(Question(models[2], inputs, ["task2"])).answers
     size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
     misses = []
     for most in (0, 2 * size, 4 * size):

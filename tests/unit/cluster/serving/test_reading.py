@@ -82,7 +82,7 @@ def test_few_bytes_are_read_for_a_short_time(
     with large.open("wb") as file:
         file.truncate(200 << 20)
     assert (small.cpu_seconds(), job(home, large).cpu_seconds()) == (60, 260)
-    endless = "r.CPU_SECONDS, r._done = 1, lambda job: [None for _ in iter(int, 1)]"
+    endless = "r.CPU_SECONDS, r._answer = 1, lambda *job: [None for _ in iter(int, 1)]"
     busy = tmp_path / "python"
     busy.write_text(
         "#!/bin/sh\n"

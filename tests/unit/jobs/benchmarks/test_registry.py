@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
-from jobs.benchmarks import scale
+from jobs.benchmarks import scale, stream
 from jobs.benchmarks.fleet import Idle
 from jobs.benchmarks.population import Size, made_up
 from jobs.cli.main import app
@@ -43,7 +43,7 @@ def test_every_call_of_a_home_is_held_against_its_goals(
 ) -> None:
     larger = Size(tasks=16, versions=3, compositions=60, rows=16, told=6)
     monkeypatch.setattr(scale, "SIZES", {"1,000": SMALL, "10,000": larger})
-    monkeypatch.setattr(scale, "AT", (4, 60))
+    monkeypatch.setattr(stream, "AT", (4, 60))
     out = tmp_path / "scale.md"
     done = CliRunner().invoke(
         app, ["bench", "scale", "--tasks", "10,000", "--rounds", "20", "--json", "--out", str(out)]

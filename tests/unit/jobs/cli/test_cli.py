@@ -56,7 +56,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert next(line for line in lines if line[:1] == ["faces"])[-4:] == [
         *("2", "50.0", "90.0", "88.0")
     ]
-    assert "normalized" in report
+    assert "normalised" in report
     assert ["faces", "yes", "2", "50.0", "66.7", "no", "(1)"] in lines
     answer = ok(tacl("query", "alice", "what is it?", "--task", "digits", "--top", "1"))
     assert [line.split() for line in answer.splitlines()[2:]] == [["digits", "a", "0.750"]]
