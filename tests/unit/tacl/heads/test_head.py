@@ -132,6 +132,18 @@ def test_a_wide_head_sees_three_views_and_a_narrow_one_the_moved_features() -> N
     assert wide.narrow().views(plain, moved) is moved
 
 
+def test_what_inner_blocks_give_is_a_view_of_heads_that_have_weights_for_it() -> None:
+    plain, moved = torch.tensor([[3.0, 4.0, 0.0, 6.0, 8.0]]), torch.tensor([[0.0, 2.0]])
+    names = tuple("abcdefghi")
+    wide, before = (
+        Head(torch.eye(size), 3.0, names[:size], torch.zeros(size, 2)) for size in (9, 6)
+    )
+    seen = wide.views(plain, moved)
+    torch.testing.assert_close(seen[:, 6:], torch.tensor([[0.0, 0.6, 0.8]]))
+    torch.testing.assert_close(seen[:, :6], before.views(plain[:, :2], moved))
+    torch.testing.assert_close(before.views(plain, moved), before.views(plain[:, :2], moved))
+
+
 def test_rows_and_classes_must_agree() -> None:
     with pytest.raises(ValueError, match="2 rows for 1 classes"):
         Head(torch.eye(2), 1.0, ("a",))

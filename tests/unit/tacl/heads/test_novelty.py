@@ -88,3 +88,11 @@ def test_the_area_counts_pairs() -> None:
     higher_N, lower_M = torch.tensor([0.9, 0.5, 0.5, 0.1]), torch.tensor([0.5, 0.3])
     pairs = [(h > k) + (h == k) / 2 for h in higher_N.tolist() for k in lower_M.tolist()]
     assert roc_area(higher_N, lower_M) == pytest.approx(sum(pairs) / 8)
+
+
+def test_one_of_before_inner_blocks_reads_f_alone(found: tuple[dict[str, Head], Novelty]) -> None:
+    """As of a home that an earlier version made: what stands beside f changes nothing."""
+    plain_ND = features("a", 20)
+    beside_NE = torch.cat([plain_ND, torch.randn(20, 6, generator=RANDOM)], -1)
+    expected_N = found[1].belonging(plain_ND, ["a"])
+    torch.testing.assert_close(found[1].belonging(beside_NE, ["a"]), expected_N)
