@@ -18,6 +18,8 @@ from torch.nn.functional import normalize
 from tacl.backbone.inputs import Batch
 from tacl.dual import primal
 
+BLOCKS = 2  # that heads read
+
 
 def inner_blocks(encoder: nn.Module) -> tuple[str, ...]:
     """The last blocks of the first and of the second third of the encoder's longest row of blocks;
@@ -30,7 +32,8 @@ def inner_blocks(encoder: nn.Module) -> tuple[str, ...]:
     longest = max(rows, key=len, default=[])
     if len(longest) < 3:
         return ()
-    return tuple(longest[round(third * len(longest) / 3) - 1] for third in (1, 2))
+    ends = (round(part * len(longest) / (BLOCKS + 1)) for part in range(1, BLOCKS + 1))
+    return tuple(longest[end - 1] for end in ends)
 
 
 @contextmanager
@@ -38,7 +41,7 @@ def watched(
     encoder: nn.Module, blocks: Sequence[str], batch: Batch
 ) -> Iterator[Callable[[Tensor], Tensor]]:
     """For one pass over the batch. What it gives makes f_BD of that pass plain_BE: f, and then the
-    blocks' pooled outputs side by side, each as long as the others and together as long as f."""
+    blocks' pooled outputs side by side, each as long as f."""
     found: dict[str, Tensor] = {}
 
     def hook(block: str) -> Callable[..., None]:
@@ -53,7 +56,7 @@ def watched(
             return features_BD
         inner_BK = torch.cat([normalize(one.to(features_BD), dim=-1) for one in pooled], -1)
         length_B1 = features_BD.norm(dim=-1, keepdim=True)
-        return torch.cat([features_BD, length_B1 * normalize(inner_BK, dim=-1)], -1)
+        return torch.cat([features_BD, length_B1 * inner_BK], -1)
 
     hooks = [encoder.get_submodule(block).register_forward_hook(hook(block)) for block in blocks]
     try:

@@ -69,7 +69,7 @@ class Parts:
         if head.narrow_CD is not None:  # as `tacl.heads.head.beside`
             base_D, inner_K = self.base_D, self.plain_E[len(self.base_D) :]
             plain_PE = self.plain_E.new_zeros(len(self.all_PD), len(self.plain_E))
-            plain_PE[0] = torch.cat([base_D / _length(base_D), inner_K / _length(inner_K)])
+            plain_PE[0] = torch.cat([base_D / _length(base_D), inner_K / _length(base_D)])
             plain_PD, inner_PK = plain_PE.split([len(base_D), len(inner_K)], -1)
             moves_PD = torch.zeros_like(self.all_PD)
             moves_PD[1:] = self.moves_TD / _length(self.features_D - base_D)

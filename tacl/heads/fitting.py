@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from tacl.backbone.inner import BLOCKS
 from tacl.heads.calibration import tasks_alike
 from tacl.heads.head import Head, beside, union
 from tacl.heads.novelty import GENERIC, Novelty
@@ -140,20 +141,20 @@ def _under_sums(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
 
 
 def _beside_inner(trained: Head, width: int) -> Head:
-    """The same logits from rows of that width: f, and beside it as long what inner blocks give."""
+    """The same logits from rows of that width: f, and beside it what inner blocks give."""
     more = width - trained.weight_CD.shape[1]
     if not more:
         return trained
-    return replace(trained, weight_CD=math.sqrt(2) * pad(trained.weight_CD, (0, more)))
+    return replace(trained, weight_CD=math.sqrt(1 + BLOCKS) * pad(trained.weight_CD, (0, more)))
 
 
 def _parted(frozen: Head, trained: Head) -> tuple[Tensor, Tensor]:
-    """Weights at the scale of `trained` that give the logits of `frozen` from f and from what inner
-    blocks give, each of length 1."""
+    """Weights at the scale of `trained` that give the logits of `frozen` from f and from what each
+    inner block gives, of length 1."""
     width = trained.weight_CD.shape[1]
     scale = frozen.scale / trained.scale
     if frozen.weight_CD.shape[1] > width:
-        scale /= math.sqrt(2)
+        scale /= math.sqrt(1 + BLOCKS)
     return scale * frozen.weight_CD[:, :width], scale * frozen.weight_CD[:, width:]
 
 
@@ -167,5 +168,5 @@ def _half_each(trained: Head, frozen: Head) -> Head:
     from the views of `beside`, whose length is the root of their number."""
     own_CD, (plain_CD, inner_CK) = trained.weight_CD, _parted(frozen, trained)
     weight_CV = torch.cat([own_CD, plain_CD, torch.zeros_like(own_CD), inner_CK], -1)
-    views = 4 if inner_CK.shape[1] else 3
+    views = 3 + (BLOCKS if inner_CK.shape[1] else 0)
     return replace(trained, weight_CD=math.sqrt(views) / 2 * weight_CV)

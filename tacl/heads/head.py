@@ -89,15 +89,16 @@ class Head:
 
 
 def beside(plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
-    """Views of a row, each of length 1, [B, 2D + E]: z = f + J tau, f itself, J tau, and what
-    inner blocks give at theta0, if plain_BE has that beside f.
+    """Views of a row, [B, 2D + E]: z = f + J tau, f itself, J tau, and what inner blocks give at
+    theta0, if plain_BE has that beside f; each of length 1, as is each block's.
 
     f is out of the way of other tasks' vectors, J tau tells whose vector moves the row.
     """
     width = moved_BD.shape[-1]
     plain_BD, inner_BK = plain_BE[..., :width], plain_BE[..., width:]
-    views = (moved_BD, plain_BD, moved_BD - plain_BD, inner_BK)
-    return torch.cat([normalize(view_BV, dim=-1) for view_BV in views if view_BV.shape[-1]], -1)
+    views = (moved_BD, plain_BD, moved_BD - plain_BD)
+    inner_BK = inner_BK / plain_BD.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+    return torch.cat([*(normalize(view_BD, dim=-1) for view_BD in views), inner_BK], -1)
 
 
 def readable_class(name: str) -> str:

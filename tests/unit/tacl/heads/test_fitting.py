@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from tacl.backbone.inner import BLOCKS
 from tacl.heads.fitting import (
     DRAWS,
     Rows,
@@ -176,20 +177,19 @@ def at_theta0(found: dict[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
 
 @pytest.mark.parametrize("inner", [0, 4])
 def test_the_priors_give_the_mean_of_the_logits_of_both(inner: int) -> None:
-    """`frozen` reads f and, as long as f, what inner blocks give; of which the moved features have
-    f alone."""
+    """`frozen` reads f and what inner blocks give, each as long as f; of which the moved features
+    have f alone."""
     names = ("a", "b", "c")
     trained = Head(torch.randn(3, DIMENSION, generator=RANDOM), 4.0, names)
     frozen = Head(torch.randn(3, DIMENSION + inner, generator=RANDOM), 9.0, names)
     plain_ND, moved_ND = torch.randn(2, 5, DIMENSION, generator=RANDOM)
-    inner_NK = plain_ND.norm(dim=-1, keepdim=True) * normalize(
-        torch.randn(5, inner, generator=RANDOM), dim=-1
-    )
+    blocks_NBK = normalize(torch.randn(5, BLOCKS, inner // BLOCKS, generator=RANDOM), dim=-1)
+    inner_NK = plain_ND.norm(dim=-1, keepdim=True) * blocks_NBK.flatten(1)
     plain_NE = torch.cat([plain_ND, inner_NK], -1)
     wide_NC = (trained.logits(moved_ND) + frozen.logits(plain_NE)) / 2
     views_NV = beside(plain_NE, moved_ND)
     torch.testing.assert_close(_half_each(trained, frozen).logits(views_NV), wide_NC)
-    seen = math.sqrt(2) if inner else 1.0
+    seen = math.sqrt(1 + BLOCKS) if inner else 1.0
     of_f = Head(frozen.weight_CD[:, :DIMENSION] / seen, 9.0, names)
     narrow_NC = (trained.logits(moved_ND) + of_f.logits(moved_ND)) / 2
     torch.testing.assert_close(_half(trained, frozen).logits(moved_ND), narrow_NC)
@@ -199,8 +199,10 @@ def test_a_head_of_f_gives_the_same_logits_beside_inner_blocks() -> None:
     head = untrained()["a"]
     head = Head(torch.randn(2, DIMENSION, generator=RANDOM), head.scale, head.classes)
     plain_ND = torch.randn(5, DIMENSION, generator=RANDOM)
-    inner_NK = plain_ND.norm(dim=-1, keepdim=True) * torch.eye(5)
-    found_NC = _beside_inner(head, DIMENSION + 5).logits(torch.cat([plain_ND, inner_NK], -1))
+    inner_NK = plain_ND.norm(dim=-1, keepdim=True) * torch.eye(5).repeat(1, BLOCKS)
+    found_NC = _beside_inner(head, DIMENSION + 5 * BLOCKS).logits(
+        torch.cat([plain_ND, inner_NK], -1)
+    )
     torch.testing.assert_close(found_NC, head.logits(plain_ND))
     assert _beside_inner(head, DIMENSION) is head
 
@@ -213,14 +215,15 @@ def test_heads_learn_what_only_inner_blocks_know() -> None:
         for task, (plain, moved) in pairs(count, 0.3).items():
             of_class_ND = normalize(moved.features_ND, dim=-1)
             length_N1 = plain.features_ND.norm(dim=-1, keepdim=True)
-            plain_NE = torch.cat([plain.features_ND, length_N1 * of_class_ND], -1)
+            plain_NE = torch.cat([plain.features_ND, *[length_N1 * of_class_ND] * BLOCKS], -1)
             found[task] = Rows(plain_NE, plain.labels_N)
         return found
 
     train, validation, test = wide(300), wide(100), wide(200)
-    nothing = torch.randn(2, 60, 2 * DIMENSION, generator=RANDOM)
+    width = (1 + BLOCKS) * DIMENSION
+    nothing = torch.randn(2, 60, width, generator=RANDOM)
     heads, novelty = frozen_heads(untrained(), train, validation, (nothing[0], nothing[1]))
-    assert {head.weight_CD.shape[1] for head in heads.values()} == {2 * DIMENSION}
+    assert {head.weight_CD.shape[1] for head in heads.values()} == {width}
     for task, rows_ in test.items():
         right = (heads[task].logits(rows_.features_ND).argmax(-1) == rows_.labels_N).double().mean()
         assert right > 0.8, task

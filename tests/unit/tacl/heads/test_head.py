@@ -139,7 +139,7 @@ def test_what_inner_blocks_give_is_a_view_of_heads_that_have_weights_for_it() ->
         Head(torch.eye(size), 3.0, names[:size], torch.zeros(size, 2)) for size in (9, 6)
     )
     seen = wide.views(plain, moved)
-    torch.testing.assert_close(seen[:, 6:], torch.tensor([[0.0, 0.6, 0.8]]))
+    torch.testing.assert_close(seen[:, 6:], torch.tensor([[0.0, 1.2, 1.6]]))  # of f's length, 5
     torch.testing.assert_close(seen[:, :6], before.views(plain[:, :2], moved))
     torch.testing.assert_close(before.views(plain, moved), before.views(plain[:, :2], moved))
 
