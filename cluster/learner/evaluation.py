@@ -66,12 +66,11 @@ def evaluate(
         rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND, plain_NE = rows.features_ND, rows.plain_NE
-        plain[task.name] = plain_NE
         individual_ND = f_ND + rows.tangent(_alone(task.individual))
         moves = rows.parts_of(work.composition) if work.without else {}
         features[task.name] = f_ND + rows.tangent_of(work.composition)
         views[task.name] = head.views(plain_NE, features[task.name])
-        labels[task.name] = rows.labels_N
+        plain[task.name], labels[task.name] = plain_NE, rows.labels_N
         points = {
             "zero_shot": trained[task.name].logits(f_ND),
             "individual": head.logits(head.views(plain_NE, individual_ND)),

@@ -20,7 +20,6 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
-from cluster.serving.cache import Hot
 from cluster.serving.predictor import FOR_HOT, Predictor
 from cluster.storage.home import Home
 from cluster.storage.samples import labelled_rows
@@ -395,29 +394,6 @@ def test_materialized_is_the_plain_forward_of_the_sum(scene) -> None:
         for name, share in answer["task1"]:
             where = head.classes.index(name)
             assert share == pytest.approx(expected_NC[row, where].item(), abs=1e-5)
-
-
-def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
-    kept = Hot(most=3)
-    made: list[str] = []
-
-    def ask(name: str, times: int) -> bool:
-        def compose() -> dict[str, torch.Tensor]:
-            made.append(name)
-            return {"block": torch.zeros(10)}
-
-        return [kept.asked(name, compose) for _ in range(times)][-1]
-
-    assert not ask("once", 1)
-    for name in "abc":
-        assert ask(name, cache.OFTEN)
-    assert not ask("d", 2 * cache.OFTEN - 1)  # nearly as hot: it does not push them out
-    assert ask("d", 1)  # twice as often
-    assert len(kept.kept) == 3
-    assert made.count("d") == 1
-    kept = Hot(most=0)
-    assert not ask("a", 3 * cache.OFTEN)
-    assert made.count("a") == 1  # never for nothing
 
 
 def test_one_task_of_the_composition_can_be_asked(scene) -> None:
