@@ -146,6 +146,13 @@ class Moves:
         assert digest in {digest for _, digest in self.since[user][known[-1] :]}
 
 
+def _require_page_alone_for_strangers(url: str) -> None:
+    stranger = httpx2.get(f"{url}/v1/status")
+    assert stranger.status_code == 401
+    assert stranger.headers.get_list("x-request-id") == [stranger.json()["request_id"]]
+    assert "text/html" in httpx2.get(url).headers["content-type"]
+
+
 @pytest.mark.ray
 def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) -> None:
     """While a predictor dies, a vector is published, aliases move and users compose anew."""
@@ -154,10 +161,7 @@ def test_every_answer_is_that_of_the_model_it_names(client: Client, url: str) ->
     moves.moved(client.compose("ann", ["+t0"]))
     moves.moved(client.compose("bob", ["0.5*t1"]))
     tokens = {user: client.issue_token(user).token or "" for user in ("ann", "bob")}
-    stranger = httpx2.get(f"{url}/v1/status")
-    assert stranger.status_code == 401
-    assert stranger.headers.get_list("x-request-id") == [stranger.json()["request_id"]]
-    assert "text/html" in httpx2.get(url).headers["content-type"]
+    _require_page_alone_for_strangers(url)
     askers = [Asker(url, token, user, pictures) for user, token in tokens.items()]
     ann, bob = askers
     for asker in askers:
