@@ -30,7 +30,6 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from tacl.errors import (
     BadConfig,
-    ClusterNotRunning,
     CorruptBlob,
     EmptySplit,
     ModalityMismatch,
@@ -54,9 +53,7 @@ def require_startable(home: Home) -> None:
 
     BadConfig for a registry of another version, BaseMismatch for one of another base.
     """
-    settings = home.settings()
-    if settings is None:
-        raise ClusterNotRunning(f"{home.path} is no home of TACL yet; run `tacl up` first")
+    settings = home.founded()
     registry = Registry(home.registry_url)
     try:
         registry.founded(settings.base, settings.generic)

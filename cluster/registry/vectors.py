@@ -111,7 +111,7 @@ class Vectors(Runs, Effects):
         for text in self._values(sa.select(VECTOR.c.reference).where(*this)):
             return VectorRef.model_validate_json(text)
         versions = len(self.references(task))
-        there_is = f"v1 to v{versions}" if versions else "none yet"
+        there_is = ("none yet", "v1")[versions] if versions < 2 else f"v1 to v{versions}"
         raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
 
     def pinned(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:

@@ -81,9 +81,10 @@ def ask(home: Path, method: str, arguments: Sequence[object]) -> Any:
 
 
 def running(home: Home) -> Running:
-    """The cluster that serves a home. Raises ClusterNotRunning."""
+    """The cluster that serves a home. Raises ClusterNotRunning, also where there is no home."""
     found = home.running()
     if found is None:
+        home.founded()
         raise ClusterNotRunning(
             f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
         )

@@ -159,7 +159,10 @@ class Home:
         """The settings; ClusterNotRunning before the first `tacl up`."""
         settings = self.settings()
         if settings is None:
-            raise ClusterNotRunning(f"{self.path} is no home of TACL yet; run `tacl up` first")
+            raise ClusterNotRunning(
+                f"{self.path} is no home of TACL yet; make it one: tacl up --home {self.path} "
+                "--base SPEC, or name another with --home"
+            )
         return settings
 
     def blobs(self) -> Blobs:

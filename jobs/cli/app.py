@@ -7,7 +7,8 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -116,8 +117,8 @@ def verb(
                     tell(told[0], as_json, told[1])
             except TaclError as error:
                 refuse(error, as_json)
-            except KeyboardInterrupt:
-                print("Detached; the run continues on the cluster.", file=sys.stderr)
+            except KeyboardInterrupt as stop:
+                print(stop.args[0] if stop.args else "stopped", file=sys.stderr)
                 raise typer.Exit(130) from None
 
         command = functools.wraps(function)(guarded)
@@ -130,6 +131,15 @@ def verb(
         return command
 
     return decorate
+
+
+@contextmanager
+def detachable() -> Iterator[None]:
+    """What is waited for here is of the cluster: Ctrl-C ends the waiting alone, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("detached; the work goes on in the cluster: tacl status") from None
 
 
 def _with_shared(own: inspect.Signature, home: bool) -> inspect.Signature:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs import console
-from jobs.cli.app import Client, Told, User, class_names, telling, verb
+from jobs.cli.app import Client, Told, User, class_names, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
 from tacl.errors import BadConfig, BadRecipe
 
@@ -150,7 +150,7 @@ def _computed(
     asked: Client, user: str, terms: list[str], method: Method, data: dict[str, Any]
 ) -> CompositionRun:
     run_id = asked.start_composition(user, terms, method, **data).run_id
-    with console.progress.saying(f"composing by {method}") as say:
+    with detachable(), console.progress.saying(f"composing by {method}") as say:
         return asked.wait_composition(user, run_id, telling(say))
 
 
@@ -173,7 +173,7 @@ def evaluate(
     normalised: mean of composed / individual. The classes with the lowest F1 are listed; --json has
     all of them, and the confusion matrices.
     """
-    with console.progress.saying("evaluating") as say:
+    with detachable(), console.progress.saying("evaluating") as say:
         found = asked.evaluate(user, telling(say), terms=terms or [])
     before = asked.base().untrained
     return found, lambda f: console.tables.evaluation(f, before)
@@ -230,6 +230,6 @@ def explain(
         return found, lambda f: console.explanations.explanations(inputs, f)
     if task is not None:
         raise BadConfig("--task is of an input; without one all tasks are told of")
-    with console.progress.saying("evaluating without each vector") as say:
+    with detachable(), console.progress.saying("evaluating without each vector") as say:
         measured = asked.evaluate(user, telling(say), without=True)
     return measured, console.explanations.left_out

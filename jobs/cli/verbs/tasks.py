@@ -113,7 +113,7 @@ def _summary(found: Ingested) -> str:
 
 
 def _followed(asked: cli.Client, *names: str) -> cli.Told:
-    with console.progress.watching() as watch:
+    with cli.detachable(), console.progress.watching() as watch:
         return asked.wait(*names, progress=watch), console.tables.status
 
 
@@ -135,7 +135,8 @@ def status(asked: cli.Client) -> cli.Told:
 @cli.verb("tasks")
 def watch(asked: cli.Client) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
-    console.live.watch(lambda: _overview(asked))
+    with cli.detachable():
+        console.live.watch(lambda: _overview(asked))
 
 
 def _overview(asked: cli.Client) -> console.tables.Overview:
@@ -217,7 +218,7 @@ def refresh(asked: cli.Client, name: cli.TaskName) -> cli.Told:
     held-out rows confirm that interference fell. Waits for the end.
     """
     run_id = asked.refresh(name).run_id
-    with console.progress.saying(f"refreshing {name}") as say:
+    with cli.detachable(), console.progress.saying(f"refreshing {name}") as say:
         found = asked.refreshed(run_id, cli.telling(say))
     return found, lambda f: _refreshed(name, f, run_id, asked.vectors(name))
 

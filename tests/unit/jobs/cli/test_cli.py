@@ -394,3 +394,23 @@ def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
     assert completed("tacl su") == ["submit"]
     assert completed("tacl submit --pen") == ["--penalty"]
     assert completed("tacl compose ann --method t") == ["ties", "tsv"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "where", "said"),
+    [
+        (["wait"], "cluster.client.client.Client.wait", "detached; the work goes on"),
+        (["evaluate", "alice"], "cluster.client.client.Client.evaluate", "detached; the work"),
+        (["up"], "cluster.client.client.Client.up", "stopped\n"),
+    ],
+)
+def test_an_interrupt_says_what_becomes_of_the_work(
+    asked: list[str], where: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    done = CliRunner().invoke(main.app, [*asked, "--home", str(tmp_path)])
+    assert done.exit_code == 130
+    assert done.stderr.startswith(said)

@@ -53,10 +53,12 @@ def test_version() -> None:
     assert (done.returncode, done.stdout) == (0, f"tacl {__version__}\n")
 
 
-def test_without_a_cluster(tmp_path: Path) -> None:
-    done = run("-m", "jobs.cli.main", "status", TACL_HOME=str(tmp_path / "home"))
-    assert done.returncode == 50
-    assert done.stderr == (
-        f"error: no cluster serves {tmp_path}/home; start it: tacl up --home {tmp_path}/home\n"
-    )
+def test_without_a_home_every_command_says_the_same(tmp_path: Path) -> None:
+    for verb in (["status"], ["query", "alice", "hi"], ["backup", str(tmp_path / "copy")]):
+        done = run("-m", "jobs.cli.main", *verb, TACL_HOME=str(tmp_path / "home"))
+        assert done.returncode == 50
+        assert done.stderr == (
+            f"error: {tmp_path}/home is no home of TACL yet; make it one: "
+            f"tacl up --home {tmp_path}/home --base SPEC, or name another with --home\n"
+        )
     assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0
