@@ -236,13 +236,13 @@ class Board:
 
     def _fitted(self, run_id: str) -> None:
         """Of no private tasks: every task may say more, to everybody."""
-        work = self._registry.run(run_id).work
-        assert isinstance(work, FitWork)
-        if work.owner:
-            self._private_fits[work.owner] += 1
-            return
-        entries = self._entries.items()
-        self._touch([key for key, entry in entries if isinstance(entry, TaskEntry)])
+        for run in self._registry.runs(run_ids=[run_id]):  # one that was forgotten since is none
+            assert isinstance(run.work, FitWork)
+            if run.work.owner:
+                self._private_fits[run.work.owner] += 1
+                return
+            entries = self._entries.items()
+            self._touch([key for key, entry in entries if isinstance(entry, TaskEntry)])
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}

@@ -20,6 +20,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import ClusterStatus, Resources
+from cluster.scheduler.state import Forgotten
 
 
 class Coordinator(Tasks, Vectors, Compositions, Accounts):
@@ -62,6 +63,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
 
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         with self._lock:
+            self._make_sure()
             found = garbage.look(self._place, self._registry, set(self._state.runs))
             counted = found.counted()
             if not dry_run:
@@ -69,7 +71,17 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
                 self._execution.forget(found.runs)
                 for path in found.files:
                     path.unlink(missing_ok=True)
+                self._forget_fits()
             return counted
+
+    def _forget_fits(self) -> None:
+        """Heads that no model answers with. Whoever was told of them may be reading them: their
+        files are garbage of the next time."""
+        if outdated := self._execution.heads.outdated(self._registry, self._state):
+            with self._writing():
+                self._registry.forget_fits(outdated)
+            self._execution.heads.forget(outdated)
+            self._execution.happened(Forgotten(outdated))
 
 
 if TYPE_CHECKING:

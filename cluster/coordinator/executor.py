@@ -241,7 +241,7 @@ class Execution:
             return facts.Ended(run_id)
         self._registry.finish(run_id, result)
         if isinstance(result, Fitted):
-            self.heads.add(result, self.state.owners)
+            self.heads.add(run_id, result, self.state.owners)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
         return facts.Ended(run_id)

@@ -6,49 +6,44 @@ ever once its heads are there, whatever arrives later.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Set
 
+from cluster.coordinator.fits import Fit, added, answering, asked, told
 from cluster.domain.compositions import Composition, Fitted, FittedHead
-from cluster.domain.methods import is_plain
-from cluster.domain.tasks import VectorRef
+from cluster.domain.status import OWED
 from cluster.domain.visibility import Visibility
+from cluster.domain.work import EvaluateWork
 from cluster.registry import Registry
-
-
-@dataclass(frozen=True)
-class Fit:
-    """`heads` by digest of the vector."""
-
-    tasks: frozenset[str]
-    taught: frozenset[str]  # owners of the private ones
-    heads: Mapping[str, FittedHead]
-    novelty: str | None
-
-    @staticmethod
-    def of(result: Fitted, owners: Mapping[str, str]) -> Fit:
-        tasks = frozenset(one.task for one in result.heads)
-        taught = frozenset(owners[task] for task in tasks if task in owners)
-        return Fit(tasks, taught, {one.vector: one for one in result.heads}, result.novelty)
-
-    def by_task(self, model: Composition) -> dict[str, FittedHead]:
-        """Of what the model adds, all of which it has."""
-        return {one.task: self.heads[one.digest] for one in _added(model)}
+from cluster.scheduler import upkeep
+from cluster.scheduler.state import State
 
 
 class FittedHeads:
-    """Of every fit, in the order in which they ended."""
+    """Of every fit that is kept, in the order in which they ended."""
 
     def __init__(self, registry: Registry, owners: Mapping[str, str]) -> None:
         purged = registry.purged()
-        found = (Fit.of(result, owners) for result in registry.fits())
-        self._fits = [fit for fit in found if not fit.tasks & purged]
+        found = (Fit.of(run_id, result, owners) for run_id, result in registry.fits())
+        self.fits = tuple(fit for fit in found if not fit.tasks & purged)
 
-    def add(self, result: Fitted, owners: Mapping[str, str]) -> None:
-        self._fits.append(Fit.of(result, owners))
+    def add(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> None:
+        self.fits = (*self.fits, Fit.of(run_id, result, owners))
 
     def purge(self, task: str) -> None:
-        self._fits = [fit for fit in self._fits if task not in fit.tasks]
+        self.fits = tuple(fit for fit in self.fits if task not in fit.tasks)
+
+    def forget(self, run_ids: Set[str]) -> None:
+        self.fits = tuple(fit for fit in self.fits if fit.run_id not in run_ids)
+
+    def outdated(self, registry: Registry, state: State) -> frozenset[str]:
+        """Ids of fits that no model of now answers with, nor an evaluation that is owed; that say
+        nothing of a champion, and are not of the champions of now."""
+        needed = {fit.run_id for fit in upkeep.fits(state)}
+        needed |= told(self.fits, {vector.digest for vector in state.champions.values()})
+        if all(fit.run_id in needed for fit in self.fits):
+            return frozenset()
+        needed |= asked(self.fits, map(added, _models(registry)), state.owners)
+        return frozenset(fit.run_id for fit in self.fits if fit.run_id not in needed)
 
     def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
         """By task, of what is added; nothing while no fit has them all. A model that is no sum of
@@ -57,27 +52,20 @@ class FittedHeads:
         if model.fitted:
             return {one.task: one for one in model.fitted}
         fit = self._answering(model, owners)
-        return fit.by_task(model) if fit else {}
+        return fit.by_task(added(model)) if fit else {}
 
     def _answering(self, model: Composition, owners: Mapping[str, str]) -> Fit | None:
-        added = _added(model)
-        if not is_plain(model) or not added:
-            return None
-        may = {owners[one.task] for one in added if one.task in owners}
-        for fit in self._fits:
-            if fit.taught <= may and all(one.digest in fit.heads for one in added):
-                return fit
-        return None
+        return answering(self.fits, added(model), owners)
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
-        heads = (one for fit in self._fits for one in fit.heads.values() if one.task in tasks)
+        heads = (one for fit in self.fits for one in fit.heads.values() if one.task in tasks)
         return {blob for one in heads for blob in (one.head, one.frozen)}
 
     def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
         """Of a vector, by its digest, from fits of tasks that the viewer sees."""
         viewer = visibility.viewer
-        for fit in reversed(self._fits):
+        for fit in reversed(self.fits):
             if vector in fit.heads and (viewer is None or fit.taught <= {viewer}):
                 return fit.heads[vector]
         return None
@@ -100,5 +88,11 @@ class FittedHeads:
         return model.model_copy(update={"terms": terms, "novelty": novelty})
 
 
-def _added(model: Composition) -> list[VectorRef]:
-    return [term.vector for term in model.terms if term.coefficient > 0]
+def _models(registry: Registry) -> Iterator[Composition]:
+    for run in registry.runs(states=OWED, kinds=("evaluate",)):
+        if isinstance(run.work, EvaluateWork):
+            yield run.work.composition
+    digest = ""
+    while page := registry.recipes_after(digest):
+        yield from page
+        digest = page[-1].digest

@@ -23,8 +23,9 @@ from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run
 from cluster.registry.schema import AWAITED, COMPOSITION, HOLDS, MADE, RUN, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
+_MADE = (COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
 _MODELS = (
-    sa.select(USER.c.name.label("user"), COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
+    sa.select(USER.c.name.label("user"), *_MADE)
     .join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
     .join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
     .order_by(USER.c.name)
@@ -88,6 +89,15 @@ class Models(Database):
     def compositions_after(self, user: str) -> list[Composition]:
         """The next PAGE, by user's name."""
         rows = self._rows(_MODELS.where(USER.c.name > user).limit(PAGE))
+        return [_composition(row) for row in rows]
+
+    def recipes_after(self, digest: str) -> list[Composition]:
+        """The next PAGE, by digest, of the recipes that are somebody's model now."""
+        query = sa.select(sa.literal("").label("user"), *_MADE)
+        query = query.join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
+        query = query.where(COMPOSITION.c.digest > digest)
+        query = query.where(COMPOSITION.c.digest.in_(sa.select(USER.c.composition)))
+        rows = self._rows(query.order_by(COMPOSITION.c.digest).limit(PAGE))
         return [_composition(row) for row in rows]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:

@@ -221,12 +221,20 @@ class Runs(Database):
             text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
         return None if text is None else kind.model_validate_json(text)
 
-    def fits(self) -> list[Fitted]:
-        """Heads that were fitted again, in the order in which they were."""
-        told = sa.and_(EVENT.c.run_id == RUN.c.run_id, EVENT.c.kind == "fitted")  # a clock may err
-        done = sa.select(RUN.c.result).join(EVENT, told).where(RUN.c.state == RunState.DONE)
-        texts = self._values(done.order_by(EVENT.c.number))
-        return [Fitted.model_validate_json(text) for text in texts]
+    def fits(self) -> list[tuple[str, Fitted]]:
+        """Heads that were fitted again, by run, in the order in which they were."""
+        ended = sa.select(EVENT.c.run_id, sa.func.max(EVENT.c.number).label("number"))
+        ended = ended.where(EVENT.c.kind == "fitted").group_by(EVENT.c.run_id)  # a clock may err
+        told = ended.subquery()
+        done = sa.select(RUN.c.run_id, RUN.c.result).join(told, told.c.run_id == RUN.c.run_id)
+        rows = self._rows(done.where(RUN.c.state == RunState.DONE).order_by(told.c.number))
+        return [(row.run_id, Fitted.model_validate_json(row.result)) for row in rows]
+
+    def forget_fits(self, run_ids: Collection[str]) -> None:
+        """Heads that nobody needs, and their runs: they may be asked for again."""
+        with self._write() as db:
+            done = one(RUN, kind="fit", state=RunState.DONE)
+            db.execute(RUN.delete().where(*done, RUN.c.run_id.in_(run_ids)))
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""

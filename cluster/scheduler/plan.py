@@ -65,6 +65,8 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             _give_up(state, run_id)
         case facts.Removed():
             yield from _remove(state, event)
+        case facts.Forgotten(runs):
+            state.done -= runs
 
 
 def _arrive(state: State, event: facts.SamplesArrived) -> None:

@@ -230,6 +230,13 @@ class PlaceGivenBack(RunEvent):
 
 
 @dataclass(frozen=True)
+class Forgotten:
+    """Runs that are done and whose results nobody needs any more; they may be asked for again."""
+
+    runs: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Died(RunEvent):
     """The process of a run is gone; the run may succeed in another one."""
 
@@ -254,6 +261,7 @@ Event = (
     | Ended
     | Cancelled
     | PlaceGivenBack
+    | Forgotten
     | Died
     | Failed
 )

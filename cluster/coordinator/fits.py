@@ -1,0 +1,68 @@
+"""Which fit of heads a model answers with, and which fits nobody needs any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.domain.compositions import Composition, Fitted, FittedHead
+from cluster.domain.methods import is_plain
+
+Added = Sequence[tuple[str, str]]  # what a sum adds: tasks, and digests of their vectors
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`heads` by digest of the vector."""
+
+    run_id: str
+    tasks: frozenset[str]
+    taught: frozenset[str]  # owners of the private ones
+    heads: Mapping[str, FittedHead]
+    novelty: str | None
+
+    @staticmethod
+    def of(run_id: str, result: Fitted, owners: Mapping[str, str]) -> Fit:
+        tasks = frozenset(one.task for one in result.heads)
+        taught = frozenset(owners[task] for task in tasks if task in owners)
+        heads = {one.vector: one for one in result.heads}
+        return Fit(run_id, tasks, taught, heads, result.novelty)
+
+    def by_task(self, added: Added) -> dict[str, FittedHead]:
+        """Of vectors that it has, all of them."""
+        return {task: self.heads[digest] for task, digest in added}
+
+
+def added(model: Composition) -> Added:
+    """Nothing for a model that is no sum of whole vectors."""
+    terms = model.terms if is_plain(model) else ()
+    return [(term.vector.task, term.vector.digest) for term in terms if term.coefficient > 0]
+
+
+def answering(fits: Iterable[Fit], added: Added, owners: Mapping[str, str]) -> Fit | None:
+    """The first that has all of these vectors. What private tasks taught is for models of their
+    owner's tasks."""
+    may = {owners[task] for task, _ in added if task in owners}
+    for fit in fits if added else ():
+        if fit.taught <= may and all(digest in fit.heads for _, digest in added):
+            return fit
+    return None
+
+
+def told(fits: Sequence[Fit], champions: Collection[str]) -> set[str]:
+    """Ids of those whose accuracies the status tells to somebody: for everyone whom private tasks
+    taught, of each champion (digest of its vector) the last that has it."""
+    found, left = set[str](), dict[frozenset[str], set[str]]()
+    for fit in reversed(fits):
+        wanted = left.setdefault(fit.taught, {*champions})
+        if new := wanted & fit.heads.keys():
+            found.add(fit.run_id)
+            wanted -= new
+    return found
+
+
+def asked(fits: Sequence[Fit], models: Iterable[Added], owners: Mapping[str, str]) -> set[str]:
+    """Ids of those that models answer with. The others can go: of these models each still answers
+    with the first that has all of its vectors, which is the same."""
+    found = (answering(fits, one, owners) for one in models)
+    return {fit.run_id for fit in found if fit}
