@@ -59,7 +59,7 @@ def test_a_model_pins_versions(scene: Scene) -> None:
     [
         (["+nobody"], UnknownTask, "there are digits, shapes"),
         (["+shapes"], UnknownVector, "it is training"),
-        (["+digits@v7"], UnknownVector, "v1 to v1"),
+        (["+digits@v7"], UnknownVector, "there is v1$"),
         (["+digits@best"], UnknownVector, "champion"),
         (["+digits", "-digits@v1"], BadRecipe, "twice"),
         (["*digits"], BadRecipe, "term"),

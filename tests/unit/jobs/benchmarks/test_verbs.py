@@ -31,5 +31,5 @@ def test_where_something_is_computed_nothing_is_missed() -> None:
 
 def test_a_verb_that_fails_has_no_time(tmp_path: Path) -> None:
     verbs._typed(("--version",), tmp_path)()
-    with pytest.raises(RuntimeError, match="no cluster serves"):
+    with pytest.raises(RuntimeError, match="no home of TACL yet"):
         verbs._typed(("status", "--home", str(tmp_path)), tmp_path)()
