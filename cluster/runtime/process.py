@@ -19,6 +19,7 @@ from cluster.runtime.alone import until_alone
 from cluster.runtime.connection import Coordinators
 from cluster.runtime.logs import log_to
 from cluster.scheduler.adoption import Attempt
+from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
 
@@ -63,6 +64,7 @@ class LearnerProcess:
             self._attempt, self._found = attempt, Future()
             gc.collect()  # what the last one left
         if not self._found.done():
+            give_way()
             try:
                 self._found.set_result(self._done(work))
             except Exception as error:

@@ -17,6 +17,7 @@ from cluster.api.service import GivenRows, Upload
 from cluster.domain.base import Message
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Submission
+from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
 from tacl import errors
 from tacl.errors import TaclError, TooLarge, TooLate
@@ -98,6 +99,7 @@ def _answer(job: Job, memory: int) -> Read:
 def main() -> None:
     job, memory = Job.model_validate_json(sys.stdin.buffer.read()), int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    give_way()
     seconds = job.cpu_seconds()
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     print(_answer(job, memory).model_dump_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from cluster.runtime import alone, connection
 from cluster.runtime.connection import Coordinators
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
+from cluster.storage.giving_way import NICENESS, give_way
 from tests.support.fakes import BASE, new_home
 
 AWAY = int(connection.RUN_SECONDS / alone.PERIOD)  # questions without an answer that are borne
@@ -49,11 +51,13 @@ class Works:
     """A learner of a process: done at once, or when it is `let_end`."""
 
     can_end = threading.Event()
+    niceness: int | None = None  # of the last work
 
     def __init__(self, home: str) -> None:
         pass
 
     def work(self, work: Work) -> Measured:
+        Works.niceness = os.getpriority(os.PRIO_PROCESS, 0)
         self.can_end.wait()
         return Measured(pairs=())
 
@@ -67,6 +71,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LearnerProcess:
     """It does run a; the coordinator waits for run b alone."""
     monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
     monkeypatch.setattr("cluster.runtime.process.until_alone", lambda *_: None)
+    monkeypatch.setattr("cluster.runtime.process.give_way", lambda: None)  # here others run too
     Works.can_end.set()
     home = str(new_home(tmp_path).path)
     return LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
@@ -93,6 +98,18 @@ def test_a_learner_that_works_for_nobody_is_alone_at_once(process: LearnerProces
     assert process._awaited() is False
     Works.can_end.set()
     working.join()
+
+
+def test_a_learner_gives_way_to_who_answers_people(
+    process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.runtime.process.give_way", give_way)
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    working = threading.Thread(target=process.work, args=(measuring("a"),))
+    working.start()
+    working.join()
+    assert Works.niceness == max(before, NICENESS)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_an_answer_about_what_is_over_is_none(

@@ -16,6 +16,7 @@ from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options
 from cluster.serving.reading import Job, read
+from cluster.storage.giving_way import NICENESS
 from cluster.storage.home import Home
 from tacl.errors import EmptySplit, TaclError, TooLarge
 from tests.support.fakes import new_home
@@ -92,6 +93,23 @@ def test_few_bytes_are_read_for_a_short_time(
     monkeypatch.setattr(sys, "executable", str(busy))
     with pytest.raises(TooLarge, match="SIGXCPU|SIGKILL"):
         asyncio.run(read(small))
+
+
+def test_it_gives_way_to_who_answers_people(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = "str(r.os.getpriority(r.os.PRIO_PROCESS, 0))"
+    telling = f'r._answer = lambda *job: r.Read(error="TooLarge", message={now})'
+    told = tmp_path / "python"
+    told.write_text(
+        "#!/bin/sh\n"
+        f"exec {sys.executable} -c 'import cluster.serving.reading as r; {telling}; r.main()' $3\n"
+    )
+    told.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(told))
+    with pytest.raises(TooLarge) as error:
+        asyncio.run(read(job(home, texts(tmp_path))))
+    assert int(str(error.value)) == max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS)
 
 
 def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
