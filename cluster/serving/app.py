@@ -42,6 +42,7 @@ from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
+from cluster.serving.pieces import ROWS, joined, pieces
 from cluster.serving.reading import Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
@@ -57,7 +58,7 @@ APP = "tacl"
 PORT = 8300
 AT_ONCE = 64  # rows in one pass
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
-WAITING = 512  # questions for a predictor; more are refused
+WAITING = 2048  # questions for a predictor, or pieces of them; more are refused
 READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 DRAIN_SECONDS = 20.0
@@ -141,6 +142,7 @@ class Ingress:
             most=AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
+            each=ROWS,
             calls=BUSY * most,  # what its own predictor has no place for goes to the others
         )
         # By the keeper of the questions' models, while somebody waits for it.
@@ -197,7 +199,12 @@ class Ingress:
         if not _is_large(question):
             where = keeper(question.model, RUNNING.names)
             lane = self._lanes[where] = self._lanes.get(where) or self._lane()
-            return await lane.ask(question)
+            asked = [asyncio.ensure_future(lane.ask(piece)) for piece in pieces(question)]
+            try:
+                return joined(await asyncio.gather(*asked))
+            finally:
+                for piece in asked:  # where one failed
+                    piece.cancel()
         async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
 

@@ -35,6 +35,8 @@ class Gathering(Generic[Q, A]):
         most: what the questions of a call may weigh together; one that weighs more goes alone.
         weight: of a question; default 1.
         whose: the user who asks it; default, all are one user's.
+        each: what those of one user may weigh together in a call, so that nobody who comes while it
+            is on its way waits for all that somebody else asked; default, as much as all.
         calls: how many may be on their way; those beside the first leave only when they are full.
         waiting: questions that may wait for a call.
     """
@@ -47,11 +49,13 @@ class Gathering(Generic[Q, A]):
         alone: Callable[[Q], Q] = lambda question: question,
         weight: Callable[[Q], int] = lambda question: 1,
         whose: Callable[[Q], str] = lambda question: "",
+        each: int | None = None,
         calls: int = 1,
         waiting: int = 1 << 20,
     ) -> None:
         self._send, self._alone, self._most, self._weight = send, alone, most, weight
         self._whose, self._most_calls, self._limit = whose, calls, waiting
+        self._each = min(most, each or most)
         # By user, whose turn is next first; who waits for nothing is not there.
         self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
         self._calling: set[asyncio.Task[None]] = set()
@@ -85,15 +89,17 @@ class Gathering(Generic[Q, A]):
 
     def _next(self) -> list[tuple[Q, asyncio.Future[A]]]:
         chosen, room, passed = [], self._most, 0
+        left = dict.fromkeys(self._waiting, self._each)
         while passed < len(self._waiting):
             user = next(iter(self._waiting))
             queue = self._waiting.pop(user)
             question, future = queue[0]
+            weight = self._weight(question)
             if future.done():  # whoever asked has given up
                 queue.popleft()
-            elif not chosen or self._weight(question) <= room:
+            elif not chosen or weight <= min(room, left[user]):
                 chosen.append(queue.popleft())
-                room, passed = room - self._weight(question), 0
+                room, left[user], passed = room - weight, left[user] - weight, 0
             else:
                 passed += 1
             if queue:

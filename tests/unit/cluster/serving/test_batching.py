@@ -88,6 +88,21 @@ def test_users_take_turns() -> None:
     run(story([[101], [1, 2], [102], [103]], 4, 101, 102, 103, 1, 2))
 
 
+def test_a_call_takes_few_of_each_user() -> None:
+    """Of numbers, 100 and more are one user's; 2 of each user go in a call of 6."""
+
+    async def story() -> None:
+        slow = Slow()
+        whose = lambda number: str(number // 100)  # noqa: E731
+        gathering = Gathering(slow, most=6, whose=whose, each=2)
+        tasks = [*await asked(gathering, 0), *await asked(gathering, *range(101, 108), 1, 201)]
+        slow.open.set()
+        await asyncio.gather(*tasks)
+        assert slow.calls == [[0], [101, 1, 201, 102], [103, 104], [105, 106], [107]]
+
+    run(story())
+
+
 def test_an_error_is_told_to_whom_it_concerns() -> None:
     async def story() -> None:
         slow = Slow()

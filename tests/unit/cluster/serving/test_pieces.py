@@ -1,0 +1,55 @@
+"""A question of many rows goes in pieces, and its answer is one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.api.service import Answered, Question
+from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.tasks import VectorRef
+from cluster.serving.pieces import ROWS, joined, pieces
+
+
+def model(vectors: int) -> Composition:
+    terms = (
+        RecipeTerm(
+            coefficient=1.0,
+            vector=VectorRef(
+                task=f"t{n}", version=1, digest=str(n), blob="", head_blob="", run_id=""
+            ),
+        )
+        for n in range(vectors)
+    )
+    return Composition(digest="d", user="ann", terms=tuple(terms))
+
+
+def answered(question: Question) -> Answered:
+    names = [str(raw) for raw in question.inputs]
+    return Answered(
+        answers=[{"t": [(name, 1.0)]} for name in names],
+        base=[{"base": [(name, 1.0)]} for name in names] if question.beside_base else None,
+        features=[[float(name)] for name in names] if question.features else None,
+    )
+
+
+@given(
+    rows=st.integers(1, 70),
+    vectors=st.integers(1, 40),
+    explain=st.booleans(),
+    beside_base=st.booleans(),
+    features=st.booleans(),
+)
+def test_pieces_are_small_and_their_answers_are_the_answer(
+    rows: int, vectors: int, explain: bool, beside_base: bool, features: bool
+) -> None:
+    inputs = [str(row) for row in range(rows)]
+    question = Question(
+        model(vectors), inputs, beside_base=beside_base, features=features, explain=explain
+    )
+    parts = pieces(question)
+    assert all(part.rows <= ROWS or len(part.inputs) == 1 for part in parts)
+    assert [raw for part in parts for raw in part.inputs] == inputs
+    assert joined([answered(part) for part in parts]) == answered(question)
+    if not explain:
+        assert len(parts) == -(-rows // ROWS)
