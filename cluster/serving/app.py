@@ -65,6 +65,7 @@ DRAIN_SECONDS = 20.0
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
 LOOK = 1.0  # seconds between two looks of Serve at a process, and so until a dead one is replaced
+STUCK = 10.0  # seconds for an answer to a look; a process is replaced after three without one
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 LISTED = 300.0  # seconds that a listing of the blob store is told again
 
@@ -315,6 +316,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         request_router_config=RequestRouterConfig(request_router_class=cast("Any", ToVectors)),
         max_ongoing_requests=BUSY * most,
         health_check_period_s=LOOK,
+        health_check_timeout_s=STUCK,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         logging_config=LOGGING,
@@ -322,6 +324,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(
         max_ongoing_requests=1000,
         health_check_period_s=LOOK,
+        health_check_timeout_s=STUCK,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": 0},
         logging_config=LOGGING,

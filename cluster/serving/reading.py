@@ -10,6 +10,7 @@ import asyncio
 import os
 import resource
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -56,21 +57,23 @@ class Read(Message):
 async def read(job: Job, memory: int | None = None) -> Any:
     """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
     memory = memory or job.memory()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cluster.serving.reading", str(memory)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+    # By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
+    # thread holds at that moment is held in the child for ever; the loop then waits for it.
+    process = subprocess.Popen(
+        (sys.executable, "-m", "cluster.serving.reading", str(memory)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env=os.environ | FRUGAL,
     )
+    given = job.model_dump_json().encode()
     try:
-        async with asyncio.timeout(SECONDS):
-            said, _ = await process.communicate(job.model_dump_json().encode())
-    except TimeoutError as error:
+        said, _ = await asyncio.to_thread(process.communicate, given, SECONDS)
+    except subprocess.TimeoutExpired as error:
         raise TooLate(f"the data were not read within {SECONDS} s; give less at once") from error
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+            process.wait()
     if process.returncode:
         raise TooLarge(
             f"the process that read the data ended ({_ended(process.returncode)}); it may use "

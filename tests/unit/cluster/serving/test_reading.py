@@ -7,10 +7,12 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
@@ -36,6 +38,27 @@ def texts(folder: Path, rows: int = 40) -> Path:
     path = folder / "data.csv"
     path.write_text("text,label\n" + "".join(f"text {n},{n % 2}\n" for n in range(rows)))
     return path
+
+
+Python = Callable[[str], None]
+
+
+@pytest.fixture
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Python:
+    """Makes a script of a shell the Python that is started."""
+
+    def become(script: str) -> None:
+        (path := tmp_path / "python").write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return become
+
+
+def reader(changed: str) -> str:
+    """The reader itself, after this change of `r`."""
+    started = f"import cluster.serving.reading as r; {changed}; r.main()"
+    return f"exec {sys.executable} -c '{started}' $3"
 
 
 def test_it_is_the_submission_of_this_process(home: Home, tmp_path: Path) -> None:
@@ -65,51 +88,53 @@ def test_what_becomes_more_than_its_memory_is_refused(home: Home, tmp_path: Path
     assert not list(home.blobs().stored())[1:]  # but the generic shard of a new home
 
 
-def test_a_process_that_dies_is_an_answer(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dying = tmp_path / "python"
-    dying.write_text("#!/bin/sh\ncat > /dev/null\nkill -SEGV $$\n")
-    dying.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(dying))
+def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Python) -> None:
+    python("cat > /dev/null\nkill -SEGV $$")
     with pytest.raises(TooLarge, match="SIGSEGV"):
         asyncio.run(read(job(home, texts(tmp_path))))
 
 
-def test_few_bytes_are_read_for_a_short_time(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_bytes_are_read_for_a_short_time(home: Home, tmp_path: Path, python: Python) -> None:
     small, large = job(home, texts(tmp_path)), tmp_path / "large.csv"
     with large.open("wb") as file:
         file.truncate(200 << 20)
     assert (small.cpu_seconds(), job(home, large).cpu_seconds()) == (60, 260)
-    endless = "r.CPU_SECONDS, r._answer = 1, lambda *job: [None for _ in iter(int, 1)]"
-    busy = tmp_path / "python"
-    busy.write_text(
-        "#!/bin/sh\n"
-        f"exec {sys.executable} -c 'import cluster.serving.reading as r; {endless}; r.main()' $3\n"
-    )
-    busy.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(busy))
+    python(reader("r.CPU_SECONDS, r._answer = 1, lambda *job: [None for _ in iter(int, 1)]"))
     with pytest.raises(TooLarge, match="SIGXCPU|SIGKILL"):
         asyncio.run(read(small))
 
 
-def test_it_gives_way_to_who_answers_people(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gives_way_to_who_answers_people(home: Home, tmp_path: Path, python: Python) -> None:
     now = "str(r.os.getpriority(r.os.PRIO_PROCESS, 0))"
-    telling = f'r._answer = lambda *job: r.Read(error="TooLarge", message={now})'
-    told = tmp_path / "python"
-    told.write_text(
-        "#!/bin/sh\n"
-        f"exec {sys.executable} -c 'import cluster.serving.reading as r; {telling}; r.main()' $3\n"
-    )
-    told.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(told))
+    python(reader(f'r._answer = lambda *job: r.Read(error="TooLarge", message={now})'))
     with pytest.raises(TooLarge) as error:
         asyncio.run(read(job(home, texts(tmp_path))))
     assert int(str(error.value)) == max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS)
+
+
+FORKED: list[Path] = []  # a file that is written in every child that is forked
+
+
+def _forked() -> None:
+    for path in FORKED:
+        path.touch()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def test_nothing_of_the_server_runs_in_its_process(home: Home, tmp_path: Path) -> None:
+    """What is forked may wait for a lock that no thread there will ever give back, and the event
+    loop that Ray uses waits for it."""
+    FORKED.append(tmp_path / "forked")
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(read(job(home, texts(tmp_path))))
+            assert not FORKED[0].exists()
+            runner.run(asyncio.create_subprocess_exec("true"))
+            assert FORKED[0].exists()  # as it would be
+    finally:
+        FORKED.clear()
 
 
 def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
@@ -121,14 +146,8 @@ def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
     assert len(str(refused.value)) <= 2000
 
 
-def test_it_ends_when_nobody_waits_for_it(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    endless = tmp_path / "python"
-    endless.write_text("#!/bin/sh\nexec sleep 1000\n")
-    endless.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(endless))
-
+def test_it_ends_when_nobody_waits_for_it(home: Home, tmp_path: Path, python: Python) -> None:
+    python("exec sleep 1000")
     me = psutil.Process(os.getpid())
     before = set(me.children())
 
