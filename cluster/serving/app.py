@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 APP = "tacl"
 PORT = 8300
 AT_ONCE = 64  # rows in one pass
+FEW = 4  # rows of a question that waits for one of more rows at the most
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
 WAITING = 2048  # questions for a predictor, or pieces of them; more are refused
 READERS = 2  # data sets that are read at a time
@@ -87,7 +88,9 @@ class Predictors:
         self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
         # One, also after who asked has left: a pass goes on then, and two would share a model.
         self._passing = ThreadPoolExecutor(1)
-        self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows)
+        # What is one of many rows goes by itself, in turns with what is not.
+        kind = lambda call: str(_is_bulk(call))  # noqa: E731
+        self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows, whose=kind)
         self._count, self._asked = 0, 0  # passes, and questions in them
 
     async def answer(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
@@ -118,9 +121,13 @@ def _is_large(question: Question) -> bool:
 
 
 def _rows(call: Prepared) -> int:
-    if any(question.alone for question, _ in call):
+    if _is_bulk(call) or any(question.alone for question, _ in call):
         return AT_ONCE
     return sum(question.rows for question, _ in call)
+
+
+def _is_bulk(call: Prepared) -> bool:
+    return any(question.rows > FEW for question, _ in call)
 
 
 class Ingress:
@@ -138,16 +145,17 @@ class Ingress:
             "composition": Gathering(self._many("compositions"), most=AT_ONCE),
         }
         gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
-        self._lane: Callable[[], Gathering[Question, Answered]] = partial(
-            gathering,
+        self._lane: Callable[[bool], Gathering[Question, Answered]] = lambda bulk: gathering(
             most=AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
             each=ROWS,
-            calls=BUSY * most,  # what its own predictor has no place for goes to the others
+            # One call of what is large by itself is on its way, so that few rows wait for little;
+            # of few rows, what their own predictor has no place for goes to the others.
+            calls=1 if bulk else (BUSY - 1) * most,
         )
-        # By the keeper of the questions' models, while somebody waits for it.
-        self._lanes = WeakValueDictionary[str, Gathering[Question, Answered]]()
+        # By the keeper of the questions' models and by size, while somebody waits for it.
+        self._lanes = WeakValueDictionary[tuple[str, bool], Gathering[Question, Answered]]()
         self._large = gathering(most=1, calls=most)
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
@@ -198,8 +206,8 @@ class Ingress:
     async def predict(self, question: Question) -> Answered:
         """Of a user's questions that take long to decode, one is answered at a time."""
         if not _is_large(question):
-            where = keeper(question.model, RUNNING.names)
-            lane = self._lanes[where] = self._lanes.get(where) or self._lane()
+            where = keeper(question.model, RUNNING.names), question.rows > FEW
+            lane = self._lanes[where] = self._lanes.get(where) or self._lane(where[1])
             asked = [asyncio.ensure_future(lane.ask(piece)) for piece in pieces(question)]
             try:
                 return joined(await asyncio.gather(*asked))
@@ -309,7 +317,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     node, `most` predictors, `cpus` and `gpus` of each, `open` without tokens."""
     where, most = str(arguments["home"]), int(arguments.get("most", 1))
     cpus, gpus = float(arguments.get("cpus", 1)), float(arguments.get("gpus", 0))
-    # One call is always on its way where something is asked; a second one is full.
+    # One call is always on its way where something is asked; a second one is full, or large.
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,

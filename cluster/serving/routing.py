@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from cluster.domain.compositions import Composition
 
-BUSY = 2  # calls on their way: one that is answered, and the next
+BUSY = 3  # calls on their way: one of many rows, one of few that is answered, and the next
 
 Sample = Callable[[Sequence[str], int], list[str]]  # so many of these, as `random.sample`
 

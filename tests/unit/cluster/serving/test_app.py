@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,6 +120,24 @@ def test_a_pass_whose_askers_left_ends_before_the_next_begins(predictors) -> Non
     run(story())
 
 
+def test_passes_of_many_rows_and_of_few_take_turns(predictors) -> None:
+    served, slow = predictors
+
+    async def story() -> None:
+        slow.passing.clear()
+        calls = [[question("first")], [many("eve", 16)], [many("mallory", 16)]]
+        calls += [[question("ann")], [question("bob")]]
+        tasks = [asyncio.create_task(served.answer(call)) for call in calls]
+        while len(slow.decoded) < 5:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        slow.passing.set()
+        await asyncio.gather(*tasks)
+        assert slow.passes == [["first"], ["eve"], ["ann", "bob"], ["mallory"]]
+
+    run(story())
+
+
 def test_a_suspect_shares_its_pass_with_nobody(predictors) -> None:
     served, slow = predictors
 
@@ -219,6 +238,38 @@ def test_questions_of_a_keeper_share_calls_and_wait_for_no_other(monkeypatch) ->
         assert sum(map(len, handle.calls)) == len(users)
         await asyncio.sleep(0.01)
         assert not served._lanes
+
+    run(story())
+
+
+def many(user: str, rows: int) -> Question:
+    return replace(question(user), inputs=["x"] * rows)
+
+
+def test_few_rows_do_not_wait_for_many(monkeypatch) -> None:
+    """One call of a large question is on its way at a time, with few rows of each user."""
+
+    async def story() -> None:
+        handle = Handle()
+        served = ingress(handle, monkeypatch)
+        tasks = await asked(served, many("eve", 40), many("mallory", 20), many("bob", 4))
+        assert [[len(one.inputs) for one in call] for call in handle.calls] == [[16, 16], [4]]
+        handle.open.set()
+        found = await asyncio.gather(*tasks)
+        assert [len(one.answers) for one in found] == [3, 2, 1]  # one of each piece
+        rows = [[(one.model.user, len(one.inputs)) for one in call] for call in handle.calls]
+        assert rows[2:] == [[("eve", 16), ("mallory", 4)], [("eve", 8)]]
+
+    run(story())
+
+
+def test_the_pieces_of_a_question_fail_together(monkeypatch) -> None:
+    async def story() -> None:
+        handle = Handle()
+        handle.open.set()
+        poisoned = replace(many("eve", 40), inputs=[*["x"] * 20, "poison", *["x"] * 19])
+        with pytest.raises(RunFailed):
+            await ingress(handle, monkeypatch).predict(poisoned)
 
     run(story())
 
