@@ -146,7 +146,7 @@ class Ingress:
         }
         gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
         self._lane: Callable[[bool], Gathering[Question, Answered]] = lambda bulk: gathering(
-            most=AT_ONCE,
+            most=ROWS if bulk else AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
             each=ROWS,

@@ -1,5 +1,5 @@
-"""A question of many rows goes in pieces: a pass takes few rows of each user, so that nobody waits
-for all that somebody else asked. Pure."""
+"""A question of many rows goes in pieces, so that nobody waits for all that somebody else asked.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 
 from cluster.api.service import Answered, Question
 
-ROWS = 16  # of one user in a pass
+ROWS = 16  # of one user in a pass, and of all in one of large questions
 
 
 def pieces(question: Question) -> list[Question]:

@@ -247,18 +247,18 @@ def many(user: str, rows: int) -> Question:
 
 
 def test_few_rows_do_not_wait_for_many(monkeypatch) -> None:
-    """One call of a large question is on its way at a time, with few rows of each user."""
+    """One call of large questions is on its way at a time, of few rows; their users take turns."""
 
     async def story() -> None:
         handle = Handle()
         served = ingress(handle, monkeypatch)
         tasks = await asked(served, many("eve", 40), many("mallory", 20), many("bob", 4))
-        assert [[len(one.inputs) for one in call] for call in handle.calls] == [[16, 16], [4]]
+        assert [[len(one.inputs) for one in call] for call in handle.calls] == [[16], [4]]
         handle.open.set()
         found = await asyncio.gather(*tasks)
         assert [len(one.answers) for one in found] == [3, 2, 1]  # one of each piece
         rows = [[(one.model.user, len(one.inputs)) for one in call] for call in handle.calls]
-        assert rows[2:] == [[("eve", 16), ("mallory", 4)], [("eve", 8)]]
+        assert rows[2:] == [[("mallory", 16)], [("eve", 16)], [("mallory", 4), ("eve", 8)]]
 
     run(story())
 
