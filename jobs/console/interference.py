@@ -43,11 +43,15 @@ def task_interference(found: reports.TaskInterference) -> RenderableType:
     """What the vector of a task does to others, and theirs to it."""
     does, bears = found.measured
     return Group(
-        Text(f"what the vector of {found.task} does to {does} others", style="italic"),
+        Text(f"effect of the vector of {found.task} on {_others(does)}", style="italic"),
         _pairs(found.does, found),
-        Text(f"\nwhat those of {bears} others do to {found.task}", style="italic"),
+        Text(f"\neffect on {found.task} of the vectors of {_others(bears)}", style="italic"),
         _pairs(found.bears, found),
     )
+
+
+def _others(count: int) -> str:
+    return "1 other task" if count == 1 else f"{count} other tasks"
 
 
 def _pairs(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tacl.errors import BadBase, BaseNotFound
 
@@ -43,6 +44,25 @@ class BaseSpec:
         weights = f"@{self.weights}" if self.weights else ""
         size = f"?size={self.size}" if self.size else ""
         return f"{self.scheme}{name}{weights}{size}"
+
+    def placed(self) -> BaseSpec:
+        """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
+        Raises BaseNotFound for a path where nothing is. Looks at no content."""
+        name, weights = self.name, self.weights
+        if self.scheme in ("hf", "open_clip"):
+            name = self._placed(name, must_exist=is_path(name))
+        if weights is not None and self.scheme in ("open_clip", "timm"):
+            must_exist = self.scheme == "timm" or is_path(weights)
+            weights = self._placed(weights, must_exist)
+        return replace(self, name=name, weights=weights)
+
+    def _placed(self, name: str, must_exist: bool) -> str:
+        path = Path(name).expanduser()
+        if path.exists():
+            return str(path.resolve())
+        if must_exist:
+            raise self.missing(f"there is no file or folder {path.absolute()}")
+        return name
 
     def missing(self, why: str) -> BaseNotFound:
         return BaseNotFound(f"base {self}: {why}")

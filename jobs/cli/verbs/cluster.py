@@ -10,39 +10,82 @@ import typer
 from jobs import console
 from jobs.cli.app import Client, Json, Told, verb
 from jobs.cli.options import flag, option
+from tacl.errors import BadConfig, TaclError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cluster.domain.operations import StartedCluster
     from cluster.domain.receipts import CollectedGarbage
+
+FORMS = "embedded, hf:..., open_clip:..., timm:..."
 
 
 @verb("cluster")
 def init(
     asked: Client,
-    base: Annotated[
-        str,
-        option(
-            "SPEC", "As for `up`.", prompt="Base model (embedded, hf:..., open_clip:..., timm:...)"
-        ),
-    ] = "embedded",
+    base: Annotated[str | None, option("SPEC", "As for `up`.", show_default="asked")] = None,
     generic: Annotated[
-        str,
-        option(
-            "DATA",
-            "As for `up`; none for the embedded model.",
-            prompt="Unlabelled data of the same kind as the tasks (empty: generated pictures)",
-        ),
-    ] = "",
+        str | None,
+        option("DATA", "As for `up`; none for the embedded model.", show_default="asked"),
+    ] = None,
     cpus: Annotated[
-        int, typer.Option(prompt="CPUs to use", min=1, help="As for `up`.", show_default="all")
-    ] = len(os.sched_getaffinity(0)),
+        int | None, typer.Option(min=1, help="As for `up`.", show_default="asked")
+    ] = None,
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
     A question whose flag is given is not asked. Nothing is started.
     """
+    if base is None:
+        base = _answer(f"Base model ({FORMS})", _base, "embedded")
+    else:
+        base = _base(base)
+    if generic is None:
+        kind = "Unlabelled data of the same kind as the tasks"
+        if base == "embedded":
+            generic = _answer(f"{kind} (empty: generated pictures)", _data, "")
+        else:
+            generic = _answer(kind, _data)
+    if cpus is None:
+        cpus = int(_answer("CPUs to use", _count, str(len(os.sched_getaffinity(0)))))
     path = asked.init(base, generic or None, cpus)
     return {"file": path}, lambda _: f"wrote {path}; start the cluster: tacl up"
+
+
+def _answer(question: str, check: Callable[[str], str], default: str | None = None) -> str:
+    """Asked again until it can be used."""
+
+    def checked(answer: str) -> str:
+        try:
+            return check(answer)
+        except TaclError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return typer.prompt(question, default, value_proc=checked)
+
+
+def _count(text: str) -> str:
+    if not text.isdecimal() or not int(text):
+        raise BadConfig(f"{text!r} is no number of CPUs: 1 or more")
+    return text
+
+
+def _base(text: str) -> str:
+    if text == "embedded":
+        return text  # at once: what follows imports torch
+    from tacl.backbone.spec import BaseSpec
+
+    return str(BaseSpec.parse(text).placed())
+
+
+def _data(text: str) -> str:
+    """As it is, where it is on a hub."""
+    if not text:
+        return text
+    from cluster.data.sources import located
+
+    return str(located(text) or text)
 
 
 @verb("cluster")
@@ -108,9 +151,7 @@ def up(
     --generic for any base model but the embedded one, or the answers of `tacl init`.
     """
     if base is not None:
-        from tacl.backbone.spec import BaseSpec
-
-        BaseSpec.parse(base)  # a misspelt one, before anything is asked for or started
+        _base(base)  # a misspelt one is refused before anything is asked for or started
     with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
         found = asked.up(base, generic, cpus, say, insecure=insecure, **where)

@@ -108,11 +108,28 @@ def test_init_asks_what_up_needs(tmp_path: Path) -> None:
     assert "needs a generic data set" in refused.stderr
 
 
+def test_init_asks_again_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And writes where things are, so that `up` finds them from any folder."""
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "texts.csv").write_text("text\na\n")
+    monkeypatch.chdir(tmp_path)
+    answers = ("embeded", "hf:./encodr", "hf:encoder", "text.csv", "texts.csv", "0", "2")
+    told = CliRunner().invoke(main.app, ["init", "--home", "new"], input="\n".join(answers) + "\n")
+    ok(told)
+    for said in ("no scheme 'embeded'", "encodr", "text.csv: there is no file", "'0' is no number"):
+        assert said in " ".join(told.output.split())
+    assert "generated pictures" not in told.output
+    written = (tmp_path / "new" / "tacl.toml").read_text()
+    here = [f'base = "hf:{tmp_path}/encoder"', f'generic = "{tmp_path}/texts.csv"', "cpus = 2"]
+    assert written.splitlines()[1:] == here
+
+
 def test_a_wrong_value_is_refused_in_plain_words(tmp_path: Path) -> None:
     """Before anything is started."""
     for arguments, said in (
         (("submit", "a", "--data", "d", "--penalty", "mixd"), "'mixd' is not one of"),
         (("up", "--home", str(tmp_path / "new"), "--base", "embeded"), "no scheme 'embeded'"),
+        (("up", "--home", str(tmp_path / "new"), "--base", "timm:net@no.pt"), "there is no file"),
         (("up", "--home", str(tmp_path / "new"), "--base", "embedded", "--cpus", "0"), "'--cpus'"),
     ):
         refused = CliRunner().invoke(main.app, list(arguments))
@@ -203,7 +220,7 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     assert "heat map: out/matrix.png" in table
     assert as_json(tacl("interference", "--json"))["picture"] is None  # drawn where that is asked
     told = ok(tacl("interference", "faces"))
-    assert "what the vector of faces does to 2 others" in told
+    assert "effect of the vector of faces on 2 other tasks" in told
     rows = [line.split() for line in told.splitlines() if "@v1" in line]
     assert rows[0] == ["faces@v1", "digits", "0.25", "0.25", "0.500"]
     assert rows[-1][:2] == ["digits@v1", "faces"]

@@ -148,7 +148,7 @@ def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> N
     assert "loudest" not in shown(of_vectors.interference(inside))
     task = TaskInterference(task="a", high=0.4, does=(), bears=(pair,), measured=(0, 7))
     text = shown(of_vectors.task_interference(task))
-    assert "what those of 7 others do to a" in text
+    assert "effect on a of the vectors of 7 other tasks" in text
     assert "z@v3" in text
 
 

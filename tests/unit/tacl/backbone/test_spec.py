@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tacl.backbone import BaseSpec
-from tacl.errors import BadBase
+from tacl.errors import BadBase, BaseNotFound
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,24 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
     with pytest.raises(BadBase) as caught:
         BaseSpec.parse(text)
     assert repr(text) in str(caught.value)
+
+
+def test_a_spec_is_placed_where_its_files_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "net.pt").touch()
+    (tmp_path / "main").touch()
+    monkeypatch.chdir(tmp_path)
+    for text, placed in (
+        ("embedded", "embedded"),
+        ("hf:encoder?size=64", f"hf:{tmp_path}/encoder?size=64"),
+        ("hf:org/model@main", "hf:org/model@main"),  # a revision on a hub
+        ("open_clip:ViT-B-32@openai", "open_clip:ViT-B-32@openai"),
+        ("open_clip:ViT-B-32@./net.pt", f"open_clip:ViT-B-32@{tmp_path}/net.pt"),
+        ("timm:net@net.pt?size=96", f"timm:net@{tmp_path}/net.pt?size=96"),
+    ):
+        assert str(BaseSpec.parse(text).placed()) == placed
+    for text in ("hf:./no", "open_clip:ViT-B-32@~/no.pt", "timm:net@no.pt"):
+        with pytest.raises(BaseNotFound, match="there is no file or folder /"):
+            BaseSpec.parse(text).placed()
