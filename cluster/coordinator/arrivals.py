@@ -1,7 +1,8 @@
 """Which shards a run is told of, and from which step on.
 
 A run asks for a *lease*: leave to do its next steps without asking again. It is told what changed
-since the one before. What arrives meanwhile joins at the first step of the next lease.
+since the one before. What arrives meanwhile joins at the first step of the next lease, and of very
+many tasks some at each lease: no answer is larger than a page, however many tasks there are.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 
+from cluster.domain.base import PAGE
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.visibility import ALL, Visibility
 
@@ -62,7 +64,7 @@ class Arrivals:
     def change(self, first: int, current: Collection[Shard], looked_at: Collection[str]) -> Change:
         """What a lease from step `first` brings at its first step that nobody was told of before.
         `current`: the shards that are there now of the tasks that are `looked_at`."""
-        new = (shard for shard in current if shard.version > self._version(shard.task))
+        new = filter(self.is_news, current)
         gone = {*looked_at} - {shard.task for shard in current}
         left = frozenset(task for task in gone if self._version(task))
         return Change(max(first, self.reached + 1), tuple(new), left)
@@ -84,12 +86,18 @@ class Arrivals:
                 insort(self._changes, (step, one.shard.task))
             self._last = None
 
+    def is_news(self, shard: Shard) -> bool:
+        return shard.version > self._version(shard.task)
+
     def after(self, step: int) -> tuple[Arrival, ...]:
-        """What changed at steps after this one."""
+        """What changed at steps after this one, the earliest first: about a page, with all that
+        changed at the same step."""
         changes = self._changes[bisect_right(self._changes, step, key=itemgetter(0)) :]
         tasks = dict.fromkeys(task for _, task in changes)
         log = (one for task in tasks for one in self._log[task].values())
-        return tuple(one for one in log if max(one.step, one.left or 0) > step)
+        found = sorted((one for one in log if one.changed > step), key=lambda one: one.changed)
+        last = found[PAGE - 1].changed if len(found) >= PAGE else None
+        return tuple(one for one in found if last is None or one.changed <= last)
 
     def at(self, step: int) -> tuple[Shard, ...]:
         """What `step` sees: of every task the latest version then, by arrival of the task."""

@@ -60,6 +60,7 @@ class Told:
         """As the registry has it: its next lease looks at the samples of all tasks."""
         self.arrivals = arrivals
         self.looked: int | None = None  # at how many of the changes since this process began
+        self.waiting: list[str] = []  # tasks whose samples it is to hear of at its next leases
 
 
 class Execution:

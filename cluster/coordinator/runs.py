@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
 from cluster.coordinator.arrivals import Change, known
 from cluster.coordinator.executor import Told
 from cluster.coordinator.quotas import Quotas
-from cluster.domain.base import RequestContext
+from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
 from cluster.domain.status import OWED, RunState, RunStatus
-from cluster.domain.tasks import Arrival
+from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
 from cluster.registry import Run
@@ -31,27 +32,41 @@ class Runs(Quotas):
             told = self._execution.told(asked.run_id, asked.attempt)
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
                 raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
-            replayed = told.arrivals.is_replayed(asked.last)
-            change = Change(asked.first) if replayed else self._change(told, asked.first)
+            if told.arrivals.is_replayed(asked.last):
+                change, later = Change(asked.first), None
+            else:
+                now, later = self._to_hear(told)
+                change = self._change(told, asked.first, now)
             with self._writing():
                 joins = change.step, change.newcomers, change.left
                 self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
             told.arrivals.record(change, asked.last)
-            told.looked = told.looked if replayed else len(self._changed)
+            if later is not None:
+                told.looked, told.waiting = len(self._changed), later
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
             return told.arrivals.after(asked.since)
 
-    def _change(self, told: Told, first: int) -> Change:
-        """What a lease from step `first` brings: of the samples that changed since the last."""
-        begins = told.looked is None
-        tasks = {*self._shards, *told.arrivals.tasks} if begins else self._changed[told.looked :]
-        names = [name for name in dict.fromkeys(tasks) if name in self._shards]
+    def _to_hear(self, told: Told) -> tuple[list[str], list[str]]:
+        """Tasks whose samples a run may not know as they are now: a page, and the rest."""
+        if told.looked is None:
+            gone = told.arrivals.tasks - self._shards.keys()
+            new = filter(told.arrivals.is_news, self._shards.values())
+            tasks = [*gone, *(shard.task for shard in self._seen_by(told, [*new]))]
+        else:
+            tasks = list(dict.fromkeys([*told.waiting, *self._changed[told.looked :]]))
+        return tasks[:PAGE], tasks[PAGE:]
+
+    def _change(self, told: Told, first: int, tasks: Sequence[str]) -> Change:
+        """What a lease from step `first` brings of the samples of these tasks."""
+        now = [self._behind_head(name) for name in tasks if name in self._shards]
+        return told.arrivals.change(first, self._seen_by(told, now), tasks)
+
+    def _seen_by(self, told: Told, shards: Sequence[Shard]) -> tuple[Shard, ...]:
         visibility = Visibility(told.owner, self._state.owners)
-        withheld = {name for name in names if not upkeep.shares(self._state, name)}
-        current = known(map(self._behind_head, names), told.own, visibility, withheld)
-        return told.arrivals.change(first, current, tasks)
+        withheld = {one.task for one in shards if not upkeep.shares(self._state, one.task)}
+        return known(shards, told.own, visibility, withheld)
 
     def awaits(self, run_id: str, attempt: int) -> bool:
         with self._lock:

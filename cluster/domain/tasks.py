@@ -150,6 +150,11 @@ class Arrival(Message):
     shard: Shard
     left: int | None = None
 
+    @property
+    def changed(self) -> int:
+        """The step at which it last was news."""
+        return max(self.step, self.left or 0)
+
 
 class VectorRef(Message):
     """One published version of one task's vector."""

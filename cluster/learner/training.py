@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch.distributed as dist
 
 from cluster.coordinator.arrivals import Arrivals
+from cluster.domain.base import PAGE
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
@@ -172,6 +173,7 @@ class Run:
     shards: Sequence[Shard] = ()
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _leased: range = range(0)  # the steps that it has leave for
+    _hears_more: bool = False  # at its next lease, most likely
     _asked_at: float = field(default_factory=time.monotonic)
     _progress: Progress | None = None
     _stores: dict[str, Store] = field(default_factory=dict)  # by digest
@@ -206,7 +208,8 @@ class Run:
 
         def ask() -> tuple[range, Sequence[Arrival], bool]:
             done, now = len(self._leased), time.monotonic()
-            steps = leased(done, now - self._asked_at, self.config.steps - step)
+            left = 1 if self._hears_more else self.config.steps - step
+            steps = leased(done, now - self._asked_at, left)
             last, since = step + steps - 1, self._leased[-1] if done else -1
             asked = Lease(
                 run_id=self.work.run_id,
@@ -216,10 +219,11 @@ class Run:
                 progress=self._progress,
                 attempt=self.work.attempt,
             )
-            arrivals = known(asked)
+            arrivals = told(known, asked)
+            self._hears_more = len(arrivals) >= PAGE
             self._asked_at = time.monotonic()
             late = now - self._saved_at > CHECKPOINT_SECONDS
-            return range(step, last + 1), tuple(arrivals), late and step > self._start
+            return range(step, last + 1), arrivals, late and step > self._start
 
         self._leased, arrivals, due = self.ranks.first(ask)
         self._arrivals.hear(arrivals)
@@ -272,6 +276,15 @@ class Run:
 def leased(done: int, seconds: float, left: int) -> int:
     """How many of the steps that are left the next lease is of, when `done` took so long."""
     return min(left, max(1, int(LEASE_SECONDS * done / max(seconds, 1e-9))))
+
+
+def told(known: Callable[[Lease], Sequence[Arrival]], asked: Lease) -> list[Arrival]:
+    """All that a lease has to tell, page by page."""
+    arrivals = list(page := known(asked))
+    while len(page) >= PAGE:
+        rest = {"since": max(one.changed for one in page), "progress": None}
+        arrivals += (page := known(asked.model_copy(update=rest)))
+    return arrivals
 
 
 def _result(

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.coordinator import arrivals as arrivals_module
 from cluster.coordinator import runs
 from cluster.coordinator.arrivals import Arrivals, Change, known
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Lease, Progress
+from cluster.learner import training
 from tests.support.fakes import Scene, asks, shard_blob
 
 BLOB = BlobRef(digest="d", rows=1)
@@ -80,11 +82,24 @@ LEASES = st.lists(
 )
 
 
-@given(LEASES)
+@given(LEASES, st.sampled_from([1, 2, 100]))
 def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
-    leases: list[tuple[int, int, dict[str, int]]],
+    leases: list[tuple[int, int, dict[str, int]]], page: int
 ) -> None:
-    """Whatever grows, leaves and dies: newcomers never join at a step that was told before."""
+    """Whatever grows, leaves and dies, however it is told: newcomers never join at a step that was
+    told before."""
+    with pytest.MonkeyPatch.context() as changed:
+        for module in (arrivals_module, training):
+            changed.setattr(module, "PAGE", page)
+        leases_are_replayed(leases)
+
+
+def told_of(arrivals: Arrivals, since: int) -> list[Arrival]:
+    asked = Lease(run_id="run", first=0, last=0, since=since)
+    return training.told(lambda asked: arrivals.after(asked.since), asked)
+
+
+def leases_are_replayed(leases: list[tuple[int, int, dict[str, int]]]) -> None:
     there: dict[str, int] = {}  # task -> version; 0: left for ever
     arrivals, run, step, since = Arrivals(), Arrivals(), 0, -1
     saw: dict[int, tuple[Shard, ...]] = {}
@@ -94,13 +109,14 @@ def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
         last = step + steps - 1
         if not arrivals.is_replayed(last):
             arrivals.record(arrivals.change(step, now, there), last)
-        run.hear(arrivals.after(since))
+        run.hear(told_of(arrivals, since))
         for one in range(step, last + 1):
             assert saw.setdefault(one, run.at(one)) == run.at(one)
         step, since = last + 1, last
         if undone:
             step, since, run = max(0, step - undone), -1, Arrivals()
-            arrivals = Arrivals(arrivals.reached, arrivals.after(-1))
+            whole = [one for versions in arrivals._log.values() for one in versions.values()]
+            arrivals = Arrivals(arrivals.reached, whole)
 
 
 # -- the coordinator
@@ -167,4 +183,28 @@ def test_a_lease_looks_only_at_what_changed(scene: Scene, monkeypatch: pytest.Mo
     scene.coordinator.add_samples(asks("grow"), "other3", shard_blob(scene.home, "more"))
     assert names(lease(2, 2, 1)) == [("other3", 2, None)]
     lease(2, 2, -1)  # told before: nothing is looked at
-    assert [len(tasks) for tasks in looked_at] == [11, 0, 1]
+    assert [len(tasks) for tasks in looked_at] == [11, 10, 0, 1]  # all once, then a page
+
+
+def test_of_very_many_tasks_some_join_at_each_lease(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generic samples first; what changes meanwhile is told as it is then."""
+    for module in (runs, arrivals_module):
+        monkeypatch.setattr(module, "PAGE", 3)
+    scene.submit("digits")
+    for number in range(6):
+        scene.submit(f"other{number}")
+    lease = partial(leave, scene, scene.process("train", "digits").work.run_id)
+    assert names(lease(0, 0, -1)) == [(GENERIC, 0, None), ("other0", 0, None), ("other1", 0, None)]
+    assert lease(0, 0, 0) == ()  # the rest of that page
+    scene.coordinator.add_samples(asks("grow"), "other4", shard_blob(scene.home, "more"))
+    scene.coordinator.cancel(asks("cancel"), "other3", keep=False)
+    scene.restart()
+    assert names(lease(1, 1, 0)) == [(n, 1, None) for n in ("other2", "other4", "other5")]
+    (grown,) = (one for one in lease(1, 1, 0) if one.shard.task == "other4")
+    assert grown.shard.version == 2
+    scene.coordinator.add_samples(asks("again"), "other0", shard_blob(scene.home, "more yet"))
+    assert names(lease(2, 9, 1)) == [("other0", 2, None)]
+    # A run that begins anew is told page by page, each from the last step of the one before.
+    assert [len(lease(3, 3, since)) for since in (-1, 0, 1, 2)] == [3, 3, 1, 0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.coordinator import arrivals
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.tasks import Arrival, Shard, Submission
 from cluster.domain.work import Lease, Trained
@@ -97,3 +98,33 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
     assert teller.leases == 3 + 3
+
+
+class Paged(tiny.Teller):
+    """Of those who wait, one joins at each lease, and a page is one."""
+
+    def __init__(self, waiting: list[Shard]) -> None:
+        super().__init__(waiting[0])
+        self.arrivals, self.waiting, self.leases = Arrivals(), waiting, list[tuple[int, int, int]]()
+
+    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+        self.leases.append((asked.first, asked.last, asked.since))
+        if not self.arrivals.is_replayed(asked.last):
+            now, self.waiting = self.waiting[:1], self.waiting[1:]
+            change = self.arrivals.change(asked.first, now, [shard.task for shard in now])
+            self.arrivals.record(change, asked.last)
+        return self.arrivals.after(asked.since)
+
+
+def test_while_more_is_to_be_told_a_lease_is_of_one_step(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (training, arrivals):
+        monkeypatch.setattr(module, "PAGE", 1)
+    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(5, left))
+    others = [tiny.shard_of(new_task(home, n), ordinal=n) for n in (2, 4)]
+    teller = Paged([tiny.generic(home), *others])
+    train(home, new_task(home, 1), teller)
+    assert teller.leases[:2] == [(0, 4, -1), (0, 4, 0)]  # the first page, and what is behind it
+    assert teller.leases[2:6] == [(5, 5, 4), (5, 5, 5), (6, 6, 5), (6, 6, 6)]
+    assert teller.leases[6:] == [(7, 7, 6), (8, 12, 7), (13, 13, 12)]
