@@ -45,8 +45,8 @@ class Answering(Merging):
         return Accuracies(
             {t: metrics.accuracy(trained[t].logits(at_theta0[t]), labels[t]) for t in pool},
             {t: metrics.accuracy(heads[t].logits(own[t]), labels[t]) for t in pool},
-            {t: metrics.accuracy(heads[t].logits(merged[t]), labels[t]) for t in pool},
-            metrics.class_incremental(merged, labels, heads),
+            {t: metrics.right(heads[t].logits(merged[t]), labels[t]) for t in pool},
+            metrics.right_among_all(merged, labels, heads),
         ), replace(cell, facts={**cell.facts, **_judged(bench, cell, merged, labels, at)})
 
     def _at_theta0(self, bench: Bench) -> AtTheta0:

@@ -172,12 +172,14 @@ class Fitted(Merging):
         alone = {task: self.judged(model, [task], alone=True).tensors()[task] for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
-        accuracy = metrics.accuracy
         return Accuracies(
             right(bench, at_theta0, "test"),
-            {task: accuracy(alone[task], labels[task]) for task in pool},
-            {task: accuracy(logits[task][:, columns[task]], labels[task]) for task in pool},
-            {task: accuracy(logits[task], labels[task] + columns[task].start) for task in pool},
+            {task: metrics.accuracy(alone[task], labels[task]) for task in pool},
+            {task: metrics.right(logits[task][:, columns[task]], labels[task]) for task in pool},
+            {
+                task: metrics.right(logits[task], labels[task] + columns[task].start)
+                for task in pool
+            },
         ), whole
 
     def _features(self, model: Model) -> Features:

@@ -13,9 +13,14 @@ NOTES = (
     "together, evaluation left out. Peak: memory of the process, or of the GPU."
 )
 
+BOOTSTRAPPED = (
+    "Points, with 95 % intervals by the paired bootstrap over the test rows of each task, the same "
+    "rows of both and of all seeds."
+)
+
 
 def markdown(table: Table) -> str:
-    parts = [f"# {table.title}", table.about, _main(table), NOTES]
+    parts = [f"# {table.title}", table.about, _main(table), NOTES, _differences(table)]
     parts += [_by_task(table, column) for column in table.columns if _has(table, column)]
     parts += [_data(table), _settings(table), _commands(table)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -47,6 +52,20 @@ def _variant(table: Table, variant: str) -> list[str]:
         f"{peak:.0f} MiB" if peak else "",
         _facts(entries),
     ]
+
+
+def _differences(table: Table) -> str:
+    if not table.differences:
+        return ""
+    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    for one in table.differences:
+        shown = f"{100 * one.mean:+.1f} [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
+        row = one.variant, one.against, ", ".join(map(str, one.seeds))
+        found.setdefault(row, {})[one.key] = shown
+    columns = [column for column in table.columns if any(column.key in of for of in found.values())]
+    heads = ["", "against", "seeds", *(column.heading for column in columns)]
+    lines = [[*row, *(of.get(c.key, "") for c in columns)] for row, of in found.items()]
+    return f"## Differences\n\n{BOOTSTRAPPED}\n\n" + markdown_table(heads, lines, "---:")
 
 
 def _has_policy(table: Table) -> bool:

@@ -194,23 +194,34 @@ def on_grid(model: Model) -> Model:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Shares of right test rows of each task; no individual ones without single-task models."""
+    """Shares of right test rows of each task; no individual ones without single-task models. Of the
+    merged model also which rows: the task `known`, or `unknown`, bool [N]."""
 
     zero_shot: dict[str, float]
     individual: dict[str, float]
-    merged: dict[str, float]
-    class_incremental: dict[str, float]
+    known: dict[str, Tensor]
+    unknown: dict[str, Tensor]
+
+    @property
+    def merged(self) -> dict[str, float]:
+        return metrics.shares(self.known)
+
+    @property
+    def class_incremental(self) -> dict[str, float]:
+        return metrics.shares(self.unknown)
 
 
 def accuracies(model: Model, part: str = "test") -> Accuracies:
     """On the rows of the pool."""
     bench, pool = model.bench, model.bench.pool
     merged = {task: model.features(task, part) for task in pool}
+    labels = {task: bench.rows(task).labels_N(part) for task in pool}
+    heads = {task: bench.head(task) for task in pool}
     return Accuracies(
         right(bench, {task: bench.features(task, part) for task in pool}, part),
         right(bench, {task: model.alone(task, part) for task in model.first}, part),
-        right(bench, merged, part),
-        class_incremental(bench, merged, part),
+        {task: metrics.right(heads[task].logits(merged[task]), labels[task]) for task in pool},
+        metrics.right_among_all(merged, labels, heads),
     )
 
 

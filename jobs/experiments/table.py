@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jobs.experiments.bootstrap import Difference
 from jobs.experiments.cache import Cost, beside, together
 from jobs.experiments.context import Bench
 from jobs.experiments.models import Vector
@@ -30,7 +31,8 @@ Numbers = dict[str, float | None]
 class Entry:
     """One variant with one seed. `numbers` are the columns, `tasks` the same for each task, `more`
     what a picture needs. Costs: of all trainings, and of what came after them.
-    `coefficients`: by what policy they are chosen, where rows of the table differ in it."""
+    `coefficients`: by what policy they are chosen, where rows of the table differ in it. `right`:
+    which test rows of each task are right, by column (`bootstrap.packed`)."""
 
     variant: str
     seed: int
@@ -42,6 +44,7 @@ class Entry:
     training: Cost = field(default_factory=Cost)
     merging: Cost = field(default_factory=Cost)
     coefficients: str = ""
+    right: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def means_of(tasks: Mapping[str, Numbers]) -> Numbers:
@@ -83,6 +86,7 @@ class Table:
     data: dict[str, dict[str, int]] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
     def add(self, entry: Entry) -> None:
         """In the place of what is known of the same variant and seed."""

@@ -17,10 +17,15 @@ from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
 
+def right(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+    """Which rows are answered right, bool [N]."""
+    return logits_NC.argmax(-1) == labels_N
+
+
 def accuracy(logits_NC: Tensor, labels_N: Tensor) -> float:
     if len(labels_N) == 0:
         raise ValueError("the accuracy of no rows is undefined")
-    return (logits_NC.argmax(-1) == labels_N).double().mean().item()
+    return right(logits_NC, labels_N).double().mean().item()
 
 
 def absolute(accuracies: Mapping[str, float]) -> float:
@@ -51,11 +56,23 @@ def class_incremental(
     features[t]: the merged model's features [N_t, D] of task t's rows. The mean over tasks is
     `absolute` of the result.
     """
+    return shares(right_among_all(features, labels, heads))
+
+
+def right_among_all(
+    features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
+) -> dict[str, Tensor]:
+    """Which rows of each task are right in this, bool [N_t]."""
     columns, offsets, offset = Columns(heads), {}, 0
     for task, head in heads.items():
         offsets[task] = offset
         offset += len(head.classes)
-    return {t: accuracy(columns.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
+    return {t: right(columns.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
+
+
+def shares(right_by_task: Mapping[str, Tensor]) -> dict[str, float]:
+    """The accuracy of each task, from which of its rows are right."""
+    return {task: right_N.double().mean().item() for task, right_N in right_by_task.items()}
 
 
 def joint_calibration(

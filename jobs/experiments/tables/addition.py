@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
+from jobs.experiments.bootstrap import Difference, interval, packed, unpacked
 from jobs.experiments.classifiers import FROZEN, Fitted
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
@@ -33,6 +34,7 @@ ANSWERING = {  # heads as a cluster fits them, and the same without inner blocks
     for name, inner in ((f"{one.name}+fitted", False), (f"{one.name}+inner", True))
 }
 ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
+AGAINST = ("frozen-logistic", "frozen-inner-logistic", "mtl-softmax", "tsv-m")
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
@@ -49,7 +51,8 @@ def entry(bench: Bench, method: Merging | Fitted | Answering) -> Entry:
 
 def of_model(bench: Bench, method: Method, model: Model) -> Entry:
     found, costs = accuracies(model), {"training": [model.training], "merging": [model.merging]}
-    return method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
+    made = method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
+    return replace(made, right=right_rows(found) if method.name in AGAINST else {})
 
 
 def of_fitted(bench: Bench, method: Fitted | Answering) -> Entry:
@@ -57,7 +60,13 @@ def of_fitted(bench: Bench, method: Fitted | Answering) -> Entry:
     found, whole = method.accuracies(model)
     fitting, facts = method.cost(bench, whole), {**model.facts, **whole.facts}
     costs = ([model.training], [model.merging, fitting]) if model.first else ([fitting], [])
-    return method.entry(bench, numbers(found), by_task(found), facts, *costs)
+    made = method.entry(bench, numbers(found), by_task(found), facts, *costs)
+    return replace(made, right=right_rows(found))
+
+
+def right_rows(found: Accuracies) -> dict[str, dict[str, str]]:
+    parts = {"absolute": found.known, "class_incremental": found.unknown}
+    return {key: {t: packed(right_N) for t, right_N in part.items()} for key, part in parts.items()}
 
 
 def numbers(found: Accuracies) -> Numbers:
@@ -84,7 +93,8 @@ def by_task(found: Accuracies) -> dict[str, Numbers]:
 
 
 def finish(table: Table) -> None:
-    """merged / individual of plain linear fine-tuning, where the seed has both; and the policy."""
+    """merged / individual of plain linear fine-tuning, where the seed has both; the policy; and by
+    how much answers of fitted heads are better than what one would do instead."""
     for one in table.entries:
         one.coefficients = ROWS[one.variant].coefficients
     plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
@@ -93,6 +103,27 @@ def finish(table: Table) -> None:
             one.numbers["of_linear"] = metrics.normalized(
                 _accuracy(one, "absolute"), plain[one.seed]
             )
+    table.differences = [
+        found
+        for variant in ANSWERING
+        for against in AGAINST
+        for key in ("absolute", "class_incremental")
+        if (found := _difference(table, key, variant, against)) is not None
+    ]
+
+
+def _difference(table: Table, key: str, variant: str, against: str) -> Difference | None:
+    """Over the seeds that have both."""
+    ours, theirs = (
+        {one.seed: one.right[key] for one in table.of(name) if key in one.right}
+        for name in (variant, against)
+    )
+    seeds = tuple(sorted(ours.keys() & theirs.keys()))
+    if not seeds:
+        return None
+    pairs = ([of[seed] for seed in seeds] for of in (ours, theirs))
+    rights = ([{t: unpacked(text) for t, text in one.items()} for one in of] for of in pairs)
+    return Difference(key, variant, against, *interval(*rights), seeds)
 
 
 def _accuracy(one: Entry, key: str) -> dict[str, float]:
