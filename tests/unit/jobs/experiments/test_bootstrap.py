@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobs.experiments.bootstrap import interval, packed, unpacked
 from jobs.experiments.markdown import markdown
-from jobs.experiments.table import Column, Entry, Table
+from jobs.experiments.table import Column, Entry, Numbers, Table
 from jobs.experiments.tables.addition import finish
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=70).map(torch.tensor)
@@ -63,7 +63,7 @@ def test_a_table_tells_the_differences_of_the_seeds_that_both_have() -> None:
         right = {
             key: {"a": packed(torch.tensor(bits))} for key in ("absolute", "class_incremental")
         }
-        accuracy = {"absolute": sum(bits) / 8, "individual": 1.0}
+        accuracy: Numbers = {"absolute": sum(bits) / 8, "individual": 1.0}
         table.add(Entry(variant, seed, "", "", {}, {"a": accuracy}, right=right))
     finish(table)
     assert {(one.variant, one.against, one.seeds) for one in table.differences} == {
