@@ -7,7 +7,9 @@ held. Nothing is trained: a launcher that starts nothing stands in. `registry.py
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -144,15 +146,12 @@ def bench_scale(
 def _measured(
     population: Population, size: Size, rounds: int, only: Collection[str], others: list[Cost]
 ) -> Measured:
-    gc.collect()
-    process, home = psutil.Process(), population.home.path
-    before = process.memory_info().rss
+    home = population.home.path
     start = cost(Call("", "start", lambda _: Coordinator(home, Idle()).close()), STARTS)
-    gc.collect()
+    before = _resident()
     coordinator = Coordinator(home, Idle())
-    gc.collect()
+    memory = _resident() - before
     gc.freeze()  # as its actor does
-    memory = process.memory_info().rss - before
     coordinator._lock = coordinator._execution._lock = held = Held()
     costs = [
         cost(call, max(1, rounds // 10) if call.what in RARE else rounds)
@@ -163,6 +162,14 @@ def _measured(
     coordinator.close()
     gc.unfreeze()
     return Measured(size, start, memory, held.times, [*others, *costs], arrived)
+
+
+def _resident() -> int:
+    """Bytes of this process, without what was given back to `malloc` and kept there."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return psutil.Process().memory_info().rss
 
 
 HEAD = """# Whether the control plane stays flat
