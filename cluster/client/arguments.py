@@ -23,6 +23,8 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
         raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
     if isinstance(data, str | Path):
         path = Path(data).expanduser()
+        if path.is_dir():
+            raise DataNotFound(f"{data} is a folder; over HTTP one file is uploaded: give a file")
         if not path.is_file():
             raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
         yield path

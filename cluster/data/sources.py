@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from cluster.data.bad_rows import Places
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.written import Written, written
+from cluster.domain.names import meant
 from tacl.errors import BadColumns, BadSample, DataNotFound, EmptySplit, TaclError, TooLarge
 
 Data = str | Path | Dataset | DatasetDict | Rows
@@ -59,6 +61,7 @@ def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Ta
 
 json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
 
+BESIDE = 1000  # files in whose names a misspelt one is looked for
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
 HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+))?")
 # What datasets says where several configurations are known and none of them was named.
@@ -191,6 +194,11 @@ def _told(data: str, load: Callable[[], object]) -> object:
     except (FileNotFoundError, ConnectionError) as error:
         if "supported extension" in str(error):  # and a hundred of them
             raise _foreign(data) from error
+        if "on the Hub" in str(error):
+            raise DataNotFound(
+                f"no data at {data}: no such file or folder here{_likely(data)}, and the hub was "
+                f"not reached ({error})"
+            ) from error
         raise DataNotFound(
             f"no data that can be read at {data}: {error}. Give {FORMATS}."
         ) from error
@@ -217,8 +225,16 @@ def _unreadable(data: str, error: Exception) -> TaclError:
 
 def _foreign(data: str) -> DataNotFound:
     return DataNotFound(
-        f"{data} is of no format that can be read. Give {FORMATS}; or, in Python, a frame or list."
+        f"{data} is of no format that can be read. Give {FORMATS}; or, in Python, a frame or list. "
+        "A spreadsheet is saved as CSV first."
     )
+
+
+def _likely(data: str) -> str:
+    """What lies beside it and has nearly its name."""
+    path = Path(data).expanduser()
+    beside = islice(path.parent.iterdir(), BESIDE) if path.parent.is_dir() else ()
+    return meant(path.name, [one.name for one in beside])
 
 
 def _ask_hub(name: str) -> None:
@@ -240,7 +256,8 @@ def _ask_hub(name: str) -> None:
     if failure:
         reason = " ".join(str(failure[0]).split())[:200]
         raise DataNotFound(
-            f"no data at {name}: no such file or folder here, and the hub {constants.ENDPOINT} "
+            f"no data at {name}: no such file or folder here{_likely(name)}, and the hub "
+            f"{constants.ENDPOINT} "
             f"does not give it ({reason}). Give a path, or HF_HUB_OFFLINE=1 to use what was "
             "downloaded before."
         ) from failure[0]

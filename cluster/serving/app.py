@@ -300,8 +300,14 @@ def _silent(why: str) -> errors.ClusterNotRunning:
 
 def start(home: Home, asked: Serving) -> str:
     """Serve the API of a home's cluster; its URL. BadConfig: open to all on an interface that
-    others reach."""
+    others reach, or served at another place already, which Serve would keep without a word."""
     require_safe(asked.host, asked.open_to_all)
+    now = home.serving()
+    if now is not None and (now.host, now.port) != (asked.host, asked.port):
+        raise errors.BadConfig(
+            f"the home is served at {now.host}:{now.port} already, and not at {asked.host}:"
+            f"{asked.port}; stop that first: tacl serve --stop"
+        )
     connect(home)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
     options = HTTPOptions(host=asked.host, port=asked.port)

@@ -53,16 +53,36 @@ def stderr() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-@contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+class Counter:
     """Give it (done, total)."""
+
+    def __init__(self, count: Callable[[int, int], None], progress: Progress | None = None) -> None:
+        self._count, self._progress = count, progress
+
+    def __call__(self, done: int, total: int) -> None:
+        self._count(done, total)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The bar is off the terminal, on which somebody is asked something."""
+        if self._progress is None:
+            yield
+            return
+        self._progress.stop()
+        yield
+        self._progress.start()
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Counter]:
     console = stderr()
     if not console.is_terminal:
-        yield _plain_counter(console, what)
+        yield Counter(_plain_counter(console, what))
         return
     with Progress(*_columns(), console=console, transient=True) as progress:
         bar = progress.add_task(what, total=None, note="")
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
+        count = lambda done, total: progress.update(bar, completed=done, total=total)  # noqa: E731
+        yield Counter(count, progress)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def status(found: states.ClusterStatus) -> RenderableType:
     lines += [Text(note, style="yellow") for note in _reasons((*found.tasks, *found.work))]
     lines += [Text(f"\n{_cut(one)}", style="yellow") for one in found.tasks if one.rows_cut]
     if waiting := [one.name for one in found.tasks if one.refresh_waits]:
-        why = "a refresh waits for the budget of the next arrivals"
+        why = "a refresh waits until tasks arrive, or for `tacl refresh NAME`"
         lines.append(Text(f"\n{joined(waiting)}: {why}"))
     same = {tuple(sorted((one.name, other))) for one in found.tasks for other in one.near}
     why = "samples of the same kind, not held against each other"
@@ -155,7 +155,7 @@ def _reasons(runs: Sequence[states.Watched]) -> list[str]:
 def _notes(one: reports.UserModel) -> list[str]:
     """What a user may want to compose again."""
     outdated = f"newer versions of {joined(one.outdated)}: {one.again}"
-    removed = f"{joined(one.removed)} was removed; compose again without it"
+    removed = f"{joined(one.removed)} was removed, or purged; compose again without it"
     return [outdated] * bool(one.outdated) + [removed] * bool(one.removed)
 
 
@@ -306,11 +306,12 @@ def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
                 rows.append((score, cells))
     if not rows:
         return []
+    count = sum(len(report.classes) for report in by_class.values())
     numbers = ("rows", "accuracy %", "F1 %")
     made = table("task", "class", *numbers, "mostly taken for", right=numbers)
     for _, cells in sorted(rows, key=lambda row: row[0])[:WORST]:
         made.add_row(*cells)
-    said = f"the {WORST} worst of {len(rows)} classes" if len(rows) > WORST else "worst classes"
+    said = f"the {WORST} worst of {count} classes" if len(rows) > WORST else "worst classes"
     return [Text(f"\n{said}; all of them: --json", style="italic"), made]
 
 

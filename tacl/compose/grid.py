@@ -26,8 +26,9 @@ def best(score: Score) -> float:
 
 def lowest(score: Score, kept: Score, least: float) -> float:
     """The point with the lowest score among those that keep at least so much; of equal ones the
-    smallest."""
-    return min((c for c in COEFFICIENTS if kept(c) >= least), key=score)
+    one that keeps most, then the smallest."""
+    enough = (c for c in COEFFICIENTS if kept(c) >= least)
+    return min(enough, key=lambda c: (score(c), -kept(c)))
 
 
 def best_coefficient(

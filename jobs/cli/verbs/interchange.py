@@ -59,7 +59,7 @@ def export(
 @cli.verb("models")
 def export_vector(
     asked: cli.Client,
-    vector: Annotated[str, argument("VECTOR", "The vector, NAME[@ALIAS|@vN].")],
+    vector: Annotated[str, argument("VECTOR", "The vector, NAME\\[@ALIAS|@vN].")],
     out: Out,
     licence: Licence = None,
     public: Public = False,

@@ -72,7 +72,9 @@ def alias(
 @verb("models")
 def interference(
     asked: Client,
-    name: Annotated[str | None, argument("[NAME]", "Task; default: the newest.")] = None,
+    name: Annotated[
+        str | None, argument("[NAME]", "One task and all others; default: the newest tasks.")
+    ] = None,
     picture: Annotated[
         Path | None,
         option(
@@ -155,7 +157,8 @@ def _computed(
 
 
 def _cancelled(found: CancelledCompositions) -> str:
-    return f"{found.user}: {len(found.cancelled) or 'no'} composition runs cancelled"
+    runs = "run" if len(found.cancelled) == 1 else "runs"
+    return f"{found.user}: {len(found.cancelled) or 'no'} composition {runs} cancelled"
 
 
 @verb("models", context_settings={"ignore_unknown_options": True})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from jobs.cli.options import argument, flag, option, training_options
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
@@ -85,29 +86,47 @@ def submit(
             templates=template or (),
             progress=count,
             read=understood.append,
-            again=again or _asked_again,
+            again=again or partial(_asked_again, count),
             **options,
         )
+    private_to = name.rpartition(".")[0] if private else None
+    shared = partial(_shared, share=options["share"], owner=private_to)
     if not watch:
-        return submitted, lambda s: f"{_summary(understood[0])}\n{s.task} is {s.state}"
+        return submitted, lambda s: f"{_summary(understood[0], shared)}\n{s.task} is {s.state}"
     if not as_json:
-        print(_summary(understood[0]))
+        print(_summary(understood[0], shared))
     return _followed(asked, name)
 
 
-def _asked_again(same: str) -> bool:
-    """Only a person is asked."""
-    return sys.stdin.isatty() and typer.confirm(f"{same}\nSubmit them again?", err=True)
+def _asked_again(count: console.progress.Counter, same: str) -> bool:
+    if not _is_person():
+        return False
+    with count.aside():
+        return typer.confirm(f"{same}\nSubmit them again?", err=True)
 
 
-def _summary(found: Ingested) -> str:
+def _is_person() -> bool:
+    """Nobody else is asked anything."""
+    return sys.stdin.isatty()
+
+
+def _shared(rows: int, share: str, owner: str | None) -> str:
+    """What becomes of the unlabelled rows; `owner` of a private task."""
+    if share == "none":
+        return "none of them is shared"
+    if share == "statistics":
+        return f"statistics of {rows} of the training rows are shared, and no row"
+    whose = f"the other tasks of {owner}" if owner else "other tasks"
+    return f"{rows} of the training rows are shared, unlabelled, with {whose}"
+
+
+def _summary(found: Ingested, shared: Callable[[int], str]) -> str:
     train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
     lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
         f"{found.label_column!r}: {console.tables.joined(found.classes)}",
         f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
-        f"test; {found.shard.rows} of the training rows are shared unlabelled, {found.probe} of "
-        "them are probe rows, never trained on",
+        f"test; {shared(found.shard.rows)}; {found.probe} are probe rows, never trained on",
     ]
     return "\n".join([*lines, *found.notes])
 
@@ -196,8 +215,11 @@ def remove(
     """Withdraw a task's samples and vectors from later use.
 
     Models that use it keep working until they are composed again, unless you --purge; their users
-    are listed. The name stays taken.
+    are listed. The name stays taken. On a terminal, --purge asks first.
     """
+    if purge and _is_person():
+        said = f"The bytes of {name} are erased for ever, and models that use it stop working."
+        typer.confirm(f"{said}\nErase them?", abort=True, err=True)
     return asked.remove(name, purge), _removed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from cluster.errors import exit_code
 from cluster.runtime import doctor
 from jobs.cli import app, main
+from jobs.cli.verbs import tasks
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -32,7 +34,7 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     told = ok(tacl("submit", "faces", "--data", "data.csv", "--owner", "ann", "--refresh", "never"))
     assert "texts from column 'text'; 2 classes from 'label': a, b" in told
     assert "rows: 40 = 32 training + 4 validation + 4 test; 32 of the training rows are" in told
-    assert "8 of them are probe rows" in told
+    assert "8 are probe rows" in told
     assert "left out" not in told
     assert "faces is queued" in told
     alone = ("--penalty", "none", "--refresh", "never")
@@ -122,6 +124,32 @@ def test_init_asks_again_where_nothing_is(tmp_path: Path, monkeypatch: pytest.Mo
     written = (tmp_path / "new" / "tacl.toml").read_text()
     here = [f'base = "hf:{tmp_path}/encoder"', f'generic = "{tmp_path}/texts.csv"', "cpus = 2"]
     assert written.splitlines()[1:] == here
+
+
+def test_a_submit_tells_what_is_shared(tacl: Tacl) -> None:
+    def told(name: str, *how: str) -> str:
+        found = ok(
+            tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never", *how)
+        )
+        return " ".join(found.split())
+
+    assert "rows are shared, unlabelled, with other tasks;" in told("faces")
+    assert "none of them is shared;" in told("own", "--share", "none")
+    assert "rows are shared, and no row;" in told("stated", "--share", "statistics")
+    me = getpass.getuser()
+    assert f"with the other tasks of {me};" in told(f"{me}.mine", "--private")
+
+
+def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    monkeypatch.setattr(tasks, "_is_person", lambda: True)
+    refused = tacl("remove", "faces", "--purge")  # nobody answers
+    assert refused.exit_code == 1
+    assert "Erase them?" in refused.stderr
+    monkeypatch.setattr(tasks, "_is_person", lambda: False)
+    assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
 
 
 def test_a_wrong_value_is_refused_in_plain_words(tmp_path: Path) -> None:
