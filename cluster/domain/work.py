@@ -186,9 +186,10 @@ class ClassReport(Message):
 
 
 class Evaluated(Message):
-    """Accuracies in [0, 1] on the test split. `by_class`: of the composed
-    model; empty where it was evaluated by an earlier version. `without`: term -> task -> accuracy
-    with this vector left out, by the same heads; empty where that was not asked for."""
+    """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
+    `by_class`: of the composed model; empty where it was evaluated by an earlier version.
+    `without`: term -> task -> accuracy with this vector left out, by the same heads; empty where
+    that was not asked for."""
 
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float

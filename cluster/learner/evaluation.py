@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -85,8 +85,10 @@ def evaluate(
             logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
             left_out = metrics.accuracy(logits_NC, rows.labels_N)
             without.setdefault(part, {})[task.name] = left_out
-    merged = {task: row["composed"] for task, row in per_task.items()}
-    single = {task: row["individual"] for task, row in per_task.items()}
+    merged, single = (
+        {task: per_task[task][what] for task in _added(work.composition, per_task)}
+        for what in ("composed", "individual")
+    )
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
@@ -101,6 +103,12 @@ def evaluate(
         without=without,
         seconds=time.monotonic() - started,
     )
+
+
+def _added(model: Composition, tasks: Collection[str]) -> Sequence[str]:
+    """Of these tasks those that the model is to be good at: what it subtracts is to get worse. All,
+    where it adds none."""
+    return [task for task in answering(model) if task in tasks] or list(tasks)
 
 
 def _task_unknown(
@@ -148,7 +156,7 @@ def _frozen(
     seen = {t: heads[t].read(plain_NE) for t, plain_NE in plain.items()}
     known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in seen.items()}
     return {
-        "frozen_known": metrics.absolute(known),
+        "frozen_known": metrics.absolute({t: known[t] for t in _added(work.composition, known)}),
         "frozen_unknown": _task_unknown(work.composition, seen, labels, heads),
     }
 
