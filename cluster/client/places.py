@@ -60,12 +60,16 @@ class Place:
 
 
 def _in_folder(out: Path, write: Write) -> tuple[str, ...]:
-    """A folder beside `out` takes its place when all is written."""
+    """A folder beside `out` takes its place when all is written. Who may read the folder may read
+    its files: safetensors closes its own to others."""
     beside = out.absolute().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     beside.mkdir()
+    mode = beside.stat().st_mode & 0o666
     try:
         write(beside)
         files = _files(beside)
+        for file in files:
+            (beside / file).chmod(mode)
         os.rename(beside, out)
     except BaseException:
         shutil.rmtree(beside)

@@ -106,9 +106,8 @@ def watching(tables: Console | None = None) -> Iterator[Watch]:
     if not console.is_terminal:
         yield _plain_watch(stderr())
         return
-    with Progress(
-        *_columns(), console=console, transient=tables is not None, expand=True
-    ) as progress:
+    columns = (one for one in _columns() if not isinstance(one, TimeLeft))  # the cluster tells it
+    with Progress(*columns, console=console, transient=tables is not None, expand=True) as progress:
         yield _bars(progress, keep=tables is None)
 
 
@@ -174,7 +173,8 @@ def _bars(progress: Progress, keep: bool = True) -> Watch:
             if run_id in bars:
                 total = one.steps if one.is_owed else one.steps or 1  # None: not known yet
                 done = one.step or 0 if one.is_owed else total
-                progress.update(bars[run_id], completed=done, total=total, note=described(one))
+                note = described(one, counted=True)
+                progress.update(bars[run_id], completed=done, total=total, note=note)
         for run_id in bars.keys() - now.keys():  # done work is no longer listed
             progress.update(bars.pop(run_id), completed=1, total=1, note="done", visible=keep)
 
@@ -185,11 +185,12 @@ def _by_run(status: ClusterStatus) -> dict[str, Watched]:
     return {one.run_id: one for one in (*status.tasks, *status.work)}
 
 
-def described(one: Watched) -> str:
-    """State, step, loss, time left, accuracy and reason, in one line."""
+def described(one: Watched, counted: bool = False) -> str:
+    """State, step unless it is `counted` elsewhere, loss, time left, accuracy and reason, in one
+    line."""
     parts = [str(one.state)]
     if one.is_owed and one.steps:
-        parts.append(f"step {one.step or 0} of {one.steps}")
+        parts += [] if counted else [f"step {one.step or 0} of {one.steps}"]
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
     elif one.state == "training":
         parts.append("starting")

@@ -1,0 +1,29 @@
+"""Where exported files go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from cluster.client.places import Place
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_who_may_read_the_folder_may_read_its_files(tmp_path: Path, umask: int) -> None:
+    def write(folder: Path) -> None:
+        (folder / "README.md").write_text("x")
+        save_file({"a": torch.ones(1)}, folder / "a.safetensors")
+        (folder / "a.safetensors").chmod(0o600)
+
+    before = os.umask(umask)
+    try:
+        _, files = Place.of(tmp_path / "out").written(write, "")
+    finally:
+        os.umask(before)
+    assert files == ("README.md", "a.safetensors")
+    modes = {(tmp_path / "out" / file).stat().st_mode & 0o777 for file in files}
+    assert modes == {0o666 & ~umask}
