@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import JsonValue
@@ -15,6 +16,7 @@ from rich.text import Text
 from cluster.domain import reports
 from cluster.domain import status as states
 from cluster.domain.compositions import Composition, MeasuredAgain, RecipeTerm
+from cluster.domain.methods import answering
 from cluster.domain.operations import Answers, candidates
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
@@ -23,6 +25,7 @@ from jobs.console.progress import duration, left_of, steps
 from tacl.evaluation.interference import HIGH_CHANGE
 
 WORST = 10  # classes that are shown of an evaluation
+MUCH_LOST = 0.01  # of the accuracy of a plain sum, by another method
 COLOURS = {
     "ready": "green",
     "failed": "red",
@@ -254,6 +257,11 @@ def composition_run(found: states.CompositionRun, before: str = "zero-shot") -> 
     lines: list[RenderableType] = [composition(model), Text()]
     if report.accuracies:
         lines += [Text(f"accuracies on {report.judged_on}", style="italic"), shares, Text()]
+    added = [one for task, one in report.accuracies.items() if task in answering(model)]
+    lost = fmean(one["before"] - one["after"] for one in added) if added else 0.0
+    if lost >= MUCH_LOST:
+        said = f"the plain sum is better by {percent(lost)} points on average"
+        lines.append(Text(f"warning: {said}; it is made without --method", style="yellow"))
     high = [one for one in report.tau_jp if _is_high(one)]
     lines += [Text(_warning(one), style="yellow") for one in high]
     return Group(*lines, Text(f"computed in {report.seconds:.1f} s"))

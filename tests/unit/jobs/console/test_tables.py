@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
+from cluster.domain.compositions import Composition, RecipeTerm, Report
 from cluster.domain.reports import (
     InterferenceReport,
     MeasuredPair,
@@ -14,6 +15,8 @@ from cluster.domain.reports import (
 )
 from cluster.domain.status import (
     ClusterStatus,
+    CompositionRun,
+    CompositionState,
     NodeStatus,
     Resources,
     RunState,
@@ -21,7 +24,7 @@ from cluster.domain.status import (
     TaskState,
     TaskStatus,
 )
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import interference as of_vectors
 from jobs.console import tables
@@ -171,3 +174,32 @@ def test_a_wide_matrix_is_continued_below() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in names)  # whole, none folded
     assert text.count("1.00") == 12
+
+
+@pytest.mark.parametrize(("kept", "warned"), [(0.625, False), (0.62, False), (0.469, True)])
+def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, warned: bool) -> None:
+    """By the tasks that are added: what is subtracted is to get worse."""
+    terms = tuple(
+        RecipeTerm(
+            coefficient=c,
+            vector=VectorRef(task=t, version=1, digest=t, blob="", head_blob="", run_id=""),
+        )
+        for t, c in (("land", 1.0), ("signs", -1.0))
+    )
+    accuracies = {
+        "land": {"zero_shot": 0.2, "before": 0.625, "after": kept, "rows": 40.0},
+        "signs": {"zero_shot": 0.2, "before": 0.9, "after": 0.1, "rows": 40.0},
+    }
+    found = CompositionRun(
+        run_id="r",
+        attempt=1,
+        created=0.0,
+        state=CompositionState.READY,
+        user="ann",
+        method="tsv",
+        terms=("land", "-signs"),
+        model=Composition(digest="d", user="ann", method="tsv", terms=terms),
+        report=Report(accuracies=accuracies, judged_on="validation rows", seconds=1.0),
+    )
+    told = shown(tables.composition_run(found))
+    assert ("the plain sum is better by 15.6 points" in told) == warned
