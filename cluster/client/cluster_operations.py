@@ -149,11 +149,13 @@ class ClusterOperations(Session):
         asked = Serving(host=host, port=port, most=predictors, open_to_all=open_to_all, **each)
         return Served(url=start(self.home, asked), open_to_all=open_to_all)
 
-    def stop_serving(self) -> None:
-        """What is being answered is answered first; harmless when nothing is served."""
+    def stop_serving(self) -> bool:
+        """What is being answered is answered first; False when nothing was served."""
         from cluster.serving.app import stop
 
+        served = self.home.serving() is not None
         stop(self.home)
+        return served
 
     def issue_token(
         self, user: str, role: Role = "user", days: float | None = 365.0

@@ -350,6 +350,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
 
 def stop(home: Home) -> None:
     """What is being answered is answered first."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # as at the start
     home.serving_file.unlink(missing_ok=True)
     connect(home)
     serve.shutdown()

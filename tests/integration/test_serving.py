@@ -89,8 +89,10 @@ def url(client: Client) -> Iterator[str]:
     """Where it is served; afterwards nothing is."""
     url = client.serve(port=free_port(), cpus=0.5).url
     assert ready(url)["status"] == "ready"
+    with pytest.raises(BadConfig, match="stop that first"):  # Serve would stay where it is
+        client.serve(port=free_port(), cpus=0.5)
     yield url
-    client.stop_serving()
+    assert client.stop_serving()
     with pytest.raises(httpx2.HTTPError):
         httpx2.get(f"{url}/v1/health")
 

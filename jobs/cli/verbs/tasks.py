@@ -91,6 +91,9 @@ def submit(
         )
     private_to = name.rpartition(".")[0] if private else None
     shared = partial(_shared, share=options["share"], owner=private_to)
+    if private_to not in (None, asked.user):  # whoever submits it is told no more
+        hidden = f"only {private_to} is told what becomes of it"
+        return submitted, lambda s: f"{_summary(understood[0], shared)}\n{s.task}: {hidden}"
     if not watch:
         return submitted, lambda s: f"{_summary(understood[0], shared)}\n{s.task} is {s.state}"
     if not as_json:

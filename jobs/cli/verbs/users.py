@@ -97,8 +97,9 @@ def serve(
     """
     if stop:
         with console.progress.saying("stopping the server"):
-            asked.stop_serving()
-        return {"serving": False}, lambda _: "the server is stopped"
+            stopped = asked.stop_serving()
+        said = "the server is stopped" if stopped else "no server was running"
+        return {"serving": False}, lambda _: said
     with console.progress.saying("starting the server"):
         found = asked.serve(host, port, predictors, cpus, no_access, gpus)
     return found, _serving
