@@ -12,6 +12,9 @@ from jobs.console.columns import fitting, table
 from jobs.console.tables import number
 
 
+NOTHING = Text("nothing is measured: not yet, or samples are not shared")
+
+
 class PlottedInterference(reports.InterferenceReport):
     picture: str | None = None  # path of its heat map; None where none was drawn
 
@@ -42,12 +45,16 @@ def interference(found: PlottedInterference) -> RenderableType:
 def task_interference(found: reports.TaskInterference) -> RenderableType:
     """What the vector of a task does to others, and theirs to it."""
     does, bears = found.measured
-    return Group(
+    lines = [
         Text(f"effect of the vector of {found.task} on {_others(does)}", style="italic"),
-        _pairs(found.does, found),
+        _pairs(found.does, found) if does else NOTHING,
         Text(f"\neffect on {found.task} of the vectors of {_others(bears)}", style="italic"),
-        _pairs(found.bears, found),
-    )
+        _pairs(found.bears, found) if bears else NOTHING,
+    ]
+    if any((one.logits or 0.0) >= found.high for one in (*found.does, *found.bears)):
+        said = f"warning: logits of {found.high:g} and more; remove it: tacl refresh NAME"
+        lines.append(Text(f"\n{said}", style="yellow"))
+    return Group(*lines)
 
 
 def _others(count: int) -> str:
