@@ -11,7 +11,6 @@ from cluster.domain import reports
 from jobs.console.columns import fitting, table
 from jobs.console.tables import number
 
-
 NOTHING = Text("nothing is measured: not yet, or samples are not shared")
 
 
