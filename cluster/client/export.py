@@ -20,7 +20,7 @@ from cluster.client.model_card import Card, Row, text_of
 from cluster.client.places import Place
 from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.compositions import Composition
-from cluster.domain.methods import answering, head_blobs
+from cluster.domain.methods import answering, head_blobs, judged
 from cluster.domain.operations import Exported, ExportedVector
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import RunStatus
@@ -81,6 +81,7 @@ def export(
         inputs=_inputs(materials.backbone),
         answering=answering(model) or tuple(head_blobs(model)),
         out=place.name,
+        accepted=accept,
     )
 
     def write(folder: Path) -> None:
@@ -155,7 +156,7 @@ def _measured(
     if client.composition(user) != model:
         raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
     # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
-    shares = [row["materialized"] for row in measured.per_task.values()]
+    shares = [measured.per_task[t]["materialized"] for t in judged(model, measured.per_task)]
     materialized = sum(shares) / len(shares)
     _require_faithful(user, measured.absolute, materialized, accept)
     return model, measured, materialized

@@ -47,6 +47,7 @@ class Card:
     inputs: Mapping[str, Any]  # preprocessing
     answering: tuple[str, ...]  # tasks that an input may be of
     out: str  # a folder's name, or hf:OWNER/NAME
+    accepted: bool = False  # what is lost as one ordinary model
 
 
 def text_of(card: Card) -> str:
@@ -259,7 +260,7 @@ def _commands(card: Card) -> str:
     out = ["--out", card.out, "--format", card.format]
     return shell(
         ["tacl", "compose", card.model.user, *terms, *method],
-        ["tacl", "export", card.model.user, *out],
+        ["tacl", "export", card.model.user, *out, *(["--accept"] if card.accepted else [])],
     )
 
 

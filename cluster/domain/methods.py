@@ -13,7 +13,7 @@ The rows are the validation rows of the recipe's tasks, unless others are given:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from cluster.domain.base import identity
@@ -117,6 +117,12 @@ def answering(model: Composition) -> tuple[str, ...]:
     for term in model.terms:
         sums[term.vector.task] = sums.get(term.vector.task, 0.0) + term.coefficient
     return tuple(task for task, coefficient in sums.items() if coefficient > 0)
+
+
+def judged(model: Composition, tasks: Collection[str]) -> Sequence[str]:
+    """Of these tasks those that the model is to be good at: what it subtracts is to get worse. All,
+    where it adds none of them."""
+    return [task for task in answering(model) if task in tasks] or list(tasks)
 
 
 def model_of(work: ComposeWork, found: Composed) -> Composition:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.explanations import parts_of
-from cluster.domain.methods import answering, is_plain
+from cluster.domain.methods import answering, is_plain, judged
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import BATCH, Materials
@@ -86,7 +86,7 @@ def evaluate(
             left_out = metrics.accuracy(logits_NC, rows.labels_N)
             without.setdefault(part, {})[task.name] = left_out
     merged, single = (
-        {task: per_task[task][what] for task in _added(work.composition, per_task)}
+        {task: per_task[task][what] for task in judged(work.composition, per_task)}
         for what in ("composed", "individual")
     )
     asked, columns = _unnamed(work.composition, views, heads)
@@ -103,12 +103,6 @@ def evaluate(
         without=without,
         seconds=time.monotonic() - started,
     )
-
-
-def _added(model: Composition, tasks: Collection[str]) -> Sequence[str]:
-    """Of these tasks those that the model is to be good at: what it subtracts is to get worse. All,
-    where it adds none."""
-    return [task for task in answering(model) if task in tasks] or list(tasks)
 
 
 def _task_unknown(
@@ -156,7 +150,7 @@ def _frozen(
     seen = {t: heads[t].read(plain_NE) for t, plain_NE in plain.items()}
     known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in seen.items()}
     return {
-        "frozen_known": metrics.absolute({t: known[t] for t in _added(work.composition, known)}),
+        "frozen_known": metrics.absolute({t: known[t] for t in judged(work.composition, known)}),
         "frozen_unknown": _task_unknown(work.composition, seen, labels, heads),
     }
 

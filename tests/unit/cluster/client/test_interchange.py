@@ -219,7 +219,8 @@ def test_an_exported_model_is_measured_and_loads(
     assert share.double().mean().item() == pytest.approx(row["materialized"])
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith("---\n")
-    for said in ("license: mit", "approximation", trees.digest, "trees@v1", "ash, birch"):
+    made = ("trees@v1", "ash, birch", "--accept")
+    for said in ("license: mit", "approximation", trees.digest, *made):
         assert said in card
     assert f"{100 * row['materialized']:.1f}" in card
     printed = run_snippet(card, tmp_path / "out", tiny.pictures(1, task=5)[0][0])

@@ -17,6 +17,7 @@ from cluster.domain.methods import (
     answering,
     head_blobs,
     is_plain,
+    judged,
     model_of,
     recipe_of,
     require_linearized,
@@ -147,3 +148,5 @@ def test_what_is_subtracted_is_no_answer(terms: str, tasks: str) -> None:
     ]
     model = Composition(digest="d", user="alice", terms=tuple(pinned))
     assert " ".join(answering(model)) == tasks
+    of_the_recipe = dict.fromkeys(term.vector.task for term in pinned)
+    assert [*judged(model, of_the_recipe)] == (tasks.split() or [*of_the_recipe])
