@@ -23,7 +23,7 @@ from cluster.storage.home import Home, Running, write
 
 HEAD = (sys.executable, "-m", "cluster.runtime.head")
 MARKS = ("--losses", "--lock")  # what a head is told that was started again
-LONGEST_PAUSE = 60.0
+LONGEST_PAUSE = 30.0  # Ray ends this process a minute after its control service was lost
 CALM = 600.0  # seconds after which a loss is no longer one of a row
 
 LOG = logging.getLogger(__name__)
