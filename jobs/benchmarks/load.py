@@ -46,7 +46,8 @@ def recipe_of(user: int) -> dict[str, float]:
 
 
 def terms_of(recipe: Mapping[str, float]) -> list[str]:
-    return [f"+{coefficient}*{task}" for task, coefficient in recipe.items()]
+    """Pinned: a refresh meanwhile makes another version the champion."""
+    return [f"+{coefficient}*{task}@v1" for task, coefficient in recipe.items()]
 
 
 class Right(Protocol):
