@@ -1,0 +1,72 @@
+"""What the command line asks a person, and says of what was chosen."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.errors import exit_code
+from jobs.cli import main
+from jobs.cli.verbs import tasks
+from tacl.errors import BadConfig
+from tests.support.command_line import Tacl, ok
+
+
+def test_init_asks_what_up_needs(tmp_path: Path) -> None:
+    """Three questions, but those whose flags are given."""
+    home = ("--home", str(tmp_path / "new"))
+    told = ok(CliRunner().invoke(main.app, ["init", *home], input="embedded\n\n2\n"))
+    assert "wrote" in told
+    written = (tmp_path / "new" / "tacl.toml").read_text()
+    assert written.splitlines()[1:] == ['base = "embedded"', "cpus = 2"]
+    given = ("--base", "hf:some/encoder", "--generic", "", "--cpus", "1")
+    refused = CliRunner().invoke(main.app, ["init", *home, *given])
+    assert refused.exit_code == exit_code(BadConfig(""))
+    assert "needs a generic data set" in refused.stderr
+
+
+def test_init_asks_again_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And writes where things are, so that `up` finds them from any folder."""
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "texts.csv").write_text("text\na\n")
+    monkeypatch.chdir(tmp_path)
+    answers = ("embeded", "hf:./encodr", "hf:encoder", "text.csv", "texts.csv", "0", "2")
+    told = CliRunner().invoke(main.app, ["init", "--home", "new"], input="\n".join(answers) + "\n")
+    ok(told)
+    for said in ("no scheme 'embeded'", "encodr", "text.csv: there is no file", "'0' is no number"):
+        assert said in " ".join(told.output.split())
+    assert "generated pictures" not in told.output
+    written = (tmp_path / "new" / "tacl.toml").read_text()
+    here = [f'base = "hf:{tmp_path}/encoder"', f'generic = "{tmp_path}/texts.csv"', "cpus = 2"]
+    assert written.splitlines()[1:] == here
+
+
+def test_a_submit_tells_what_is_shared(tacl: Tacl) -> None:
+    def told(name: str, *how: str) -> str:
+        found = ok(
+            tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never", *how)
+        )
+        return " ".join(found.split())
+
+    assert "rows are shared, unlabelled, with other tasks;" in told("faces")
+    assert "none of them is shared;" in told("own", "--share", "none")
+    assert "rows are shared, and no row;" in told("stated", "--share", "statistics")
+    me = getpass.getuser()
+    assert f"with the other tasks of {me};" in told(f"{me}.mine", "--private")
+    theirs = told("ann.hers", "--private", "--owner", "ann", "--watch")
+    assert "ann.hers: only ann is told what becomes of it" in theirs
+
+
+def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
+    monkeypatch.setattr(tasks, "_is_person", lambda: True)
+    refused = tacl("remove", "faces", "--purge")  # nobody answers
+    assert refused.exit_code == 1
+    assert "Erase them?" in refused.stderr
+    monkeypatch.setattr(tasks, "_is_person", lambda: False)
+    assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
