@@ -85,10 +85,8 @@ def evaluate(
             logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
             left_out = metrics.accuracy(logits_NC, rows.labels_N)
             without.setdefault(part, {})[task.name] = left_out
-    merged, single = (
-        {task: per_task[task][what] for task in judged(work.composition, per_task)}
-        for what in ("composed", "individual")
-    )
+    added = judged(work.composition, per_task)
+    merged, single = ({t: per_task[t][at] for t in added} for at in ("composed", "individual"))
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},

@@ -219,7 +219,7 @@ class Run:
                 progress=self._progress,
                 attempt=self.work.attempt,
             )
-            arrivals = told(known, asked)
+            arrivals = page_by_page(known, asked)
             self._hears_more = len(arrivals) >= PAGE
             self._asked_at = time.monotonic()
             late = now - self._saved_at > CHECKPOINT_SECONDS
@@ -278,8 +278,8 @@ def leased(done: int, seconds: float, left: int) -> int:
     return min(left, max(1, int(LEASE_SECONDS * done / max(seconds, 1e-9))))
 
 
-def told(known: Callable[[Lease], Sequence[Arrival]], asked: Lease) -> list[Arrival]:
-    """All that a lease has to tell, page by page."""
+def page_by_page(known: Callable[[Lease], Sequence[Arrival]], asked: Lease) -> list[Arrival]:
+    """All that a lease has to tell."""
     arrivals = list(page := known(asked))
     while len(page) >= PAGE:
         rest = {"since": max(one.changed for one in page), "progress": None}

@@ -14,7 +14,7 @@ from jobs.cli.options import argument, flag, option, training_options
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
@@ -69,10 +69,7 @@ def submit(
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
-        given = {"input_column": input_column, "seed": options["seed"]}
-        with console.progress.counting("checking rows") as count:
-            grown = asked.add_samples(name, add_samples, **given, progress=count)
-        return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
+        return _grown(asked, name, add_samples, input_column=input_column, seed=options["seed"])
     understood: list[Ingested] = []
     with console.progress.counting("checking rows") as count:
         submitted = asked.submit(
@@ -89,16 +86,30 @@ def submit(
             again=again or partial(_asked_again, count),
             **options,
         )
-    private_to = name.rpartition(".")[0] if private else None
-    shared = partial(_shared, share=options["share"], owner=private_to)
+    private_to = _private_to(name, private)
+    said = _summary(understood[0], options["share"], private_to)
     if private_to not in (None, asked.user):  # whoever submits it is told no more
-        hidden = f"only {private_to} is told what becomes of it"
-        return submitted, lambda s: f"{_summary(understood[0], shared)}\n{s.task}: {hidden}"
+        return (
+            submitted,
+            lambda s: f"{said}\n{s.task}: only {private_to} is told what becomes of it",
+        )
     if not watch:
-        return submitted, lambda s: f"{_summary(understood[0], shared)}\n{s.task} is {s.state}"
+        return submitted, lambda s: f"{said}\n{s.task} is {s.state}"
     if not as_json:
-        print(_summary(understood[0], shared))
+        print(said)
     return _followed(asked, name)
+
+
+def _grown(asked: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:
+    with console.progress.counting("checking rows") as count:
+        grown = asked.add_samples(name, samples, **how, progress=count)
+    return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
+
+
+def _private_to(name: str, private: bool) -> str | None:
+    from cluster.domain.names import namespace
+
+    return namespace(name) if private else None
 
 
 def _asked_again(count: console.progress.Counter, same: str) -> bool:
@@ -123,13 +134,14 @@ def _shared(rows: int, share: str, owner: str | None) -> str:
     return f"{rows} of the training rows are shared, unlabelled, with {whose}"
 
 
-def _summary(found: Ingested, shared: Callable[[int], str]) -> str:
+def _summary(found: Ingested, share: str, private_to: str | None) -> str:
     train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
     lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
         f"{found.label_column!r}: {console.tables.joined(found.classes)}",
         f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
-        f"test; {shared(found.shard.rows)}; {found.probe} are probe rows, never trained on",
+        f"test; {_shared(found.shard.rows, share, private_to)}; {found.probe} are probe rows, "
+        "never trained on",
     ]
     return "\n".join([*lines, *found.notes])
 

@@ -96,7 +96,7 @@ def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
 
 def told_of(arrivals: Arrivals, since: int) -> list[Arrival]:
     asked = Lease(run_id="run", first=0, last=0, since=since)
-    return training.told(lambda asked: arrivals.after(asked.since), asked)
+    return training.page_by_page(lambda asked: arrivals.after(asked.since), asked)
 
 
 def leases_are_replayed(leases: list[tuple[int, int, dict[str, int]]]) -> None:
