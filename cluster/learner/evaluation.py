@@ -83,8 +83,7 @@ def evaluate(
         }
         for part, move_ND in moves.items():
             logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
-            left_out = metrics.accuracy(logits_NC, rows.labels_N)
-            without.setdefault(part, {})[task.name] = left_out
+            without.setdefault(part, {})[task.name] = metrics.accuracy(logits_NC, rows.labels_N)
     added = judged(work.composition, per_task)
     merged, single = ({t: per_task[t][at] for t in added} for at in ("composed", "individual"))
     asked, columns = _unnamed(work.composition, views, heads)

@@ -89,10 +89,7 @@ def submit(
     private_to = _private_to(name, private)
     said = _summary(understood[0], options["share"], private_to)
     if private_to not in (None, asked.user):  # whoever submits it is told no more
-        return (
-            submitted,
-            lambda s: f"{said}\n{s.task}: only {private_to} is told what becomes of it",
-        )
+        return submitted, lambda s: f"{said}\n{s.task}: only {private_to} is told more"
     if not watch:
         return submitted, lambda s: f"{said}\n{s.task} is {s.state}"
     if not as_json:
