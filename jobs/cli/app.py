@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from jobs import console
-from jobs.cli.options import Command, Declared, Group, argument, command_with, flag, option
+from jobs.cli.options import Command, Declared, Group, command_with, flag, option
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -68,9 +68,6 @@ Home = Annotated[
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
-TaskName = Annotated[str, argument("NAME", "Name of the task.")]
-User = Annotated[str, argument("USER", "User whose model it is.")]
-
 Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
 InputColumn = Annotated[
     str | None, option("COLUMN", "Column of the images or texts.", show_default="by type")

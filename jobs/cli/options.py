@@ -122,8 +122,11 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 # -- flags and arguments of a verb, declared in its signature
 
 
-def argument(metavar: str, help: str) -> Any:
-    return typer.Argument(metavar=metavar, help=help)
+Names = Callable[[typer.Context, str], list[str]]  # that a shell completes (`jobs.cli.names`)
+
+
+def argument(metavar: str, help: str, names: Names | None = None) -> Any:
+    return typer.Argument(metavar=metavar, help=help, autocompletion=names)
 
 
 def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:

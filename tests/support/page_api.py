@@ -73,6 +73,10 @@ class FakeApi:
         def me() -> Any:
             return {"user": "me", "role": self.role}
 
+        @app.get("/v1/compositions")
+        def compositions(whose: str) -> Any:
+            return [one for user, one in self.models.items() if user == whose]
+
         @app.get("/v1/compositions/{user}")
         def composition(user: str) -> Any:
             none = JSONResponse({"message": f"{user} has no model yet"}, 409)

@@ -20,10 +20,10 @@ class Tab:
         self.page.set_default_timeout(15000)
         self.urls: list[str] = []
         self.errors: list[str] = []
-        self.blocked: list[str] = []  # by the policy
+        self.blocked: list[str] = []
         self.page.on("request", lambda request: self.urls.append(request.url))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda line: self.blocked.extend(_blocked(line.text)))
+        self.page.on("console", lambda line: self.blocked.extend(_blocked(line)))
         self.page.goto(url)
 
     def close(self) -> None:
@@ -33,8 +33,10 @@ class Tab:
         assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
 
 
-def _blocked(line: str) -> list[str]:
-    return [line] if "Content Security Policy" in line else []
+def _blocked(line: Any) -> list[str]:
+    """What the policy forbade, and a model that was asked for where there is none."""
+    no_model = "status of 4" in line.text and "/v1/compositions/" in line.location["url"]
+    return [line.text] if no_model or "Content Security Policy" in line.text else []
 
 
 def says(page: Any, selector: str, words: str) -> None:

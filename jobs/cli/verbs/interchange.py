@@ -8,6 +8,7 @@ import typer
 
 from jobs import console
 from jobs.cli import app as cli
+from jobs.cli import names
 from jobs.cli.options import argument, data_options, flag, option
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ Public = Annotated[bool, flag("--public", "Let everybody read the repository on 
 @cli.verb("models")
 def export(
     asked: cli.Client,
-    user: cli.User,
+    user: names.User,
     out: Out,
     format: Annotated[
         Literal["safetensors", "open_clip", "transformers", "timm"],
@@ -59,7 +60,7 @@ def export(
 @cli.verb("models")
 def export_vector(
     asked: cli.Client,
-    vector: Annotated[str, argument("VECTOR", "The vector, NAME\\[@ALIAS|@vN].")],
+    vector: Annotated[str, argument("VECTOR", "The vector, NAME\\[@ALIAS|@vN].", names.tasks)],
     out: Out,
     licence: Licence = None,
     public: Public = False,
@@ -75,7 +76,7 @@ def export_vector(
 @cli.verb("models", name="import", declared=data_options)
 def import_(
     asked: cli.Client,
-    name: cli.TaskName,
+    name: names.TaskName,
     checkpoint: Annotated[
         str,
         argument(

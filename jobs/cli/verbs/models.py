@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs import console
-from jobs.cli.app import Client, Told, User, class_names, detachable, telling, verb
+from jobs.cli import names
+from jobs.cli.app import Client, Told, class_names, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
 from tacl.errors import BadConfig, BadRecipe
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @verb("models")
 def vectors(
     asked: Client,
-    name: Annotated[str | None, argument("[NAME]", "Task; default: all.")] = None,
+    name: Annotated[str | None, argument("[NAME]", "Task; default: all.", names.tasks)] = None,
     compare: Annotated[str | None, option("vN,vM", "Show the differences of two versions.")] = None,
 ) -> Told:
     """Show all versions of vectors: accuracy, origin, and the tasks they were made against."""
@@ -43,7 +44,7 @@ def _version(text: str) -> int:
 @verb("models")
 def alias(
     asked: Client,
-    name: Annotated[str, argument("NAME[@ALIAS]", "digits@champion")],
+    name: Annotated[str, argument("NAME[@ALIAS]", "digits@champion", names.tasks)],
     version: Annotated[str | None, argument("[vN]", "Move the alias to this version.")] = None,
     expected: Annotated[
         str | None, option("vN", "Move only if the alias is at this version now.", "--from")
@@ -73,7 +74,8 @@ def alias(
 def interference(
     asked: Client,
     name: Annotated[
-        str | None, argument("[NAME]", "One task and all others; default: the newest tasks.")
+        str | None,
+        argument("[NAME]", "One task and all others; default: the newest tasks.", names.tasks),
     ] = None,
     picture: Annotated[
         Path | None,
@@ -100,10 +102,14 @@ def interference(
 @verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})
 def compose(
     asked: Client,
-    user: User,
+    user: names.User,
     terms: Annotated[
         list[str] | None,
-        argument("TERM...", "[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1"),
+        argument(
+            "TERM...",
+            "[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1",
+            names.terms,
+        ),
     ] = None,
     fit: Annotated[
         str | None, option("DATA", "Labelled rows of a new task to fit to: atlas, grid.")
@@ -164,9 +170,10 @@ def _cancelled(found: CancelledCompositions) -> str:
 @verb("models", context_settings={"ignore_unknown_options": True})
 def evaluate(
     asked: Client,
-    user: User,
+    user: names.User,
     terms: Annotated[
-        list[str] | None, argument("[TERM]...", "Of these instead; the model stays as it is.")
+        list[str] | None,
+        argument("[TERM]...", "Of these instead; the model stays as it is.", names.terms),
     ] = None,
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
@@ -185,13 +192,14 @@ def evaluate(
 @verb("models")
 def query(
     asked: Client,
-    user: User,
+    user: names.User,
     inputs: Annotated[list[str], argument("INPUT...", "Image files, or texts.")],
     task: Annotated[
         list[str] | None,
         option(
             "NAME",
             "Answer within this task; repeatable.",
+            autocompletion=names.tasks,
             show_default="the classes of all tasks compete",
         ),
     ] = None,
@@ -211,13 +219,14 @@ def query(
 @verb("models")
 def explain(
     asked: Client,
-    user: User,
+    user: names.User,
     inputs: Annotated[list[str] | None, argument("[INPUT]...", "Image files, or texts.")] = None,
     task: Annotated[
         str | None,
         option(
             "NAME",
             "Explain the answer within this task.",
+            autocompletion=names.tasks,
             show_default="the classes of all tasks compete",
         ),
     ] = None,

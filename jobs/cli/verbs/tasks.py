@@ -10,6 +10,7 @@ import typer
 
 from jobs import console
 from jobs.cli import app as cli
+from jobs.cli import names
 from jobs.cli.options import argument, flag, option, training_options
 from tacl.errors import BadConfig
 
@@ -151,7 +152,9 @@ def _followed(asked: cli.Client, *names: str) -> cli.Told:
 @cli.verb("tasks")
 def wait(
     asked: cli.Client,
-    names: Annotated[list[str] | None, argument("[NAME]...", "Tasks; default: all work.")] = None,
+    names: Annotated[
+        list[str] | None, argument("[NAME]...", "Tasks; default: all work.", names.tasks)
+    ] = None,
 ) -> cli.Told:
     """Wait until tasks are trained, or until no work is left."""
     return _followed(asked, *(names or ()))
@@ -175,13 +178,13 @@ def _overview(asked: cli.Client) -> console.tables.Overview:
 
 
 @cli.verb("tasks")
-def logs(asked: cli.Client, name: cli.TaskName) -> cli.Told:
+def logs(asked: cli.Client, name: names.TaskName) -> cli.Told:
     """Show the events of a task, oldest first."""
     return asked.logs(name), console.tables.logs
 
 
 @cli.verb("tasks")
-def retry(asked: cli.Client, name: cli.TaskName) -> cli.Told:
+def retry(asked: cli.Client, name: names.TaskName) -> cli.Told:
     """Queue a task's failed and cancelled runs again."""
     found = asked.retry(name)
     said = f"{_runs(found.retried)} queued again" if found.retried else "nothing had failed"
@@ -191,7 +194,7 @@ def retry(asked: cli.Client, name: cli.TaskName) -> cli.Told:
 @cli.verb("tasks")
 def cancel(
     asked: cli.Client,
-    name: cli.TaskName,
+    name: names.TaskName,
     keep: Annotated[
         bool,
         flag(
@@ -219,7 +222,7 @@ def _runs(run_ids: Sequence[str]) -> str:
 @cli.verb("tasks")
 def remove(
     asked: cli.Client,
-    name: cli.TaskName,
+    name: names.TaskName,
     purge: Annotated[
         bool, flag("--purge", "Erase its bytes too: models that use it stop working.")
     ] = False,
@@ -245,7 +248,7 @@ def _removed(found: RemovedTask) -> str:
 
 
 @cli.verb("tasks")
-def refresh(asked: cli.Client, name: cli.TaskName) -> cli.Told:
+def refresh(asked: cli.Client, name: names.TaskName) -> cli.Told:
     """Remove a vector's interference on other tasks, without labels.
 
     A correction keeps what the vector does on its own task. It becomes a new version only if

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +12,6 @@ from jobs.cli.options import Group, argument, flag, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
-    from cluster.domain.users import Role
 
 users = typer.Typer(cls=Group, no_args_is_help=True, help="Manage users' tokens for the HTTP API.")
 app.add_typer(users, name="users", rich_help_panel="serving")
@@ -24,7 +23,7 @@ def issue(
     asked: Client,
     user: UserName,
     role: Annotated[
-        str,
+        Literal["user", "submitter", "admin"],
         typer.Option(
             help="user: compose and query; submitter: submit tasks too; admin: everything."
         ),
@@ -35,7 +34,7 @@ def issue(
 
     Only its hash is stored: it cannot be shown again.
     """
-    found = asked.issue_token(user, cast("Role", role), days)  # the coordinator checks it
+    found = asked.issue_token(user, role, days)
     return found, lambda f: f.token
 
 

@@ -57,8 +57,17 @@ export function evaluate(user, key, { term = [], without = false } = {}) {
   return post(`compositions/${encodeURIComponent(user)}/evaluation?${asked}`, {}, { "idempotency-key": key });
 }
 // Of a user who has none yet, or whom the asker must not know of: null.
-export const composition = (user) => ask(`compositions/${encodeURIComponent(user)}`)
-  .catch((error) => { if ([404, 409, 410].includes(error.status)) return null; throw error; });
+// The list is asked first, since it refuses nobody: a browser tells its console of what is refused.
+export async function composition(user) {
+  const whose = encodeURIComponent(user);
+  try {
+    const [listed] = await ask(`compositions?whose=${whose}`);
+    return listed ? await ask(`compositions/${whose}`) : null;
+  } catch (error) {
+    if ([404, 409, 410].includes(error.status)) return null;
+    throw error;
+  }
+}
 export const run = (id) => ask(`runs/${encodeURIComponent(id)}`);
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
 export const predict = (user, inputs) => post("predict", { user: user || null, inputs, beside_base: true });

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cluster.client.client import Client
 from cluster.errors import exit_code
 from cluster.runtime import doctor
 from jobs.cli import app, main
@@ -382,6 +383,27 @@ def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
     assert completed("tacl su") == ["submit"]
     assert completed("tacl submit --pen") == ["--penalty"]
     assert completed("tacl compose ann --method t") == ["ties", "tsv"]
+
+
+def test_a_shell_completes_names_of_tasks_and_users(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def completed(words: str) -> list[str]:
+        asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        asked["COMP_CWORD"] = str(len(words.split()) - 1)
+        return CliRunner().invoke(main.app, [], env=asked, prog_name="tacl").output.split()
+
+    for name in ("signs", "silk"):
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--watch"))
+    ok(tacl("compose", "alice", "+signs"))
+    assert completed("tacl retry si") == ["signs", "silk"]
+    assert completed("tacl wait silk sig") == ["signs"]
+    assert completed("tacl compose alice +0.5*sil") == ["+0.5*silk"]
+    assert completed("tacl query alice x --task sig") == ["signs"]
+    assert completed("tacl evaluate al") == ["alice"]
+    assert completed("tacl retry nothing") == []
+    monkeypatch.setattr(app, "client", Client)  # of a home where no cluster runs
+    assert completed("tacl retry si") == []
 
 
 @pytest.mark.parametrize(
