@@ -10,21 +10,18 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.visibility import ALL, Visibility
 
 
-def known(
-    shards: Iterable[Shard], own: str, visibility: Visibility = ALL, withheld: Collection[str] = ()
-) -> tuple[Shard, ...]:
-    """The shards a run of task `own` trains against: all others that its owner sees, by arrival,
-    generic first. Of tasks that withhold their samples, those whose statistics are there."""
-    others = (shard for shard in shards if shard.task != own and visibility.sees(shard.task))
-    given = (shard for shard in others if shard.statistics or shard.task not in withheld)
-    return tuple(sorted(given, key=lambda shard: shard.ordinal))
+def is_met(shard: Shard, own: str, visibility: Visibility = ALL, withheld: bool = False) -> bool:
+    """Whether a run of task `own` trains against this shard: that of any other task that its owner
+    sees. Of a task that withholds its samples, if their statistics are there."""
+    others = shard.task != own and visibility.sees(shard.task)
+    return others and (not withheld or bool(shard.statistics))
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,8 @@ class Arrivals:
 
     @property
     def tasks(self) -> Collection[str]:
-        return self._log.keys()
+        """Those that the last step sees."""
+        return {task for task in self._log if self._version(task)}
 
     def is_replayed(self, last: int) -> bool:
         """Whether steps up to `last` were all told before: nothing joins at them."""
@@ -64,7 +62,7 @@ class Arrivals:
     def change(self, first: int, current: Collection[Shard], looked_at: Collection[str]) -> Change:
         """What a lease from step `first` brings at its first step that nobody was told of before.
         `current`: the shards that are there now of the tasks that are `looked_at`."""
-        new = filter(self.is_news, current)
+        new = sorted(filter(self.is_news, current), key=attrgetter("ordinal"))
         gone = {*looked_at} - {shard.task for shard in current}
         left = frozenset(task for task in gone if self._version(task))
         return Change(max(first, self.reached + 1), tuple(new), left)

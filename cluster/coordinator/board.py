@@ -192,7 +192,8 @@ class Board:
         else:
             self._entries[key] = entry
         self._touch([key])
-        self._forget()
+        if entry is None:
+            self._forget()
 
     def _gone(self, entry: TaskEntry | Run) -> Gone:
         if isinstance(entry, TaskEntry):

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
@@ -48,6 +48,14 @@ def _named(attempt: Attempt) -> dict[str, object]:
     return {"run_id": attempt.run_id, "attempt": attempt.number}
 
 
+class Heard(NamedTuple):
+    """Of what a run heard since this process began: so many of the changes, and all tasks up to
+    this one, by arrival."""
+
+    changes: int
+    ordinal: int
+
+
 class Told:
     """What a run that runs was told, its own task and whose that is."""
 
@@ -57,10 +65,9 @@ class Told:
         self.anew(arrivals)
 
     def anew(self, arrivals: Arrivals) -> None:
-        """As the registry has it: its next lease looks at the samples of all tasks."""
+        """As the registry has it: its next leases look at the samples of all tasks."""
         self.arrivals = arrivals
-        self.looked: int | None = None  # at how many of the changes since this process began
-        self.waiting: list[str] = []  # tasks whose samples it is to hear of at its next leases
+        self.heard: Heard | None = None
 
 
 class Execution:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
-from cluster.coordinator.arrivals import Change, known
-from cluster.coordinator.executor import Told
+from cluster.coordinator.arrivals import Change, is_met
+from cluster.coordinator.executor import Heard, Told
 from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
@@ -33,40 +36,50 @@ class Runs(Quotas):
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
                 raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
             if told.arrivals.is_replayed(asked.last):
-                change, later = Change(asked.first), None
+                change, heard = Change(asked.first), told.heard
             else:
-                now, later = self._to_hear(told)
-                change = self._change(told, asked.first, now)
+                tasks, heard = self._to_hear(told)
+                change = self._change(told, asked.first, tasks)
             with self._writing():
                 joins = change.step, change.newcomers, change.left
                 self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
             told.arrivals.record(change, asked.last)
-            if later is not None:
-                told.looked, told.waiting = len(self._changed), later
+            told.heard = heard
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
             return told.arrivals.after(asked.since)
 
-    def _to_hear(self, told: Told) -> tuple[list[str], list[str]]:
-        """Tasks whose samples a run may not know as they are now: a page, and the rest."""
-        if told.looked is None:
+    def _to_hear(self, told: Told) -> tuple[list[str], Heard]:
+        """Tasks whose samples a run may not know as they are now, about a page, and what it has
+        heard of then."""
+        if told.heard is None:
             gone = told.arrivals.tasks - self._shards.keys()
-            new = filter(told.arrivals.is_news, self._shards.values())
-            tasks = [*gone, *(shard.task for shard in self._seen_by(told, [*new]))]
+            changes, after = len(self._changed), -1
         else:
-            tasks = list(dict.fromkeys([*told.waiting, *self._changed[told.looked :]]))
-        return tasks[:PAGE], tasks[PAGE:]
+            gone, (changes, after) = set[str](), told.heard
+        changed = self._changed[changes : changes + PAGE]
+        later, reached = self._news(told, after, PAGE - len(changed))
+        return [*dict.fromkeys([*gone, *changed, *later])], Heard(changes + len(changed), reached)
+
+    def _news(self, told: Told, after: int, most: int) -> tuple[list[str], int]:
+        """Of the tasks that arrived after this one those that are news to a run, and up to which
+        one it was looked."""
+        shards = list(self._shards.values())
+        later = shards[bisect_right(shards, after, key=attrgetter("ordinal")) :]
+        news = (one for one in later if told.arrivals.is_news(one) and self._meets(told, one))
+        found = list(islice(news, most))
+        last = found[-1:] if len(found) == most else later[-1:]
+        return [one.task for one in found], last[0].ordinal if last else after
 
     def _change(self, told: Told, first: int, tasks: Sequence[str]) -> Change:
         """What a lease from step `first` brings of the samples of these tasks."""
-        now = [self._behind_head(name) for name in tasks if name in self._shards]
-        return told.arrivals.change(first, self._seen_by(told, now), tasks)
+        now = (self._behind_head(name) for name in tasks if name in self._shards)
+        return told.arrivals.change(first, [one for one in now if self._meets(told, one)], tasks)
 
-    def _seen_by(self, told: Told, shards: Sequence[Shard]) -> tuple[Shard, ...]:
+    def _meets(self, told: Told, shard: Shard) -> bool:
         visibility = Visibility(told.owner, self._state.owners)
-        withheld = {one.task for one in shards if not upkeep.shares(self._state, one.task)}
-        return known(shards, told.own, visibility, withheld)
+        return is_met(shard, told.own, visibility, not upkeep.shares(self._state, shard.task))
 
     def awaits(self, run_id: str, attempt: int) -> bool:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 
 from cluster.coordinator import interference, reports
 from cluster.coordinator.shell import Decision, Shell
@@ -70,10 +71,9 @@ class Vectors(Shell):
             sight = self._sight(context)
             for name in tasks:
                 self._seen_task(context, name)
-            names = tasks or [
-                name for name in self._shards if name != GENERIC and sight.visibility.sees(name)
-            ]
-            names = (GENERIC, *names[-interference.REPORTED :])
+            newest = (name for name in reversed(self._shards) if name != GENERIC)
+            seen = islice(filter(sight.visibility.sees, newest), interference.REPORTED)
+            names = (GENERIC, *(tasks[-interference.REPORTED :] or reversed(list(seen))))
             shards = {name: self._behind_head(name) for name in names}
             return interference.interference(sight, shards)
 

@@ -47,8 +47,14 @@ class Effects(Database):
 
     def effects(self, task: str, version: int) -> list[Found]:
         """What was measured of one version."""
-        query = sa.select(EFFECT).where(*one(EFFECT, task=task, version=version))
-        return [found for _, block in self._blocks(query) for found in block]
+        this = one(EFFECT, task=task, version=version)
+        query = sa.select(EFFECT.c.measured).where(*this).order_by(EFFECT.c.block)
+        with self._read() as db:
+            blocks = db.scalars(query).all()
+            records = (record for block in blocks for record in _cut(block))
+            ordinals = {PLACE.unpack_from(record)[0] for record in records}
+            probes = _probes(db, SHARD.c.ordinal.in_(ordinals))
+            return [found for block in blocks for found in _found(block, probes)]
 
     def champion_effects(
         self, tasks: Collection[str] | None = None
@@ -56,6 +62,8 @@ class Effects(Database):
         """(task, a block of what was measured of its champion), by task; of all, or of these on
         each other's samples."""
         present = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+        if tasks is not None:
+            present = present.where(TASK.c.name.in_(tasks))
         query = sa.select(EFFECT).join(ALIAS, is_champion(EFFECT))
         return self._blocks(query.where(EFFECT.c.task.in_(present)), tasks)
 
@@ -63,10 +71,10 @@ class Effects(Database):
         self, query: sa.Select[Any], tasks: Collection[str] | None = None
     ) -> Iterator[tuple[str, list[Found]]]:
         with self._read() as db:
-            probes = _probes(db, tasks)
+            probes = _probes(db, sa.true() if tasks is None else SHARD.c.task.in_(tasks))
             if tasks is not None:
                 wanted = {ordinal // BLOCK for ordinal, _ in probes}
-                query = query.where(EFFECT.c.task.in_(tasks), EFFECT.c.block.in_(wanted))
+                query = query.where(EFFECT.c.block.in_(wanted))
             query = query.order_by(EFFECT.c.task, EFFECT.c.version, EFFECT.c.block)
             for row in db.execute(query, execution_options={"yield_per": 100}):
                 yield row.task, list(_found(row.measured, probes))
@@ -75,13 +83,11 @@ class Effects(Database):
 Probes = Mapping[Place, tuple[str, str, str]]  # -> task, digest of its samples, of its head
 
 
-def _probes(db: sa.Connection, tasks: Collection[str] | None) -> Probes:
-    """Of the tasks that are there."""
+def _probes(db: sa.Connection, which: sa.ColumnElement[bool]) -> Probes:
+    """Of tasks that are there `which` of them."""
     columns = SHARD.c.ordinal, SHARD.c.version, SHARD.c.task, SHARD.c.digest, TASK.c.head
     there = (SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None))
-    query = sa.select(*columns).outerjoin_from(SHARD, TASK, is_of_task()).where(there)
-    if tasks is not None:
-        query = query.where(SHARD.c.task.in_(tasks))
+    query = sa.select(*columns).outerjoin_from(SHARD, TASK, is_of_task()).where(there, which)
     found = db.execute(query).all()
     return {(n, version): (task, digest, head or "") for n, version, task, digest, head in found}
 

@@ -156,12 +156,12 @@ class Vectors(Runs, Effects):
         """Version and norm of the champion of each of these tasks that was not removed."""
         query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         query = query.join(ALIAS, is_champion(VECTOR))
-        query = query.where(VECTOR.c.task.in_(tasks), VECTOR.c.task.in_(_present()))
+        query = query.where(VECTOR.c.task.in_(_present(tasks)))
         return {row.task: (row.version, row.norm) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""
-        present = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(_present()))
+        present = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(_present(tasks)))
         return self._references(present.join(ALIAS, is_champion(VECTOR)), tasks)
 
     def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
@@ -179,7 +179,7 @@ class Vectors(Runs, Effects):
     def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
         """Of those of these tasks that were not removed."""
         query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
-        query = query.where(ALIAS.c.task.in_(tasks), ALIAS.c.task.in_(_present()))
+        query = query.where(ALIAS.c.task.in_(_present(tasks)))
         return {row.task: row.version for row in self._rows(query)}
 
     def met(self, reference: VectorRef) -> list[Met]:
@@ -214,8 +214,10 @@ def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
     return json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
 
 
-def _present() -> sa.Select[Any]:
-    return sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+def _present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
+    """Names of tasks that were not removed (of these: all are many)."""
+    present = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+    return present if tasks is None else present.where(TASK.c.name.in_(tasks))
 
 
 def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:

@@ -25,9 +25,8 @@ class Pair(NamedTuple):
 def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
     found: list[Pair] = []
-    for bound, task in sorted(
-        ((bound, task) for task, bound in state.loudest.items()), reverse=True
-    ):
+    bounds = zip(state.loudest.values(), state.loudest, strict=True)
+    for bound, task in sorted(bounds, reverse=True):
         if len(found) == most and (bound, task) < found[0][:2]:
             break  # also where many are equally loud: then those of the last names are told
         for pair in shares_of(state, task) if sees(task) else ():
@@ -45,7 +44,8 @@ def bound(state: State, task: str) -> None:
 
 def heard(state: State, task: str, on: str) -> None:
     """A pair was measured. What a champion does to its own inputs, shares of others are of."""
-    for one in state.rows if task == on else (task,):
+    about = [one for one, row in state.rows.items() if on in row] if task == on else [task]
+    for one in about:
         if one != on and (share := share_of(state, one, on)) is not None:
             state.loudest[one] = max(state.loudest[one], share)
 

@@ -77,6 +77,8 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
     )
     if event.private:
         state.owners[event.task] = event.owner
+    if event.task in state.champions:
+        state.fits = None
     if known is None or known.shard != event.shard:
         _measure_again(state, event.task)
 
@@ -108,13 +110,21 @@ def _publish(state: State, event: facts.Published) -> None:
 def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
-    state.champions[task] = vector
-    names = owed.measured_on(state, task)
-    keys = {name: (name, state.tasks[name].shard, state.tasks[name].head) for name in names}
-    state.rows[task] = {name: measured[key] for name, key in keys.items() if key in measured}
+    state.champions[task], state.fits = vector, None
+    state.rows[task] = {
+        name: effect
+        for (name, shard, head), effect in measured.items()
+        if _is_of_now(state, name, shard, head) and owed.is_measured(state, task, name)
+    }
     bound(state, task)
     if task in state.rows[task]:
         heard(state, task, task)
+
+
+def _is_of_now(state: State, name: str, shard: str, head: str) -> bool:
+    """Whether these are the samples and the head of a task that is there."""
+    task = state.tasks.get(name)
+    return task is not None and (task.shard, task.head) == (shard, head)
 
 
 def _end(state: State, run_id: str, measured: Mapping[Cell, Effect] | None = None) -> None:
@@ -158,6 +168,7 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         table.pop(task, None)
     for row in state.rows.values():
         row.pop(task, None)
+    state.fits = None
     state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)
     state.ask.update(state.champions)

@@ -134,6 +134,8 @@ class State:
     refreshes: int = 0  # since this process began: they take turns
     numbers: int = 0
     changes: int = field(default=0, compare=False)  # events that it heard
+    # whose heads are fitted together, of the champions of now; None: not worked out yet
+    fits: tuple[Fit, ...] | None = field(default=None, compare=False)
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 

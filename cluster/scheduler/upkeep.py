@@ -15,7 +15,7 @@ from itertools import chain, islice
 
 from cluster.domain.base import identity
 from cluster.domain.status import RunState
-from cluster.domain.tasks import GENERIC
+from cluster.domain.tasks import GENERIC, Options
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import budget
 from cluster.scheduler import state as facts
@@ -50,13 +50,9 @@ def add(state: State, run: Run) -> None:
 # -- the matrix of what vectors do to inputs
 
 
-def measured_on(state: State, task: str) -> set[str]:
-    """The tasks whose probes a vector of `task` may be measured on."""
-    return {on for on in state.tasks if is_measured(state, task, on)}
-
-
 def is_measured(state: State, task: str, on: str) -> bool:
-    """Whoever withholds samples withholds the probe: only the own vector is measured there."""
+    """Whether a vector of `task` may be measured on the probe of `on`. Whoever withholds samples
+    withholds the probe: only the own vector is measured there."""
     return task == on or shares(state, on)
 
 
@@ -294,10 +290,20 @@ def is_owed(state: State, fit: Fit) -> bool:
     return fit.run_id not in state.runs and fit.run_id not in state.done
 
 
-def fits(state: State) -> Iterator[Fit]:
+def fits(state: State) -> tuple[Fit, ...]:
     """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
-    owner of private tasks, these with them. Who withholds samples is left out."""
-    able = {task: v.digest for task, v in state.champions.items() if is_fitted(state, task)}
+    owner of private tasks, these with them. Who withholds samples is left out.
+
+    Most events move no champion: it is worked out once for all that follow.
+    """
+    if state.fits is None:
+        state.fits = tuple(_fits_of(state))
+    return state.fits
+
+
+def _fits_of(state: State) -> Iterator[Fit]:
+    teaching = {t for t, task in state.tasks.items() if _teaches(task.options)}
+    able = {task: v.digest for task, v in state.champions.items() if task in teaching}
     owners = {owner for task, owner in state.owners.items() if task in able}
     for owner in ("", *sorted(owners)):
         visibility = Visibility(owner, state.owners)
@@ -309,4 +315,8 @@ def fits(state: State) -> Iterator[Fit]:
 
 def is_fitted(state: State, task: str) -> bool:
     """Whether its labelled rows may teach heads."""
-    return shares(state, task) and state.tasks[task].options.heads == "fitted"
+    return _teaches(state.tasks[task].options)
+
+
+def _teaches(options: Options) -> bool:
+    return options.heads == "fitted" and options.share == "samples"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.coordinator import arrivals as arrivals_module
 from cluster.coordinator import runs
-from cluster.coordinator.arrivals import Arrivals, Change, known
+from cluster.coordinator.arrivals import Arrivals, Change, is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
 from cluster.domain.visibility import Visibility
@@ -22,17 +22,21 @@ BLOB = BlobRef(digest="d", rows=1)
 GENERIC_0, A = (Shard(task=t, ordinal=o, blob=BLOB) for t, o in [(GENERIC, 0), ("a", 1)])
 
 
-def test_known_is_everybody_else_by_arrival() -> None:
-    shards = [Shard(task=t, ordinal=o, blob=BLOB) for t, o in [("b", 2), (GENERIC, 0), ("a", 1)]]
-    assert [shard.task for shard in known(shards, own="b")] == [GENERIC, "a"]
-    assert [shard.task for shard in known(shards, own="new")] == [GENERIC, "a", "b"]
+def test_a_run_meets_everybody_else() -> None:
+    assert is_met(A, own="b")
+    assert is_met(GENERIC_0, own="a")
+    assert not is_met(A, own="a")
 
 
 def test_a_private_task_enters_only_the_cycles_of_its_owner() -> None:
     shards = [Shard(task=t, ordinal=o, blob=BLOB) for o, t in enumerate([GENERIC, "mine", "open"])]
-    cycles = {who: known(shards, "new", Visibility(who, {"mine": "ann"})) for who in ("ann", "bob")}
-    assert [shard.task for shard in cycles["ann"]] == [GENERIC, "mine", "open"]
-    assert [shard.task for shard in cycles["bob"]] == [GENERIC, "open"]
+
+    def cycle(who: str) -> list[str]:
+        sight = Visibility(who, {"mine": "ann"})
+        return [shard.task for shard in shards if is_met(shard, "new", sight)]
+
+    assert cycle("ann") == [GENERIC, "mine", "open"]
+    assert cycle("bob") == [GENERIC, "open"]
 
 
 def test_what_arrives_in_a_lease_joins_at_the_next() -> None:
@@ -165,25 +169,53 @@ def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: 
     assert names(told) == [(GENERIC, 0, None), ("shapes", 0, 3)]
 
 
-def test_a_lease_looks_only_at_what_changed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[list[str]] = []
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Tasks whose samples leases looked at."""
+    tasks: list[str] = []
 
-    def looking(shards, *others):
-        shards = list(shards)
-        looked_at.append([shard.task for shard in shards])
-        return known(shards, *others)
+    def looking(shard: Shard, *others) -> bool:
+        tasks.append(shard.task)
+        return is_met(shard, *others)
 
-    monkeypatch.setattr(runs, "known", looking)
+    monkeypatch.setattr(runs, "is_met", looking)
+    return tasks
+
+
+def test_a_lease_looks_only_at_what_changed(scene: Scene, looked_at: list[str]) -> None:
+    def looked() -> int:
+        count = len(looked_at)
+        looked_at.clear()
+        return count
+
     scene.submit("digits")
     for number in range(9):
         scene.submit(f"other{number}")
     lease = partial(leave, scene, scene.launcher.running()[0].work.run_id)
     lease(0, 0, -1)
+    assert looked() == 11 + 10  # all, its own too, then what joins
     lease(1, 1, 0)
+    assert looked() == 0
     scene.coordinator.add_samples(asks("grow"), "other3", shard_blob(scene.home, "more"))
     assert names(lease(2, 2, 1)) == [("other3", 2, None)]
-    lease(2, 2, -1)  # told before: nothing is looked at
-    assert [len(tasks) for tasks in looked_at] == [11, 10, 0, 1]  # all once, then a page
+    assert looked() == 1
+    lease(2, 2, -1)  # told before
+    assert looked() == 0
+
+
+def test_a_first_lease_looks_at_no_more_tasks_than_it_tells_of(
+    scene: Scene, looked_at: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (runs, arrivals_module):
+        monkeypatch.setattr(module, "PAGE", 3)
+    scene.submit("digits")
+    for number in range(30):
+        scene.submit(f"other{number}")
+    lease = partial(leave, scene, scene.process("train", "digits").work.run_id)
+    for step in range(3):
+        looked_at.clear()
+        assert len(lease(step, step, step - 1)) == 3
+        assert len(set(looked_at)) <= 3 + 1  # and its own
 
 
 def test_of_very_many_tasks_some_join_at_each_lease(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.coordinator.arrivals import known
+from cluster.coordinator.arrivals import is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
 from cluster.domain.work import TrainWork
@@ -19,11 +19,11 @@ from tests.support.world import ON_ARRIVAL, World
 
 def test_withheld_samples_are_known_by_their_statistics_only() -> None:
     blob = BlobRef(digest="d", rows=1)
-    a, b, c = (Shard(task=name, ordinal=i, blob=blob) for i, name in enumerate("abc"))
-    b_stated = b.model_copy(update={"statistics": "s"})
-    assert known([a, b, c], "c", withheld={"b"}) == (a,)
-    assert known([a, b_stated, c], "c", withheld={"b"}) == (a, b_stated)
-    assert known([a, b, c], "b", withheld={"b"}) == (a, c)
+    shard = Shard(task="a", ordinal=1, blob=blob)
+    stated = shard.model_copy(update={"statistics": "s"})
+    assert is_met(shard, "c")
+    assert not is_met(shard, "c", withheld=True)
+    assert is_met(stated, "c", withheld=True)
 
 
 @pytest.mark.parametrize("share", ["none", "statistics"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -34,7 +35,7 @@ from cluster.scheduler.state import (
     Requeue,
     SamplesArrived,
 )
-from cluster.scheduler.upkeep import could_measure, is_current, refresh_of
+from cluster.scheduler.upkeep import could_measure, fits, is_current, refresh_of
 from tests.support.budget import budget
 from tests.support.world import PLENTY, World, values_of
 
@@ -202,6 +203,11 @@ class Anything(RuleBasedStateMachine):
             room = free(self.world.state)
             assert room.cpus >= 0
             assert room.gpus >= 0
+
+    @invariant()
+    def fits_are_of_the_champions_of_now(self) -> None:
+        if hasattr(self, "world"):
+            assert fits(self.world.state) == fits(replace(self.world.state, fits=None))
 
     @invariant()
     def every_waiting_run_says_why(self) -> None:
