@@ -87,8 +87,7 @@ def of_task(sight: Sight, task: str) -> TaskInterference:
     """A row and a column of the matrix of all tasks that are seen."""
     state, sees = sight.state, sight.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
-    rows = state.rows.items()
-    bears = [(one, task) for one, row in rows if task in row and one != task and sees(one)]
+    bears = [(one, task) for one in state.columns.get(task, ()) if one != task and sees(one)]
     return TaskInterference(
         task=task,
         high=HIGH_CHANGE,

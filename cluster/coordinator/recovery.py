@@ -13,7 +13,7 @@ from cluster.registry import Registry
 from cluster.registry import Run as Record
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.finishing import KEPT
-from cluster.scheduler.loudest import bound
+from cluster.scheduler.matrix import restore
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Cell, Effect, Run, State, Task, Vector
 
@@ -68,18 +68,18 @@ class SeenLater(Set[str]):
 def _restore_vectors(state: State, registry: Registry) -> None:
     for ref in registry.champion_references().values():
         state.champions[ref.task] = Vector(ref.version, ref.digest, SeenLater(registry, ref))
-        state.rows[ref.task] = {}
+    rows: dict[str, dict[str, Effect]] = {task: {} for task in state.champions}
     state.near = {pair for pair in registry.near() if state.tasks.keys() >= {*pair}}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
     for task, row in registry.champion_effects():
-        if task in state.rows:
-            state.rows[task] |= {
+        if task in rows:
+            rows[task] |= {
                 one.on: Effect(one.tau_jp, one.logits)
                 for one in row
                 if current.get(one.on) == (one.shard_digest, one.head)
             }
-    for task in state.rows:
-        bound(state, task)
+    restore(state, rows)
+    state.crowned = dict.fromkeys(task for task in state.tasks if task in state.champions)
 
 
 def _run(record: Record, running: bool) -> Run:

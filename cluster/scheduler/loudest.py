@@ -44,8 +44,7 @@ def bound(state: State, task: str) -> None:
 
 def heard(state: State, task: str, on: str) -> None:
     """A pair was measured. What a champion does to its own inputs, shares of others are of."""
-    about = [one for one, row in state.rows.items() if on in row] if task == on else [task]
-    for one in about:
+    for one in state.columns[on] if task == on else (task,):
         if one != on and (share := share_of(state, one, on)) is not None:
             state.loudest[one] = max(state.loudest[one], share)
 

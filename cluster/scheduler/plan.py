@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.domain.status import RunState
+from cluster.scheduler import matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
-from cluster.scheduler.loudest import bound, heard
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Cell, Effect, Fail, Row, Run, State, Stop, Vector
 
@@ -80,7 +80,7 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
     if event.task in state.champions:
         state.fits = None
     if known is None or known.shard != event.shard:
-        _measure_again(state, event.task)
+        matrix.drop_column(state, event.task)
 
 
 def _queue(state: State, event: facts.Requested) -> None:
@@ -101,7 +101,7 @@ def _publish(state: State, event: facts.Published) -> None:
     if task.head != event.head:  # its first vector: now there are answers
         state.balance = granted(state.balance, task.allowance)
         task.head = event.head
-        _measure_again(state, event.task)
+        matrix.drop_column(state, event.task)
     if event.champion:
         _crown(state, event.task, event.vector, event.row)
     _end(state, event.run_id)
@@ -111,14 +111,14 @@ def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
     state.champions[task], state.fits = vector, None
-    state.rows[task] = {
+    state.crowned.pop(task, None)
+    state.crowned[task] = None
+    row = {
         name: effect
         for (name, shard, head), effect in measured.items()
         if _is_of_now(state, name, shard, head) and owed.is_measured(state, task, name)
     }
-    bound(state, task)
-    if task in state.rows[task]:
-        heard(state, task, task)
+    matrix.put_row(state, task, row)
 
 
 def _is_of_now(state: State, name: str, shard: str, head: str) -> bool:
@@ -136,8 +136,7 @@ def _end(state: State, run_id: str, measured: Mapping[Cell, Effect] | None = Non
         if measured is None or cell not in measured:
             state.unmeasurable.add(cell)
         elif cell == owed.cell_of(state, cell.task, cell.on):  # neither has a newer version
-            state.rows[cell.task][cell.on] = measured[cell]
-            heard(state, cell.task, cell.on)
+            matrix.put(state, cell.task, cell.on, measured[cell])
 
 
 def _fail(state: State, run_id: str, cause: str) -> Fail:
@@ -164,10 +163,10 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         run = state.runs[run_id]
         run.state = RunState.QUEUED if run.state == RunState.RUNNING else run.state
         yield Stop(run_id, forget=True)
-    for table in (state.tasks, state.champions, state.rows, state.loudest):
+    matrix.drop_row(state, task)
+    matrix.drop_column(state, task)
+    for table in (state.tasks, state.champions, state.crowned):
         table.pop(task, None)
-    for row in state.rows.values():
-        row.pop(task, None)
     state.fits = None
     state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)
@@ -186,12 +185,6 @@ def _concerns(run: Run, task: str) -> bool:
     return about or task in run.others or any(task in (c.task, c.on) for c in run.cells)
 
 
-def _measure_again(state: State, on: str) -> None:
-    """What was measured of others on this task is of samples, or of no head, that were before."""
-    for row in state.rows.values():
-        row.pop(on, None)
-
-
 # -- checks
 
 
@@ -206,6 +199,8 @@ def _violations(state: State) -> Iterator[str]:
     names = state.tasks.keys()
     if not state.champions.keys() == state.rows.keys() <= names:
         yield "champions and rows are of different tasks"
+    if list(names) != sorted(names, key=lambda name: state.tasks[name].ordinal):
+        yield "tasks are not by arrival"
     shared = sum(owed.shares(state, name) for name in names)
     for task, row in state.rows.items():
         if len(row) > shared + (not owed.shares(state, task)):

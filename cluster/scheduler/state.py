@@ -63,6 +63,14 @@ class Effect(NamedTuple):
     answers: float | None = None  # of the logits behind its head; None where there was none yet
 
 
+class Mark(NamedTuple):
+    """Of a row: the most that its vector does to the inputs of another task, of what it does to its
+    own; and the newest task in it, but its own, by arrival."""
+
+    loudness: float
+    newest: int
+
+
 # What was measured of a vector: (task, digest of its shard, digest of its head) -> effect.
 Row = Mapping[tuple[str, str, str], Effect]
 
@@ -120,6 +128,9 @@ class State:
     champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
     # champion's task -> on -> what is measured
     rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
+    # beside it (`matrix`): on -> whose rows have it; and of every row which is measured next
+    columns: dict[str, set[str]] = field(default_factory=dict[str, set[str]], compare=False)
+    marks: dict[str, Mark] = field(default_factory=dict[str, Mark], compare=False)
     # of every row a bound of what it does to the answers of others (`loudest`)
     loudest: dict[str, float] = field(default_factory=dict[str, float], compare=False)
     # pairs of tasks whose samples are the same kind of data, each both ways
@@ -132,6 +143,8 @@ class State:
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: they take turns
+    # tasks whose champion changed, the last ones at the end
+    crowned: dict[str, None] = field(default_factory=dict[str, None], compare=False)
     numbers: int = 0
     changes: int = field(default=0, compare=False)  # events that it heard
     # whose heads are fitted together, of the champions of now; None: not worked out yet

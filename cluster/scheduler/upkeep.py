@@ -10,14 +10,14 @@ arrival.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, zip_longest
 
 from cluster.domain.base import identity
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Options
 from cluster.domain.visibility import Visibility
-from cluster.scheduler import budget
+from cluster.scheduler import budget, matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler.queue import needs_of, placeable
 from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
@@ -25,6 +25,7 @@ from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
 MEASURE_BATCH = 64  # pairs in one piece of work
 COLUMN = 16  # vectors that are measured on a newcomer's probe before any is refreshed
+LOOKED_AT = 128  # vectors: among those it is found what is measured next
 RECENT = 32  # the newest tasks: on their probes vectors are measured, and against them refreshed
 SHARED = 4  # arrivals that a refresh waits for while others are being trained
 TURN = 4  # of so many refreshes one is of the vector that waits longest
@@ -93,22 +94,35 @@ def could_measure(state: State) -> bool:
 def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
     """Pairs that are not measured: on own inputs, without which nothing is known of a vector, then
     on the newest task first. Those that were not `met` are few at a time: what is known of them
-    decides about refreshes."""
-    rows, shared = state.rows, sum(shares(state, name) for name in state.tasks)
-    lacking = [t for t, row in rows.items() if len(row) < shared + (not shares(state, t))]
-    pairs = [(task, task) for task in lacking if task not in rows[task] and not met]
-    yield from _able(state, iter(pairs))
-    orders: Orders | None = None  # they are long, and the same on whatever is measured
-    for on in _recent(state) if lacking else ():
-        under = (t for t, row in rows.items() if on in row and _is_new(state, t, on))
-        known = 0 if met else sum(1 for _ in islice(under, COLUMN))
-        if known == COLUMN:
-            continue  # without a look at the many that are not measured
-        there = [t for t in lacking if on not in rows[t] and is_measured(state, t, on)]
-        if found := [t for t in there if t != on and _is_new(state, t, on) != met]:
-            orders = orders or _orders(state, lacking)
-            cells = _able(state, ((task, on) for task in _by_turns(orders, found)))
+    decides about refreshes. A vector has met a newer task only if it became champion since."""
+    if not met:
+        own = ((task, task) for task, row in state.rows.items() if task not in row)
+        yield from _able(state, own)
+    orders: Orders | None = None  # they take long, and are the same on whatever is measured
+    for on in _newest(state, RECENT):
+        there = (task for task in state.columns.get(on, ()) if _is_new(state, task, on))
+        known = 0 if met else sum(1 for _ in islice(there, COLUMN))
+        if known < COLUMN:
+            among = islice(reversed(state.crowned), LOOKED_AT) if met else state.rows
+            orders = orders or _orders(state, among)
+            cells = _able(state, ((task, on) for task in _lacking(state, on, met, orders)))
             yield from cells if met else islice(cells, COLUMN - known)
+
+
+def _lacking(state: State, on: str, met: bool, orders: Orders) -> Iterator[str]:
+    """Whose vectors are not measured on a task and could be: the first of each order, then the
+    second of each, and so on."""
+
+    def lacks(task: str) -> bool:
+        able = task != on and on not in state.rows[task] and is_measured(state, task, on)
+        return able and _is_new(state, task, on) != met
+
+    pairs = zip_longest(*(filter(lacks, order) for order in orders))
+    found = set[str | None]([None])
+    for task in chain.from_iterable(pairs):
+        if task not in found:
+            found.add(task)
+            yield task
 
 
 def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
@@ -117,35 +131,19 @@ def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
     return (cell for cell in cells if cell not in state.unmeasurable)
 
 
-def _orders(state: State, tasks: list[str]) -> Orders:
-    """From the loudest vector on, and from the one that was measured on no newcomer for longest."""
-    loudest = sorted(tasks, key=lambda task: (-_loudness(state, task), task))
-    ordinals = {name: task.ordinal for name, task in state.tasks.items()}
-
-    def newest(task: str) -> tuple[int, str]:
-        return max((ordinals[on] for on in state.rows[task] if on != task), default=0), task
-
-    return loudest, sorted(tasks, key=newest)
+def _orders(state: State, tasks: Iterable[str]) -> Orders:
+    """From the loudest vector on, and from the one that was measured on no newcomer for longest;
+    LOOKED_AT of each."""
+    marks = [(matrix.mark(state, task), task) for task in tasks]
+    loudest = heapq.nsmallest(LOOKED_AT, ((-mark.loudness, task) for mark, task in marks))
+    longest = heapq.nsmallest(LOOKED_AT, ((mark.newest, task) for mark, task in marks))
+    return [task for _, task in loudest], [task for _, task in longest]
 
 
-def _by_turns(orders: Orders, tasks: Collection[str]) -> Iterable[str]:
-    """Of these tasks the first of each order, then the second of each, and so on."""
-    wanted = frozenset(tasks)
-    pairs = zip(*((task for task in order if task in wanted) for order in orders), strict=True)
-    return dict.fromkeys(chain.from_iterable(pairs))
-
-
-def _recent(state: State) -> list[str]:
+def _newest(state: State, most: int) -> Iterator[str]:
     """The newest tasks whose answers are known, and the generic samples; the newest first."""
-    known = (name for name, task in state.tasks.items() if task.head or name == GENERIC)
-    return heapq.nlargest(RECENT, known, key=lambda name: state.tasks[name].ordinal)
-
-
-def _loudness(state: State, task: str) -> float:
-    """The most that its vector does to the inputs of another, of what it does to its own."""
-    row = state.rows[task]
-    others = (effect.tau_jp for on, effect in row.items() if on not in (task, GENERIC))
-    return max(others, default=0.0) / own.tau_jp if (own := row.get(task)) and own.tau_jp else 0.0
+    tasks = reversed(state.tasks.items())  # they are by arrival
+    return islice((name for name, task in tasks if task.head or name == GENERIC), most)
 
 
 # -- label-free refresh
@@ -241,7 +239,7 @@ def refresh_of(state: State, task: str) -> Refresh:
     the same inputs, the same id."""
     vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
     worst = dict.fromkeys(disturbed(state, task)[:RECENT])
-    newest = heapq.nlargest(2 * RECENT, known, key=lambda name: known[name].ordinal)
+    newest = islice(reversed(known), 2 * RECENT)
     others = (n for n in (*worst, *newest) if n != task and (task, n) not in state.near)
     seen = (n for n in others if visibility.sees(n) and shares(state, n))
     names = {*islice(dict.fromkeys(seen), RECENT), GENERIC} & known.keys()

@@ -113,6 +113,8 @@ class Scale:
         for one in self.upkeep:
             what = f"upkeep of an arrival at {one.tasks:,} tasks, trainings"
             yield what, TRAININGS, round(one.trainings, 2)
+            what = f"longest event of the plan at {one.tasks:,} tasks, CPU ms"
+            yield what, LOCK_MS, one.longest_ms
         for one in self.fleets:
             yield f"coordinator of {one.learners:,} learners, of one core", CORE, one.core
             yield f"wait of {one.learners:,} learners, ms at p99", STEP_MS, one.wait_p99
@@ -221,12 +223,13 @@ UPKEEP = """## What an arrival causes
 
 By the real plan, whose work is made up (`jobs/benchmarks/stream.py`): on average of the last
 arrivals of so many, pairs of vector and task that are measured, refreshes, what both cost in
-trainings of the newcomer (goal: at most {TRAININGS:g}), and the processor time of the plan.
+trainings of the newcomer (goal: at most {TRAININGS:g}), and the processor time of the plan, in all
+and of the longest event (goal: {LOCK_MS:g} ms, it holds the lock).
 """
 
 
 def _upkeep(found: Sequence[Upkeep]) -> list[str]:
-    columns = ["tasks", "pairs measured", "refreshes", "trainings", "CPU ms of the plan"]
+    columns = ["tasks", "pairs measured", "refreshes", "trainings", "CPU ms of the plan", "longest"]
     rows = (
         [
             f"{one.tasks:,}",
@@ -234,10 +237,15 @@ def _upkeep(found: Sequence[Upkeep]) -> list[str]:
             f"{one.refreshes:.1f}",
             f"{one.trainings:.2f}",
             f"{one.cpu_ms:.1f}",
+            f"{one.longest_ms:.1f}",
         ]
         for one in found
     )
-    return [UPKEEP.format(TRAININGS=TRAININGS), markdown_table(columns, rows, "---:"), ""]
+    return [
+        UPKEEP.format(TRAININGS=TRAININGS, LOCK_MS=LOCK_MS),
+        markdown_table(columns, rows, "---:"),
+        "",
+    ]
 
 
 FLEETS = """## Learners that ask

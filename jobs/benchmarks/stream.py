@@ -14,14 +14,14 @@ import numpy as np
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import allowance
-from cluster.scheduler.loudest import bound
+from cluster.scheduler.matrix import restore
 from cluster.scheduler.plan import handle
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Effect, Measure, Refresh, Start, State, Vector
 from cluster.scheduler.upkeep import COLUMN, RECENT
 from jobs.benchmarks.calls import MET
 
-AT = 4, 8, 14, 100, 1000  # tasks
+AT = 4, 8, 14, 100, 1000, 10_000  # tasks
 LAST = 4  # arrivals that are counted, the last
 ROWS = 3000  # to train on, of each
 OPTIONS = Options(heads="trained")  # fits of heads are no upkeep of vectors
@@ -31,13 +31,14 @@ MEDIAN, SPREAD = 0.1, 1.0  # of what vectors do to others: of its logarithm
 @dataclass
 class Upkeep:
     """Of an arrival, on average. `trainings`: what all that costs, in trainings of the newcomer;
-    `cpu_ms`: of the plan."""
+    `cpu_ms`: of the plan; `longest_ms`: of the longest of its events."""
 
     tasks: int
     pairs: float = 0.0
     refreshes: float = 0.0
     trainings: float = 0.0
     cpu_ms: float = 0.0
+    longest_ms: float = 0.0
 
 
 @dataclass
@@ -58,15 +59,16 @@ class Stream:
     def made_up(self, tasks: int) -> None:
         """So many are there already, each measured on and refreshed against those near to it."""
         state, names = self.state, [_name(number) for number in range(1, tasks + 1)]
+        rows: dict[str, dict[str, Effect]] = {}
         granted = allowance(ROWS, OPTIONS)
         for number, name in enumerate(names, start=1):
             known = number, OPTIONS, _shard(name), "", _head(name), granted
             state.tasks[name] = facts.Task(*known)
             near = names[max(0, number - 1 - RECENT) : number + COLUMN]
             state.champions[name] = Vector(1, f"{name} v1", {_shard(one) for one in near})
-            state.rows[name] = {one: self._effect(name, one) for one in near}
-        for name in names:
-            bound(state, name)
+            rows[name] = {one: self._effect(name, one) for one in near}
+        restore(state, rows)
+        state.crowned = dict.fromkeys(names)
 
     def arrive(self, number: int, counted: Upkeep) -> None:
         """It is trained, then all that follows is done."""
@@ -82,7 +84,9 @@ class Stream:
     def _happens(self, event: facts.Event, counted: Upkeep) -> None:
         busy = time.process_time()
         said = handle(self.state, event)
-        counted.cpu_ms += 1000 * (time.process_time() - busy)
+        took = 1000 * (time.process_time() - busy)
+        counted.cpu_ms += took
+        counted.longest_ms = max(counted.longest_ms, took)
         training = 2 * allowance(ROWS, OPTIONS)
         for one in said:
             if isinstance(one, Measure | Refresh):

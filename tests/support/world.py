@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cluster.domain.tasks import GENERIC, Options
+from cluster.scheduler import matrix
 from cluster.scheduler.loudest import shares_of
 from cluster.scheduler.plan import handle, validate
 from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of, waits_for
@@ -66,6 +67,7 @@ class World:
             self._check(instruction)
         self.said += said
         validate(self.state)
+        self._check_matrix()
         bounds, rows = self.state.loudest, self.state.rows
         assert bounds.keys() == rows.keys()
         assert all(
@@ -75,6 +77,16 @@ class World:
         running = {run.run_id for run in self.state.runs.values() if run.state == "running"}
         assert self.running == running
         return said
+
+    def _check_matrix(self) -> None:
+        """What is kept beside the rows is what a look at all of them says."""
+        rows, columns, marks = self.state.rows, self.state.columns, dict(self.state.marks)
+        assert {(t, on) for t, row in rows.items() for on in row} == {
+            (t, on) for on, tasks in columns.items() for t in tasks
+        }
+        self.state.marks.clear()
+        assert all(matrix.mark(self.state, task) == mark for task, mark in marks.items())
+        assert self.state.crowned.keys() == self.state.champions.keys()
 
     def _check(self, instruction: Instruction) -> None:
         match instruction:

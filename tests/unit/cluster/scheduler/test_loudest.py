@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.domain.tasks import GENERIC
-from cluster.scheduler.loudest import Pair, bound, heard, loudest, share_of
+from cluster.scheduler import matrix
+from cluster.scheduler.loudest import Pair, loudest, share_of
 from cluster.scheduler.plan import handle
 from cluster.scheduler.state import Effect, Node, Published, Removed, State, Vector
 from tests.support.budget import budget
@@ -26,12 +27,10 @@ CELLS = st.lists(
 
 def measured(cells: Cells) -> State:
     """One pair after the other; later ones take the place of earlier."""
-    state = State("base", rows={task: {} for task in TASKS})
-    for task in TASKS:
-        bound(state, task)
+    state = State("base")
+    matrix.restore(state, {task: {} for task in TASKS})
     for task, on, answers in cells:
-        state.rows[task][on] = Effect(1.0, answers)
-        heard(state, task, on)
+        matrix.put(state, task, on, Effect(1.0, answers))
     return state
 
 
@@ -66,7 +65,7 @@ def test_a_quieter_own_vector_makes_all_others_louder() -> None:
     state, nothing = world.state, frozenset[str]()
     world.request("again", "refresh", "b")
     row = {("b", "b 1", "head of b"): Effect(0.5, 0.5), ("a", "a 1", "head of a"): Effect(0.1, 0.1)}
-    state.rows["a"]["b"] = Effect(0.2, 0.2)
+    matrix.put(state, "a", "b", Effect(0.2, 0.2))
     world.happens(Published("again", "b", Vector(2, "b v2", nothing), row, "head of b"))
     assert loudest(state, lambda _: True, 2) == [Pair(0.4, "a", "b"), Pair(0.1, "b", "a")]
     handle(state, Removed("b", ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import budget as costs
-from cluster.scheduler.loudest import heard
+from cluster.scheduler import matrix, upkeep
 from cluster.scheduler.plan import handle
 from cluster.scheduler.state import (
     Cell,
@@ -71,6 +72,24 @@ def test_older_vectors_are_measured_on_a_newcomer_behind_its_head() -> None:
         Cell("a", "a v1", "c", "c 1", "head of c"),
         Cell("b", "b v1", "c", "c 1", "head of c"),
     )
+
+
+def test_of_very_many_vectors_the_loudest_and_those_that_wait_longest_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By turns, until enough are measured on the newcomer."""
+    monkeypatch.setattr(upkeep, "LOOKED_AT", 3)
+    monkeypatch.setattr(upkeep, "COLUMN", 4)
+    names = [f"t{number}" for number in range(8)]
+    world = World(Node(4)).trained(*names)
+    for number, name in enumerate(names):
+        matrix.put(world.state, name, "t3" if name != "t3" else "t4", Effect(0.01 * number))
+    marks = {name: matrix.mark(world.state, name) for name in names}
+    loud = sorted(names, key=lambda name: (-marks[name].loudness, name))[:3]
+    waits = sorted(names, key=lambda name: (marks[name].newest, name))[:3]
+    world.trained("new")
+    cells = [cell.task for cell in measures(world)[-1].cells if cell.on == "new"]
+    assert cells == [*dict.fromkeys(chain.from_iterable(zip(loud, waits, strict=True)))][:4]
 
 
 def test_what_goes_missing_meanwhile_is_the_next_batch() -> None:
@@ -181,7 +200,7 @@ def test_a_vector_is_not_refreshed_for_what_it_met_or_for_the_generic_samples() 
 
 def test_the_measure_is_relative_to_what_the_vector_does_to_its_own_inputs() -> None:
     world = World(Node(4)).trained("a", options=ON_ARRIVAL)
-    world.state.rows["a"]["a"] = Effect(10.0)
+    matrix.put(world.state, "a", "a", Effect(10.0))
     arrived(world, "b", 0.9)
     assert not refreshes(world)
 
@@ -355,10 +374,8 @@ def test_the_worst_goes_first(sizes: list[float]) -> None:
 
 def test_the_answers_decide_and_not_the_features() -> None:
     world = World(Node(4), allowance=0).trained("a", "b", "c", options=ON_ARRIVAL)
-    rows = world.state.rows
-    rows["c"]["c"] = Effect(1.0, 1.0)
-    rows["a"]["c"], rows["b"]["c"] = Effect(0.9, 0.1), Effect(0.5, 0.8)
-    heard(world.state, "c", "c")
+    for task, effect in (("a", Effect(0.9, 0.1)), ("b", Effect(0.5, 0.8)), ("c", Effect(1.0, 1.0))):
+        matrix.put(world.state, task, "c", effect)
     for task in "ab":
         old = world.state.champions[task]
         world.state.champions[task] = replace(old, seen=frozenset())
