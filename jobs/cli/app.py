@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -45,18 +46,6 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """The options of `tacl` itself."""
-
-
 Home = Annotated[
     Path | None,
     option(
@@ -68,6 +57,23 @@ Home = Annotated[
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
+
+
+@app.callback()
+def _options(
+    home: Home = None,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The options of `tacl` itself. A verb takes --home too, and its own goes first."""
+    if home is not None:
+        os.environ["TACL_HOME"] = str(home)
+
+
 Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
 InputColumn = Annotated[
     str | None, option("COLUMN", "Column of the images or texts.", show_default="by type")

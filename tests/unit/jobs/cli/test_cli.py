@@ -362,6 +362,24 @@ def test_a_private_task_is_submitted(tacl: Tacl) -> None:
     assert tacl("logs", "ann.faces").exit_code == exit_code(UnknownTask(""))
 
 
+def test_the_home_may_be_named_before_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path | None] = []
+
+    def client(home: Path | None) -> None:
+        asked.append(home)
+        raise BadConfig("no cluster")
+
+    monkeypatch.setattr(app, "client", client)
+    monkeypatch.setenv("TACL_HOME", "/elsewhere")
+    for words in (
+        ["status"],
+        ["--home", "/a", "status"],
+        ["--home", "/a", "status", "--home", "/b"],
+    ):
+        CliRunner().invoke(main.app, words)
+    assert asked == [Path("/elsewhere"), Path("/a"), Path("/b")]
+
+
 def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
     for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue")):
         text = ok(tacl(*verb, "--help"))
