@@ -1,5 +1,6 @@
 """Connections to Serve's HTTP proxy: so many of one address, each so long without a request, and
-each with so much of a header.
+each with so much of a header; and so much of bodies whose requests are not answered yet, which the
+proxy reads ahead of everybody who could refuse them.
 
 Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
 call a function there whose name is in an environment variable; ours lets uvicorn make its
@@ -22,6 +23,8 @@ HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
 HEADER_BYTES = 256 << 10  # with a URL of as many terms as may be; also behind a body
 EACH = 512  # connections of one address; of this machine, as those of a proxy before us: of all
 ALL = 4096
+EACH_BYTES = 2 << 30  # of bodies of one address at once: two of the largest
+ALL_BYTES = 4 << 30
 
 
 class Room:
@@ -32,6 +35,8 @@ class Room:
         self._each, self._all = each, all
         self._of: Counter[str] = Counter()
         self._idle: dict[Door, str] = {}  # the address; who waits longest is first
+        self._bytes: Counter[str] = Counter()
+        self._all_bytes = 0
 
     def enter(self, door: Door, address: str) -> bool:
         """Whether there is a place."""
@@ -54,6 +59,20 @@ class Room:
         self._of[address] -= 1
         self._of += Counter()  # of whom there is none is forgotten
 
+    def takes(self, address: str, size: int) -> bool:
+        """Whether so many bytes more of bodies still fit."""
+        self._bytes[address] += size
+        self._all_bytes += size
+        fits = self._bytes[address] <= EACH_BYTES or _is_here(address)
+        return fits and self._all_bytes <= ALL_BYTES
+
+    def answered(self, address: str, size: int) -> None:
+        """What was taken is held no more."""
+        self._all_bytes -= size
+        self._bytes[address] -= size
+        if not self._bytes[address]:
+            del self._bytes[address]
+
     def _drop(self, address: str | None) -> bool:
         """The idlest of this address, or of any; whether there was one."""
         found = (door for door, of in self._idle.items() if address in (None, of))
@@ -71,6 +90,7 @@ class Door(HttpToolsProtocol):
     _address: str | None = None  # while it has a place
     _timer: asyncio.TimerHandle | None = None
     _headed = 0  # bytes since anything else than a header came
+    _body = 0  # bytes of bodies since the last answer
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -90,6 +110,11 @@ class Door(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._headed = 0
+        if self._address is None:
+            return
+        self._body += len(body)
+        if not self.room.takes(self._address, len(body)):
+            return self.end()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -104,6 +129,7 @@ class Door(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._answered()
         if not self.pipeline and not self.transport.is_closing():
             self._waits()
 
@@ -126,9 +152,15 @@ class Door(HttpToolsProtocol):
 
     def _leave(self) -> None:
         self._stop()
+        self._answered()
         if self._address is not None:
             self.room.leave(self, self._address)
             self._address = None
+
+    def _answered(self) -> None:
+        if self._address is not None and self._body:
+            self.room.answered(self._address, self._body)
+            self._body = 0
 
     def _stop(self) -> None:
         if self._timer is not None:

@@ -159,6 +159,51 @@ def test_when_all_places_are_taken_the_idlest_makes_room(monkeypatch: pytest.Mon
     serving(attack)
 
 
+def test_bodies_that_nobody_has_answered_are_of_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many connections they come by; what is answered makes room."""
+    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(door, "ALL_BYTES", 1_000_000)
+    body = b"x" * 400_000
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+
+    async def attack(ask: Ask) -> None:
+        for _ in range(4):
+            reader, writer = await ask()
+            writer.write(head % len(body) + body)
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        open_ones = [await ask() for _ in range(4)]
+        for _, writer in open_ones:
+            writer.write(head % (2 * len(body)) + body)  # the rest never comes
+        await asyncio.sleep(0.3)
+        reader, writer = await ask()
+        writer.write(QUESTION)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        ended = [reader.at_eof() or reader.exception() is not None for reader, _ in open_ones]
+        assert sum(ended) == 2
+        for _, writer in open_ones:
+            writer.close()
+        await asyncio.sleep(0.1)
+        assert Door.room._all_bytes == 0
+
+    serving(attack)
+
+
+def test_an_address_has_so_many_bytes_and_keeps_nobody_else_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(door, "EACH_BYTES", 10)
+    monkeypatch.setattr(door, "ALL_BYTES", 30)
+    room = Room()
+    assert room.takes("192.0.2.1", 10)
+    assert not room.takes("192.0.2.1", 1)
+    room.answered("192.0.2.1", 11)
+    assert room.takes("192.0.2.1", 10)
+    assert room.takes("127.0.0.1", 20)  # of a proxy before us: as much as of all
+    assert not room.takes("192.0.2.2", 1)
+
+
 class Fake:
     def __init__(self, room: Room, address: str) -> None:
         self.room, self.address = room, address
