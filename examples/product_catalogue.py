@@ -4,6 +4,8 @@ A model changes when its user composes. `ann.badges` is private: bob hears of no
 are drawn, the encoder is the embedded one; for real ones call `story` with an encoder, such as
 "open_clip:NAME@WEIGHTS", unlabelled pictures, and labelled pictures of each category.
 
+It writes to `catalogue/`: delete that to run it again.
+
 `.venv/bin/python examples/product_catalogue.py` prints
 
     ann: cloth 0.85

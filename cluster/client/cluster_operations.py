@@ -66,9 +66,9 @@ class ClusterOperations(Session):
         told = config.read(self.home)
         data, place = (None if value is None else str(value) for value in (generic, storage))
         chosen = Founding(base or told.base, data or told.generic, place, registry)
-        return start(
-            self.home, chosen, cpus or told.cpus, address, insecure, progress or (lambda line: None)
-        )
+        if address is None:  # else the cluster that is joined has the CPUs that it has
+            cpus = cpus or told.cpus
+        return start(self.home, chosen, cpus, address, insecure, progress or (lambda line: None))
 
     def down(self) -> bool:
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""

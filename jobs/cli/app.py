@@ -149,7 +149,8 @@ def _with_shared(own: inspect.Signature, home: bool) -> inspect.Signature:
     """The flags of a function, then those that all commands share."""
     kept = [one for name, one in own.parameters.items() if name not in ("asked", "as_json")]
     keywords = [one for one in kept if one.kind is one.VAR_KEYWORD]
-    shared = [("home", Home, None)] * home + [("as_json", Json, False)]
+    tells = own.return_annotation is not None or "as_json" in own.parameters
+    shared = [("home", Home, None)] * home + [("as_json", Json, False)] * tells
     flags = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=flag)
         for name, flag, value in shared

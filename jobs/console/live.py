@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from jobs.console import tables
-from jobs.console.progress import watching
+from jobs.console.progress import lines
 
 PERIOD = 1.0  # seconds between two looks
 
@@ -20,10 +20,10 @@ def watch(look: Callable[[], tables.Overview]) -> None:
     """Until it is interrupted; in a file, a line for what changes."""
     console = tables.console()
     if not console.is_terminal:
-        with watching() as tell:
-            while True:
-                tell(look())
-                time.sleep(PERIOD)
+        tell = lines(console)
+        while True:
+            tell(look())
+            time.sleep(PERIOD)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(shown(look()), refresh=True)

@@ -104,7 +104,7 @@ def watching(tables: Console | None = None) -> Iterator[Watch]:
     """
     console = tables or stderr()
     if not console.is_terminal:
-        yield _plain_watch(stderr())
+        yield lines(stderr())
         return
     columns = (one for one in _columns() if not isinstance(one, TimeLeft))  # the cluster tells it
     with Progress(*columns, console=console, transient=tables is not None, expand=True) as progress:
@@ -143,7 +143,7 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
     return count
 
 
-def _plain_watch(console: Console) -> Watch:
+def lines(console: Console) -> Watch:
     """A line when a state changes, and with every tenth of the steps; none for what had ended."""
     seen: dict[str, tuple[str, tuple[str, int] | None]] = {}
 

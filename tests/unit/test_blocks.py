@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     coordinator = InProcess(home, Instant(home=new_home(home)))
     client = Ran(home, coordinator, Guess())
-    monkeypatch.setattr("cluster.Client", lambda place, **how: client)
+    monkeypatch.setattr("cluster.Client", lambda place=None, **how: client)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

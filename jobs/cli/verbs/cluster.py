@@ -27,7 +27,11 @@ def init(
     base: Annotated[str | None, option("SPEC", "As for `up`.", show_default="asked")] = None,
     generic: Annotated[
         str | None,
-        option("DATA", "As for `up`; none for the embedded model.", show_default="asked"),
+        option(
+            "DATA",
+            'As for `up`; "" for the generated pictures of the embedded model.',
+            show_default="asked",
+        ),
     ] = None,
     cpus: Annotated[
         int | None, typer.Option(min=1, help="As for `up`.", show_default="asked")

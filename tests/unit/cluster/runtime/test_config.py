@@ -44,8 +44,10 @@ def test_up_takes_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     client.init("hf:some/encoder", "rows.csv", 2)
     client.up()
     client.up(cpus=1)
-    (_, first, *then), (_, _, *others) = asked
+    client.up(address="head:6379")
+    (_, first, *_), *_ = asked
     assert (first.base, first.generic) == ("hf:some/encoder", str(tmp_path / "rows.csv"))
-    assert (then[0], others[0]) == (2, 1)  # a flag comes first
+    # a flag comes first, and a cluster that is joined has the CPUs that it has
+    assert [cpus for _, _, cpus, *_ in asked] == [2, 1, None]
     with pytest.raises(BadConfig, match="generic"):
         Client(tmp_path / "other").init("hf:some/encoder")

@@ -121,7 +121,7 @@ def test_watch_shows_what_changes(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("jobs.console.live.time.sleep", sleep)
     ended = tacl("watch")
     assert ended.exit_code == 130
-    assert "measuring 1 pair of vector and task: done" in ended.stderr
+    assert "measuring 1 pair of vector and task: done" in ended.stdout
 
 
 def test_a_split_that_is_left_out_is_told(tacl: Tacl, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from rich.console import Console
 
 from cluster.domain.base import RequestContext
 from cluster.domain.status import TaskState
 from jobs.cli.app import telling
-from jobs.console.live import shown
+from jobs.console.live import shown, watch
 from jobs.console.progress import counting, described, duration
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
@@ -22,6 +23,24 @@ def look(scene: Scene, seconds: float | None) -> Overview:
     tasks = tuple(one.model_copy(update=at) if one.is_owed else one for one in status.tasks)
     users = tuple(scene.coordinator.users(RequestContext()))
     return Overview.model_validate(dict(status) | {"tasks": tasks, "users": users})
+
+
+def test_in_a_file_it_is_lines_on_stdout(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    looks = iter([look(scene, None)])
+
+    def until_it_ends() -> Overview:
+        try:
+            return next(looks)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    with pytest.raises(KeyboardInterrupt):
+        watch(until_it_ends)
+    told = capsys.readouterr()
+    assert told.out.startswith("faces: training, step 40 of 100")
+    assert told.err == ""
 
 
 def test_what_is_owed_has_a_time_left_where_it_is_known(tmp_path) -> None:
