@@ -2,7 +2,7 @@
 
 A run asks for a *lease*: leave to do its next steps without asking again. It is told what changed
 since the one before. What arrives meanwhile joins at the first step of the next lease, and of very
-many tasks some at each lease: no answer is larger than a page, however many tasks there are.
+many tasks some at each lease: what joins is never more than a page, however many tasks there are.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ class Runs(Quotas):
         """Tasks whose samples a run may not know as they are now, about a page, and what it has
         heard of then."""
         if told.heard is None:
-            gone = told.arrivals.tasks - self._shards.keys()
+            there = (self._shards.get(task) for task in told.arrivals.tasks)
+            met = {one.task for one in there if one is not None and self._meets(told, one)}
+            gone = {*told.arrivals.tasks} - met
             changes, after = len(self._changed), -1
         else:
             gone, (changes, after) = set[str](), told.heard

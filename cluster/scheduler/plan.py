@@ -77,6 +77,8 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
     )
     if event.private:
         state.owners[event.task] = event.owner
+    elif known is None:  # the name may have been that of a private task which was cancelled
+        state.owners.pop(event.task, None)
     if event.task in state.champions:
         state.fits = None
     if known is None or known.shard != event.shard:

@@ -98,14 +98,18 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
     if not met:
         own = ((task, task) for task, row in state.rows.items() if task not in row)
         yield from _able(state, own)
-    orders: Orders | None = None  # they take long, and are the same on whatever is measured
+    orders: dict[str | None, Orders] = {}  # they take long, and are the same on most
     for on in _newest(state, RECENT):
         there = (task for task in state.columns.get(on, ()) if _is_new(state, task, on))
         known = 0 if met else sum(1 for _ in islice(there, COLUMN))
         if known < COLUMN:
-            among = islice(reversed(state.crowned), LOOKED_AT) if met else state.rows
-            orders = orders or _orders(state, among)
-            cells = _able(state, ((task, on) for task in _lacking(state, on, met, orders)))
+            whose = None if met else state.owners.get(on)  # of others' none is new on it
+            if whose not in orders:
+                among = islice(reversed(state.crowned), LOOKED_AT) if met else state.rows
+                theirs = (t for t in among if whose in (None, state.tasks[t].owner))
+                orders[whose] = _orders(state, theirs)
+            lacking = _lacking(state, on, met, orders[whose])
+            cells = _able(state, ((task, on) for task in lacking))
             yield from cells if met else islice(cells, COLUMN - known)
 
 

@@ -169,6 +169,18 @@ def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: 
     assert names(told) == [(GENERIC, 0, None), ("shapes", 0, 3)]
 
 
+def test_a_task_left_though_its_name_came_again_for_nobody_else(scene: Scene) -> None:
+    """Also where another process hears of it."""
+    scene.submit("digits", owner="bob")
+    scene.submit("ann.x", owner="ann")
+    lease = partial(leave, scene, scene.process("train", "digits").work.run_id)
+    assert names(lease(0, 2, -1)) == [("ann.x", 0, None), (GENERIC, 0, None)]
+    scene.coordinator.cancel(asks("cancel"), "ann.x", keep=False)
+    scene.submit("ann.x", owner="ann", private=True, request_id="another")
+    scene.restart()
+    assert names(lease(3, 4, 2)) == [("ann.x", 0, 3)]
+
+
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tasks whose samples leases looked at."""

@@ -92,6 +92,29 @@ def test_of_very_many_vectors_the_loudest_and_those_that_wait_longest_are_looked
     assert cells == [*dict.fromkeys(chain.from_iterable(zip(loud, waits, strict=True)))][:4]
 
 
+def test_on_a_private_newcomer_its_owners_vectors_are_looked_at_among_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "LOOKED_AT", 2)
+    world = World(Node(4)).trained("mine", *(f"t{number}" for number in range(8)))
+    world.state.tasks["mine"].owner = "ann"
+    for number in range(8):  # louder than that of ann, and measured longer ago
+        matrix.put(world.state, f"t{number}", "mine", Effect(2.0 + number))
+    world.happens(SamplesArrived("ann.x", 10, NEVER, "ann.x 1", "ann", private=True, allowance=99))
+    world.request("train ann.x", "train", "ann.x")
+    world.publish("train ann.x")
+    assert [(c.task, c.on) for c in measures(world)[-1].cells][:1] == [("mine", "ann.x")]
+
+
+def test_a_name_that_was_of_a_private_task_may_be_that_of_an_open_one() -> None:
+    world = World(Node(4))
+    world.happens(SamplesArrived("ann.x", 1, NEVER, "ann.x 1", "ann", private=True))
+    assert world.state.owners == {"ann.x": "ann"}
+    world.happens(Removed("ann.x", ()))
+    world.happens(SamplesArrived("ann.x", 2, NEVER, "ann.x 2", "ann"))
+    assert world.state.owners == {}
+
+
 def test_what_goes_missing_meanwhile_is_the_next_batch() -> None:
     world = World(Node(1)).trained("a", "b")
     world.happens(SamplesArrived("b", 2, NEVER, "b 2"))
