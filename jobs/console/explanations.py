@@ -56,7 +56,7 @@ def left_out(found: Evaluated) -> RenderableType:
             gains = [100 * (found.per_task[name]["composed"] - row[name]) for name in names]
             made.add_row(part, *map(_points, gains))
         lines.append(made)
-    said = "accuracy on each task's test rows with all vectors, and what of it is owed to one, in points"
+    said = "accuracy on test rows, and the points of it that each task owes to each vector"
     return Group(Text(said, style="italic"), *lines)
 
 
