@@ -85,8 +85,9 @@ def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candid
 
 
 class Belonging(Answer):
-    """Whether an input is of any task of a model. `none`: it is of none of these, as probably as
-    the least probable twentieth of the model's own validation rows."""
+    """Whether an input is of any task of a model. `none`: it is of none of these; 19 of 20
+    validation rows of the model's tasks have a higher `probability`, which may be near to 1 where
+    tasks are easily told from what else the home has seen."""
 
     probability: float = Field(examples=[0.97])
     none: bool

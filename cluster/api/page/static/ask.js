@@ -3,7 +3,7 @@
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
-import { $, el, onSubmit, percent } from "./dom.js";
+import { $, el, onSubmit } from "./dom.js";
 import { why } from "./explain.js";
 
 const MOST = 5; // classes shown
@@ -75,7 +75,7 @@ function answer({ input, shown }, found, i, whose) {
     shown,
     el("h3", {}, belonging?.none ? "none of these" : best),
     belonging?.none ? el("p", { className: "hint" },
-      `Of the model’s tasks with ${percent(belonging.probability)} %; the nearest is ${best}.`) : null,
+      `19 of 20 inputs of the model’s tasks are more like them; the nearest is ${best}.`) : null,
     el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain)),
     why(whose, input));
 }
