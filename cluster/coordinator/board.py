@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from cluster.coordinator.work_orders import tasks_of
@@ -123,7 +124,7 @@ class Board:
         quiet = self._quiet.get(reader, Quiet(-1, -1))
         begin = quiet.until if quiet.since == last else last
         told, more = list[tuple[Key, Entry]](), False
-        for key in list(self._since(begin))[::-1]:
+        for key in self._since(begin):
             entry = self._entries[key]
             if not sees(key, entry):
                 continue
@@ -177,11 +178,11 @@ class Board:
         return text
 
     def _since(self, number: int) -> Iterator[Key]:
-        """The newest first."""
-        for key in reversed(self._numbers):
-            if self._numbers[key] <= number:
-                return
-            yield key
+        """The oldest first."""
+        if number == 0:
+            return iter(self._numbers)  # of all a reader is told few, and not the newest
+        newer = takewhile(lambda key: self._numbers[key] > number, reversed(self._numbers))
+        return reversed([*newer])
 
     def _put(self, key: Key, entry: TaskEntry | Run | None) -> None:
         if entry is None:
