@@ -51,7 +51,7 @@ class Arrivals:
         self.hear(log)
 
     @property
-    def tasks(self) -> Collection[str]:
+    def tasks(self) -> set[str]:
         """Those that the last step sees."""
         return {task for task in self._log if self._version(task)}
 

@@ -54,9 +54,9 @@ class Runs(Quotas):
         """Tasks whose samples a run may not know as they are now, about a page, and what it has
         heard of then."""
         if told.heard is None:
-            there = (self._shards.get(task) for task in told.arrivals.tasks)
-            met = {one.task for one in there if one is not None and self._meets(told, one)}
-            gone = {*told.arrivals.tasks} - met
+            seen = told.arrivals.tasks
+            there = (self._shards[task] for task in seen & self._shards.keys())
+            gone = seen - {one.task for one in there if self._meets(told, one)}
             changes, after = len(self._changed), -1
         else:
             gone, (changes, after) = set[str](), told.heard

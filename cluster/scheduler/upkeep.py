@@ -99,7 +99,7 @@ def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
         own = ((task, task) for task, row in state.rows.items() if task not in row)
         yield from _able(state, own)
     orders: dict[str | None, Orders] = {}  # they take long, and are the same on most
-    for on in _newest(state, RECENT):
+    for on in _recent(state):
         there = (task for task in state.columns.get(on, ()) if _is_new(state, task, on))
         known = 0 if met else sum(1 for _ in islice(there, COLUMN))
         if known < COLUMN:
@@ -144,10 +144,10 @@ def _orders(state: State, tasks: Iterable[str]) -> Orders:
     return [task for _, task in loudest], [task for _, task in longest]
 
 
-def _newest(state: State, most: int) -> Iterator[str]:
+def _recent(state: State) -> Iterator[str]:
     """The newest tasks whose answers are known, and the generic samples; the newest first."""
     tasks = reversed(state.tasks.items())  # they are by arrival
-    return islice((name for name, task in tasks if task.head or name == GENERIC), most)
+    return islice((name for name, task in tasks if task.head or name == GENERIC), RECENT)
 
 
 # -- label-free refresh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -181,6 +182,14 @@ def test_a_task_left_though_its_name_came_again_for_nobody_else(scene: Scene) ->
     assert names(lease(3, 4, 2)) == [("ann.x", 0, 3)]
 
 
+def begun(scene: Scene, others: int) -> Callable[..., tuple[Arrival, ...]]:
+    """Leases of the training of a task that so many others arrived after."""
+    scene.submit("digits")
+    for number in range(others):
+        scene.submit(f"other{number}")
+    return partial(leave, scene, scene.process("train", "digits").work.run_id)
+
+
 @pytest.fixture
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Tasks whose samples leases looked at."""
@@ -200,10 +209,7 @@ def test_a_lease_looks_only_at_what_changed(scene: Scene, looked_at: list[str]) 
         looked_at.clear()
         return count
 
-    scene.submit("digits")
-    for number in range(9):
-        scene.submit(f"other{number}")
-    lease = partial(leave, scene, scene.launcher.running()[0].work.run_id)
+    lease = begun(scene, others=9)
     lease(0, 0, -1)
     assert looked() == 11 + 10  # all, its own too, then what joins
     lease(1, 1, 0)
@@ -220,10 +226,7 @@ def test_a_first_lease_looks_at_no_more_tasks_than_it_tells_of(
 ) -> None:
     for module in (runs, arrivals_module):
         monkeypatch.setattr(module, "PAGE", 3)
-    scene.submit("digits")
-    for number in range(30):
-        scene.submit(f"other{number}")
-    lease = partial(leave, scene, scene.process("train", "digits").work.run_id)
+    lease = begun(scene, others=30)
     for step in range(3):
         looked_at.clear()
         assert len(lease(step, step, step - 1)) == 3
@@ -236,10 +239,7 @@ def test_of_very_many_tasks_some_join_at_each_lease(
     """The generic samples first; what changes meanwhile is told as it is then."""
     for module in (runs, arrivals_module):
         monkeypatch.setattr(module, "PAGE", 3)
-    scene.submit("digits")
-    for number in range(6):
-        scene.submit(f"other{number}")
-    lease = partial(leave, scene, scene.process("train", "digits").work.run_id)
+    lease = begun(scene, others=6)
     assert names(lease(0, 0, -1)) == [(GENERIC, 0, None), ("other0", 0, None), ("other1", 0, None)]
     assert lease(0, 0, 0) == ()  # the rest of that page
     scene.coordinator.add_samples(asks("grow"), "other4", shard_blob(scene.home, "more"))

@@ -29,6 +29,7 @@ from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import interference as of_vectors
 from jobs.console import tables
 from jobs.console.progress import described
+from tacl.heads.novelty import KEPT
 
 ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
 LONG = "a_task_whose_name_is_as_long_as_people_make_them_in_practice"
@@ -52,6 +53,10 @@ def status(*tasks: TaskStatus, head: str = "text") -> ClusterStatus:
         {"spec": "hf:x", "digest": "d", "modality": "text", "head_kind": head}
     )
     return ClusterStatus(base=base, tasks=tasks, work=(), room=ROOM)
+
+
+def test_words_of_none_of_these_are_those_of_the_threshold() -> None:
+    assert KEPT == 19 / 20  # what query and page say of it
 
 
 def test_a_status_is_whole_at_80_columns() -> None:
