@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
 from cluster.registry.database import Database, one, put
-from cluster.registry.samples import is_of_task
+from cluster.registry.samples import is_of_task, present
 from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
 
 BLOCK = 128  # tasks
@@ -61,11 +61,8 @@ class Effects(Database):
     ) -> Iterator[tuple[str, list[Found]]]:
         """(task, a block of what was measured of its champion), by task; of all, or of these on
         each other's samples."""
-        present = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
-        if tasks is not None:
-            present = present.where(TASK.c.name.in_(tasks))
         query = sa.select(EFFECT).join(ALIAS, is_champion(EFFECT))
-        return self._blocks(query.where(EFFECT.c.task.in_(present)), tasks)
+        return self._blocks(query.where(EFFECT.c.task.in_(present(tasks))), tasks)
 
     def _blocks(
         self, query: sa.Select[Any], tasks: Collection[str] | None = None

@@ -66,6 +66,12 @@ def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
     return shards.add_columns(TASK.c.head).outerjoin(TASK, is_of_task())
 
 
+def present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
+    """Names of tasks that were not removed (of these: all are many)."""
+    query = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
+    return query if tasks is None else query.where(TASK.c.name.in_(tasks))
+
+
 def is_of_task() -> sa.ColumnElement[bool]:
     """Whether a shard is of the task that has its name now."""
     return sa.and_(TASK.c.name == SHARD.c.task, TASK.c.ordinal == SHARD.c.ordinal)

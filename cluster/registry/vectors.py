@@ -23,6 +23,7 @@ from cluster.registry.database import one, put, put_once
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
+from cluster.registry.samples import present
 from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
 
@@ -143,7 +144,7 @@ class Vectors(Runs, Effects):
         TASK@vN."""
         name, _, number = after.rpartition("@v")
         query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
-        query = query.where(VECTOR.c.task.in_(_present()))
+        query = query.where(VECTOR.c.task.in_(present()))
         if task is None:
             query = query.where(VECTOR.c.task >= name)
             later = VECTOR.c.version > int(number or 0)
@@ -156,13 +157,13 @@ class Vectors(Runs, Effects):
         """Version and norm of the champion of each of these tasks that was not removed."""
         query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         query = query.join(ALIAS, is_champion(VECTOR))
-        query = query.where(VECTOR.c.task.in_(_present(tasks)))
+        query = query.where(VECTOR.c.task.in_(present(tasks)))
         return {row.task: (row.version, row.norm) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""
-        present = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(_present(tasks)))
-        return self._references(present.join(ALIAS, is_champion(VECTOR)), tasks)
+        query = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(present(tasks)))
+        return self._references(query.join(ALIAS, is_champion(VECTOR)), tasks)
 
     def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """As they were trained: by task (of these)."""
@@ -179,7 +180,7 @@ class Vectors(Runs, Effects):
     def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
         """Of those of these tasks that were not removed."""
         query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
-        query = query.where(ALIAS.c.task.in_(_present(tasks)))
+        query = query.where(ALIAS.c.task.in_(present(tasks)))
         return {row.task: row.version for row in self._rows(query)}
 
     def met(self, reference: VectorRef) -> list[Met]:
@@ -212,12 +213,6 @@ class Vectors(Runs, Effects):
 def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
     """As it was written: no objects are made of long lists."""
     return json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
-
-
-def _present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
-    """Names of tasks that were not removed (of these: all are many)."""
-    present = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
-    return present if tasks is None else present.where(TASK.c.name.in_(tasks))
 
 
 def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:
