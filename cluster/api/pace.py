@@ -3,25 +3,43 @@
 Serve's proxy and the ingress do each request in many small steps, one step of each in turn: who
 comes behind eighty others waits for all of them, though each user's calls go one by one later on.
 So they wait here, where a request costs nothing. What takes long, as an answer that is waited for
-or a stream, holds nobody up for long: its place is the next one's after a while.
+or a stream, holds nobody up for long: its place is the next one's after a while. That while is
+short for who is alone, whose many requests are answered in common passes; where others ask too, a
+sender has few places and keeps them for longer than an answer takes under load, or they would
+count for nothing just then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import time
+from collections import deque
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-AT_ONCE = 16  # of one sender
-BEGUN = 0.1  # seconds after which a request is no beginner; AT_ONCE in it is more than a core does
+
+@dataclass(frozen=True)
+class Pace:
+    """How many requests of one sender begin at once, and for how long one is a beginner."""
+
+    at_once: int
+    seconds: float
+
+
+ALONE = Pace(16, 0.1)  # more than a core does in that time
+AMONG_OTHERS = Pace(4, 1.0)
+RECENT = 1.0  # seconds; who asked something within them is one of the others
+KEPT = 4096  # tokens that were good; the oldest of more is forgotten
 WAITING = 256  # of one sender, who may have left; more are refused
 # Whoever restarts or routes asks these, from an address that may be that of strangers too.
 PROBES = ("/v1/health", "/v1/ready", "/v2/health/live", "/v2/health/ready", "/-/healthz")
+GUARDED = re.compile(r"/v1/(?!openapi\.json)|/v2/models")  # what only good tokens are told
 STEERING = (
     *(b"x-request-timeout-seconds", b"x-request-disconnect-disabled"),
     *(b"serve-multiplexed-model-id", b"x-session-id"),
@@ -33,14 +51,44 @@ class _Line:
     """Of one sender."""
 
     def __init__(self) -> None:
-        self.places, self.waiting = asyncio.Semaphore(AT_ONCE), 0
+        self.waiting = deque[asyncio.Future[None]]()
+        self.begun = 0
+
+    async def enter(self, pace: Pace) -> None:
+        """Waits for a place, and takes it."""
+        if self.begun >= pace.at_once:
+            place = asyncio.get_running_loop().create_future()
+            self.waiting.append(place)
+            try:
+                await place
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled():  # given at the moment of leaving
+                    self.leave(pace)
+                raise
+            finally:
+                if place in self.waiting:
+                    self.waiting.remove(place)
+        else:
+            self.begun += 1
+
+    def leave(self, pace: Pace) -> None:
+        """Its place is the next one's, where there is one and the pace allows."""
+        self.begun -= 1
+        while self.waiting and self.begun < pace.at_once:
+            place = self.waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                self.begun += 1
 
 
 class InTurns:
-    """ASGI: around Serve's proxy. A sender is a token, or without one an address."""
+    """ASGI: around Serve's proxy. A sender is a token that was good here, else an address: whoever
+    makes tokens up is one sender."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._lines = app, WeakValueDictionary[str, _Line]()
+        self._good: dict[str, None] = {}  # tokens, the oldest first
+        self._asked: dict[str, float] = {}  # when a sender did last; who did last is last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,28 +96,49 @@ class InTurns:
         scope["headers"] = [one for one in scope["headers"] if _is_heard(*one)]
         if scope["path"] in PROBES:
             return await self._app(scope, receive, send)
-        line = self._lines.setdefault(_sender(scope), _Line())
-        if line.waiting >= WAITING:
+        token, address = Headers(scope=scope).get("authorization"), scope.get("client") or ("",)
+        is_new = bool(token) and token not in self._good
+        sender = token if token in self._good else address[0]
+        line = self._lines.setdefault(sender, _Line())
+        # Nobody's first request is refused for what others of the address send; the door bounds it.
+        if len(line.waiting) >= WAITING and not is_new:
             return await _refusal()(scope, receive, send)
-        line.waiting += 1
-        try:
-            await line.places.acquire()
-        finally:
-            line.waiting -= 1
+        await line.enter(self._pace(sender))
         begins = True
 
         def begun() -> None:
             nonlocal begins
             if begins:
-                line.places.release()
-            begins = False
+                begins = False
+                line.leave(self._pace())
 
-        timer = asyncio.get_running_loop().call_later(BEGUN, begun)
+        timer = asyncio.get_running_loop().call_later(self._pace(sender).seconds, begun)
+
+        async def told(message: Message) -> None:
+            if is_new and message.get("status", 400) < 400 and GUARDED.match(scope["path"]):
+                self._was_good(token)
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, told)
         finally:
             timer.cancel()
             begun()
+
+    def _was_good(self, token: str) -> None:
+        self._good[token] = None
+        if len(self._good) > KEPT:
+            del self._good[next(iter(self._good))]
+
+    def _pace(self, sender: str | None = None) -> Pace:
+        """Now; `sender` asks."""
+        now = time.monotonic()
+        if sender is not None:
+            self._asked.pop(sender, None)
+            self._asked[sender] = now
+        while self._asked and next(iter(self._asked.values())) < now - RECENT:
+            del self._asked[next(iter(self._asked))]
+        return AMONG_OTHERS if len(self._asked) > 1 else ALONE
 
 
 PACED = Middleware(InTurns)
@@ -82,10 +151,6 @@ def _is_heard(name: bytes, value: bytes) -> bool:
     if name == b"x-request-id":
         return bool(REQUEST_ID.fullmatch(value))
     return name not in STEERING
-
-
-def _sender(scope: Scope) -> str:
-    return Headers(scope=scope).get("authorization") or (scope.get("client") or ("",))[0]
 
 
 def _refusal() -> JSONResponse:

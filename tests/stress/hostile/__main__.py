@@ -104,7 +104,7 @@ class Course:
 
 @contextmanager
 def people(place: Place, attackers: Event):
-    """The four, each in a process; the attackers give way to whom they attack."""
+    """The four, each in a process."""
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     them = [
@@ -116,7 +116,6 @@ def people(place: Place, attackers: Event):
         one.start()
     try:
         until_they_began(place)
-        psutil.Process(them[2].pid).nice(10)
         yield
     finally:
         stop.set()

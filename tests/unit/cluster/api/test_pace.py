@@ -11,7 +11,9 @@ import pytest
 from ray.serve._private import constants
 
 from cluster.api import pace
-from cluster.api.pace import AT_ONCE, InTurns
+from cluster.api.pace import ALONE, AMONG_OTHERS, InTurns, Pace
+
+AT_ONCE, FEW = ALONE.at_once, AMONG_OTHERS.at_once
 
 
 class App:
@@ -20,6 +22,7 @@ class App:
     def __init__(self) -> None:
         self.under_way, self.most = Counter[str](), Counter[str]()
         self.order: list[str] = []
+        self.status = 200
         self.answers = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -31,6 +34,7 @@ class App:
             await self.answers.wait()
         finally:
             self.under_way[who] -= 1
+        await send({"type": "http.response.start", "status": self.status})
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -53,17 +57,33 @@ async def soon() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_flood_lets_others_pass(monkeypatch: pytest.MonkeyPatch, named: bool) -> None:
-    monkeypatch.setattr(pace, "BEGUN", 60.0)
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock ends a beginning."""
+    monkeypatch.setattr(pace, "ALONE", Pace(AT_ONCE, 60.0))
+    monkeypatch.setattr(pace, "AMONG_OTHERS", Pace(FEW, 60.0))
 
+
+async def known(turns: InTurns, app: App, *whose: str) -> None:
+    """Tokens of these are good here."""
+    app.answers.set()
+    await asyncio.gather(*(asks(turns, who, who, []) for who in whose))
+    app.answers.clear()
+    app.order.clear()
+    app.most.clear()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_flood_lets_others_pass(named: bool) -> None:
     async def story() -> None:
         app, said = App(), list[int]()
         turns = InTurns(app)
-        token = "Bearer {}".format if named else lambda who: None
-        flood = [asks(turns, "eve", token("eve"), said) for _ in range(80)]
+        eve = "eve" if named else None
+        await known(turns, app, "eve")
+        await asyncio.sleep(1.1 * pace.RECENT)
+        flood = [asks(turns, "eve", eve, said) for _ in range(80)]
         await soon()
-        ann = asks(turns, "ann", token("ann"), said)
+        ann = asks(turns, "ann", None, said)
         await soon()
         assert app.order == ["eve"] * AT_ONCE + ["ann"]
         app.answers.set()
@@ -74,8 +94,61 @@ def test_a_flood_lets_others_pass(monkeypatch: pytest.MonkeyPatch, named: bool) 
     run(story())
 
 
+def test_where_others_ask_a_sender_has_few_places() -> None:
+    """Those whose flood began before them come down to it."""
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        await known(turns, app, "ann", "eve")
+        flood = [asks(turns, "eve", "eve", said) for _ in range(80)]
+        await soon()
+        assert app.order == ["eve"] * FEW
+        app.answers.set()
+        await asyncio.gather(*flood)
+        assert (app.order.count("eve"), app.most["eve"]) == (80, FEW)
+
+    run(story())
+
+
+def test_who_makes_tokens_up_is_one_sender() -> None:
+    """And whose token is good is not behind them."""
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        await known(turns, app, "ann")
+        app.status = 401
+        flood = [asks(turns, "eve", f"Bearer {number}", said) for number in range(300)]
+        await soon()
+        asks(turns, "eve", "ann", said)
+        await soon()
+        assert (app.order, said) == (["eve"] * (FEW + 1), [])
+        app.answers.set()
+        await asyncio.gather(*flood)
+        assert set(turns._good) == {"ann"}
+
+    run(story())
+
+
+def test_tokens_that_were_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What everybody may read says nothing of a token."""
+    monkeypatch.setattr(pace, "KEPT", 2)
+
+    async def story() -> None:
+        app = App()
+        turns = InTurns(app)
+        await known(turns, app, "a", "b", "c")
+        app.answers.set()
+        await asks(turns, "d", "d", [], "/")
+        await asks(turns, "d", "d", [], "/v1/openapi.json")
+        assert set(turns._good) == {"b", "c"}
+
+    run(story())
+
+
 def test_what_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "BEGUN", 0.01)
+    monkeypatch.setattr(pace, "ALONE", Pace(AT_ONCE, 0.01))
 
     async def story() -> None:
         app, said = App(), list[int]()
@@ -91,23 +164,22 @@ def test_what_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_those_who_left_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """And too many are refused."""
-    monkeypatch.setattr(pace, "BEGUN", 60.0)
     monkeypatch.setattr(pace, "WAITING", 5)
 
     async def story() -> None:
         app, said = App(), list[int]()
         turns = InTurns(app)
-        flood = [asks(turns, "eve", "x", said) for _ in range(AT_ONCE + 7)]
+        flood = [asks(turns, "eve", None, said) for _ in range(AT_ONCE + 7)]
         await soon()
         assert said == [429, 429]
-        probe = asks(turns, "eve", "x", said, "/v1/ready")
+        probe = asks(turns, "eve", None, said, "/v1/ready")
         await soon()
         assert app.under_way["eve"] == AT_ONCE + 1
         flood.append(probe)
         for one in flood:
             one.cancel()
         await asyncio.gather(*flood, return_exceptions=True)
-        again = [asks(turns, "eve", "x", said) for _ in range(AT_ONCE)]
+        again = [asks(turns, "eve", None, said) for _ in range(AT_ONCE)]
         await soon()
         assert app.under_way["eve"] == AT_ONCE
         app.answers.set()
