@@ -33,7 +33,7 @@ class Pace:
 
 
 ALONE = Pace(16, 0.1)  # more than a core does in that time
-AMONG_OTHERS = Pace(4, 1.0)
+AMONG_OTHERS = Pace(2, 1.0)
 RECENT = 1.0  # seconds; who asked something within them is one of the others
 KEPT = 4096  # tokens that were good; the oldest of more is forgotten
 WAITING = 256  # of one sender, who may have left; more are refused
@@ -97,11 +97,11 @@ class InTurns:
         if scope["path"] in PROBES:
             return await self._app(scope, receive, send)
         token, address = Headers(scope=scope).get("authorization"), scope.get("client") or ("",)
-        is_new = bool(token) and token not in self._good
-        sender = token if token in self._good else address[0]
+        new = token if token not in self._good else None
+        sender = token if token and not new else address[0]
         line = self._lines.setdefault(sender, _Line())
         # Nobody's first request is refused for what others of the address send; the door bounds it.
-        if len(line.waiting) >= WAITING and not is_new:
+        if len(line.waiting) >= WAITING and not new:
             return await _refusal()(scope, receive, send)
         await line.enter(self._pace(sender))
         begins = True
@@ -115,8 +115,8 @@ class InTurns:
         timer = asyncio.get_running_loop().call_later(self._pace(sender).seconds, begun)
 
         async def told(message: Message) -> None:
-            if is_new and message.get("status", 400) < 400 and GUARDED.match(scope["path"]):
-                self._was_good(token)
+            if new and message.get("status", 400) < 400 and GUARDED.match(scope["path"]):
+                self._was_good(new)
             await send(message)
 
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
@@ -42,7 +43,7 @@ from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
-from cluster.serving.pieces import ROWS, joined, pieces
+from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
@@ -157,6 +158,7 @@ class Ingress:
         # By the keeper of the questions' models and by size, while somebody waits for it.
         self._lanes = WeakValueDictionary[tuple[str, bool], Gathering[Question, Answered]]()
         self._large = gathering(most=1, calls=most)
+        self._rows = ROWS  # of a piece of a question of many
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._stored = Shared[StoreFigures](LISTED)
@@ -208,7 +210,8 @@ class Ingress:
         if not _is_large(question):
             where = keeper(question.model, RUNNING.names), question.rows > FEW
             lane = self._lanes[where] = self._lanes.get(where) or self._lane(where[1])
-            asked = [asyncio.ensure_future(lane.ask(piece)) for piece in pieces(question)]
+            parts = pieces(question, self._rows)
+            asked = [asyncio.ensure_future(lane.ask(piece)) for piece in parts]
             try:
                 return joined(await asyncio.gather(*asked))
             finally:
@@ -219,10 +222,10 @@ class Ingress:
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
         """Given up is cancelled there too."""
-        asked = self._predictors.answer.remote(questions)
+        asked, began = self._predictors.answer.remote(questions), time.monotonic()
         try:
             async with asyncio.timeout(LONGEST):
-                return await asked
+                answers = await asked
         except (TimeoutError, asyncio.CancelledError):
             asked.cancel()
             raise
@@ -231,6 +234,10 @@ class Ingress:
         except RayActorError as error:
             await asyncio.sleep(PAUSE)
             raise Died from error
+        rows = sum(question.rows for question in questions)
+        if rows > FEW and not _is_large(questions[0]):
+            self._rows = fitting(rows, time.monotonic() - began)
+        return answers
 
     async def predictors(self) -> list[PredictorFigures]:
         """Asked past what waits for them."""

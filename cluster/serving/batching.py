@@ -10,7 +10,7 @@ the questions may have killed it: each is asked once more by itself, and never a
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Generic, TypeVar
@@ -37,7 +37,8 @@ class Gathering(Generic[Q, A]):
         whose: the user who asks it; default, all are one user's.
         each: what those of one user may weigh together in a call, so that nobody who comes while it
             is on its way waits for all that somebody else asked; default, as much as all.
-        calls: how many may be on their way; those beside the first leave only when they are full.
+        calls: how many may be on their way; those beside the first leave when they are full, or
+            with somebody of whom nothing is on its way: a newcomer does not wait for two calls.
         waiting: questions that may wait for a call.
     """
 
@@ -59,6 +60,7 @@ class Gathering(Generic[Q, A]):
         # By user, whose turn is next first; who waits for nothing is not there.
         self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
         self._calling: set[asyncio.Task[None]] = set()
+        self._served = Counter[str]()  # questions on their way, by user
 
     async def ask(self, question: Q) -> A:
         """Raises Overloaded when too many wait, and what `send` raises or answers for this one."""
@@ -77,13 +79,21 @@ class Gathering(Generic[Q, A]):
             return bool(self._waiting)
         if beside >= self._most_calls:
             return False
+        if not self._waiting.keys() <= self._served.keys():
+            return True
         waiting = (question for queue in self._waiting.values() for question, _ in queue)
         return sum(map(self._weight, waiting)) >= self._most
 
     async def _calls(self) -> None:
         try:
             while self._leaves(beside=len(self._calling) - 1):
-                await self._call(self._next())
+                asked = self._next()
+                users = Counter(self._whose(question) for question, _ in asked)
+                self._served += users
+                try:
+                    await self._call(asked)
+                finally:
+                    self._served -= users
         finally:
             self._calling.discard(asyncio.current_task())  # pyright: ignore[reportArgumentType]
 

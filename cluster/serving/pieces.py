@@ -9,13 +9,20 @@ from itertools import chain
 
 from cluster.api.service import Answered, Question
 
-ROWS = 16  # of one user in a pass, and of all in one of large questions
+ROWS = 8  # of one user in a pass
+MOST = 64  # of a piece, where the encoder is fast
+SECONDS = 0.05  # for which others wait
 
 
-def pieces(question: Question) -> list[Question]:
-    """Its inputs in order, those of each piece ROWS rows together, or one input."""
+def fitting(rows: int, seconds: float) -> int:
+    """The rows of a piece that takes SECONDS, where one of `rows` took so long."""
+    return min(MOST, max(ROWS, int(rows * SECONDS / max(seconds, 1e-9))))
+
+
+def pieces(question: Question, rows: int = ROWS) -> list[Question]:
+    """Its inputs in order, those of each piece `rows` rows together, or one input."""
     inputs = question.inputs
-    count = max(1, ROWS * len(inputs) // max(1, question.rows))
+    count = max(1, rows * len(inputs) // max(1, question.rows))
     return [
         replace(question, inputs=inputs[at : at + count]) for at in range(0, len(inputs), count)
     ]

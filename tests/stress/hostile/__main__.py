@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-import psutil
-
 from cluster.client.client import Client
 from jobs.benchmarks.timing import processor
 from tests.stress.hostile.attacks import attack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 import uuid
@@ -178,4 +179,5 @@ class Bob(Person):
 
 
 def live(person: type[Ann | Bob], place: Place, name: str, stop: Event) -> None:
+    os.setsid()  # at a machine of their own: see `attacks.elsewhere`
     person(place, name).live(stop)

@@ -20,6 +20,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
+from cluster.serving.pieces import ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from cluster.storage.home import Home, Serving
@@ -232,7 +233,7 @@ def test_questions_of_a_keeper_share_calls_and_wait_for_no_other(monkeypatch) ->
         asked_first = [{keepers[user] for user in call} for call in handle.users()]
         assert sorted(asked_first, key=min) == [{"p1"}, {"p2"}]
         tasks += await asked(served, *users[6:])
-        assert len(handle.calls) == 2
+        assert len(handle.calls) == 4  # whoever has nothing on its way leaves with the next
         monkeypatch.setattr(RUNNING, "names", ("p1",))
         handle.open.set()
         await asyncio.gather(*tasks)
@@ -254,13 +255,13 @@ def test_few_rows_do_not_wait_for_many(monkeypatch) -> None:
     async def story() -> None:
         handle = Handle()
         served = ingress(handle, monkeypatch)
-        tasks = await asked(served, many("eve", 40), many("mallory", 20), many("bob", 4))
-        assert [[len(one.inputs) for one in call] for call in handle.calls] == [[16], [4]]
+        tasks = await asked(served, many("eve", 20), many("mallory", 10), many("bob", 4))
+        assert [[len(one.inputs) for one in call] for call in handle.calls] == [[ROWS], [4]]
         handle.open.set()
         found = await asyncio.gather(*tasks)
         assert [len(one.answers) for one in found] == [3, 2, 1]  # one of each piece
         rows = [[(one.model.user, len(one.inputs)) for one in call] for call in handle.calls]
-        assert rows[2:] == [[("mallory", 16)], [("eve", 16)], [("mallory", 4), ("eve", 8)]]
+        assert rows[2:] == [[("mallory", 8)], [("eve", 8)], [("mallory", 2), ("eve", 4)]]
 
     run(story())
 

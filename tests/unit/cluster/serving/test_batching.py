@@ -69,6 +69,28 @@ def test_further_calls_leave_only_when_they_are_full() -> None:
     run(story())
 
 
+def test_who_has_nothing_on_its_way_waits_for_no_call_of_others() -> None:
+    """Of numbers, 100 and more are one user's, 200 and more another's."""
+
+    async def story() -> None:
+        slow = Slow()
+        gathering = Gathering(slow, most=10, whose=lambda number: str(number // 100), calls=2)
+        tasks = await asked(gathering, 101)
+        tasks += await asked(gathering, 102)
+        assert slow.calls == [[101]]
+        tasks += await asked(gathering, 201)
+        assert slow.calls == [[101], [102, 201]]
+        tasks += await asked(gathering, 1)  # as many as may be are on their way
+        assert len(slow.calls) == 2
+        slow.open.set()
+        assert await asyncio.gather(*tasks) == [202, 204, 402, 2]
+        tasks = await asked(gathering, 101)
+        assert await asyncio.gather(*tasks) == [202]
+        assert not gathering._served
+
+    run(story())
+
+
 def test_users_take_turns() -> None:
     """Of numbers, 100 and more are one user's and lie before those of others."""
 
