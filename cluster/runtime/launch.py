@@ -6,11 +6,13 @@ message, so that a failed start is raised here as the error that it was there.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -57,14 +59,14 @@ def start(
             _await_again(home)
         return described(home, started=False)
     home.close_to_others()
-    home.logs.mkdir(exist_ok=True)
+    home.logs.mkdir(mode=0o700, exist_ok=True)
     log = home.logs / "head.log"
     options = {**asdict(chosen), "cpus": cpus, "address": address}
     command = [*HEAD, "--home", str(home.path)]
     for name, value in options.items():
         command += [] if value is None else [f"--{name}", str(value)]
     command += ["--insecure"] if insecure else []
-    with log.open("w") as stream:
+    with open(log, "w", opener=partial(os.open, mode=0o600)) as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )

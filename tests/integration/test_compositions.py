@@ -17,7 +17,7 @@ from cluster.domain.status import CompositionRun
 from cluster.runtime.doctor import damage
 from tacl import embedded
 from tacl.embedded.parquet import png, write_parquet
-from tests.integration.test_head import pids, until
+from tests.integration.test_head import pids, readable_by_others, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
 
@@ -38,6 +38,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
             found.submit(task, tmp_path / task, **options)
         found.wait(timeout=400)
         yield found
+        assert not readable_by_others(found.home.path)
     finally:
         found.down()
 
