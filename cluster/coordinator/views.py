@@ -140,7 +140,7 @@ class Sight:
             "penalty": progress and progress.penalty,
             "attempt": record.attempt,
             "waits_for": planned and waits_for(self.state, planned),
-            "expected": self.state.ends.get(record.run_id) if record.state in shown.OWED else None,
+            "expected": self.state.ends.get(record.run_id) if _is_timed(record) else None,
             "reason": self._reason(record),
             "created": record.created,
             "started": record.started,
@@ -175,6 +175,14 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
         return False
     owners = entry.owners if isinstance(entry, Gone) else owners_of(entry, visibility.owners)
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
+
+
+def _is_timed(record: Run) -> bool:
+    """Whether it is told when it will be done. What others took says little of a training that
+    runs: its own steps do, once one is done."""
+    begun = record.progress is not None and record.progress.step > 0
+    is_training = record.kind == "train" and record.state == shown.RunState.RUNNING
+    return record.state in shown.OWED and (begun or not is_training)
 
 
 def _about(record: Run) -> str:

@@ -80,7 +80,7 @@ S = TypeVar("S", bound=StrEnum)
 class RunProgress(Answer, Generic[S]):
     """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
     waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
-    before, and by what goes first; None where it is not known."""
+    before, and by what goes first; None where it is not known, as of a training without a step."""
 
     run_id: str
     state: S

@@ -9,6 +9,7 @@ import pytest
 
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
+from jobs.console.progress import described
 from tests.support.fakes import ADMIN, Scene, asks
 
 
@@ -28,12 +29,12 @@ def test_a_training_and_what_waits_behind_it_have_a_time(
     clock[0] += 30
     scene.finish("train", "first")
     scene.settle()
-    begun = clock[0]
     scene.submit("digits")
+    begun = clock[0]
     scene.submit("shapes")
     run_id = scene.task("digits").run_id
     clock[0] += 2
-    assert scene.task("digits").expected == pytest.approx(begun + 30)
+    assert scene.task("shapes").expected == pytest.approx(begun + 30 + 30)
     for step in (10, 30):  # 2 steps a second: 35 more seconds
         scene.known(run_id, step, Progress(step=step, steps=100, loss=1.0))
         clock[0] += 10
@@ -43,6 +44,23 @@ def test_a_training_and_what_waits_behind_it_have_a_time(
     assert scene.coordinator.task(ADMIN, "shapes").expected == scene.task("shapes").expected
     assert scene.coordinator.run(ADMIN, run_id).expected == scene.task("digits").expected
     assert scene.task("first").expected is None  # it is done
+
+
+def test_a_training_that_starts_has_no_time_left(tmp_path: Path, clock: list[float]) -> None:
+    """However long another one took."""
+    scene = Scene(tmp_path, Node(1))
+    scene.submit("first")
+    clock[0] += 30
+    scene.finish("train", "first")
+    scene.settle()
+    scene.submit("digits")
+    clock[0] += 2
+    assert described(scene.task("digits")) == "training, starting"
+    run_id = scene.task("digits").run_id
+    scene.known(run_id, 0, Progress(step=0, steps=100))
+    assert described(scene.task("digits")) == "training, step 0 of 100"
+    scene.known(run_id, 1, Progress(step=1, steps=100))
+    assert "step 1 of 100, 28 s left" in described(scene.task("digits"))
 
 
 def test_the_next_coordinator_knows_how_long_things_took(
