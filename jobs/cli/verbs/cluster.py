@@ -29,8 +29,8 @@ def init(
         str | None,
         option(
             "DATA",
-            'As for `up`; "" for the generated pictures of the embedded model.',
-            show_default="asked",
+            "As for `up`.",
+            show_default="asked; of the embedded model, generated pictures",
         ),
     ] = None,
     cpus: Annotated[
@@ -39,18 +39,15 @@ def init(
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
-    A question whose flag is given is not asked. Nothing is started.
+    A question whose flag is given is not asked, nor for data where the base model is the embedded
+    one, which brings its own. Nothing is started.
     """
     if base is None:
         base = _answer(f"Base model ({FORMS})", _base, "embedded")
     else:
         base = _base(base)
-    if generic is None:
-        kind = "Unlabelled data of the same kind as the tasks"
-        if base == "embedded":
-            generic = _answer(f"{kind} (empty: generated pictures)", _data, "")
-        else:
-            generic = _answer(kind, _data)
+    if generic is None and base != "embedded":
+        generic = _answer("Unlabelled data of the same kind as the tasks", _data)
     if cpus is None:
         cpus = int(_answer("CPUs to use", _count, str(len(os.sched_getaffinity(0)))))
     path = asked.init(base, generic or None, cpus)
@@ -85,8 +82,6 @@ def _base(text: str) -> str:
 
 def _data(text: str) -> str:
     """As it is, where it is on a hub."""
-    if not text:
-        return text
     from cluster.data.sources import located
 
     return str(located(text) or text)
