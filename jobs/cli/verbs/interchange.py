@@ -14,7 +14,6 @@ from jobs.cli.options import argument, data_options, flag, option
 if TYPE_CHECKING:
     from cluster.domain.operations import Exported, Imported
     from cluster.domain.reports import VectorStatus
-    from cluster.domain.status import ClusterStatus
 
 
 Out = Annotated[
@@ -116,16 +115,11 @@ def import_(
             **options,
         )
     with console.progress.watching() as watch:
-        asked.wait(name, progress=lambda status: watch(_only(status, name)))
+        asked.wait(name, progress=lambda status: watch(console.progress.alone(status, [name])))
     vector = min(asked.vectors(name), key=lambda one: one.version)
     measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}
     found = dict(submitted) | {"state": "ready"} | measured
     return found, lambda _: _imported(submitted, vector)
-
-
-def _only(status: ClusterStatus, name: str) -> ClusterStatus:
-    tasks = tuple(task for task in status.tasks if task.name == name)
-    return status.model_copy(update={"tasks": tasks, "work": ()})
 
 
 def _exported(found: Exported) -> str:

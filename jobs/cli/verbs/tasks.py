@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
+    from cluster.domain.status import ClusterStatus
     from cluster.domain.work import Refreshed
 
 
@@ -145,8 +146,12 @@ def _summary(found: Ingested, share: str, private_to: str | None) -> str:
 
 
 def _followed(asked: cli.Client, *names: str) -> cli.Told:
+    def own(status: ClusterStatus) -> ClusterStatus:
+        return console.progress.alone(status, names) if names else status
+
     with cli.detachable(), console.progress.watching() as watch:
-        return asked.wait(*names, progress=watch), console.tables.status
+        found = asked.wait(*names, progress=lambda status: watch(own(status)))
+    return found, lambda f: console.tables.status(own(f))
 
 
 @cli.verb("tasks")
@@ -167,10 +172,23 @@ def status(asked: cli.Client) -> cli.Told:
 
 
 @cli.verb("tasks")
-def watch(asked: cli.Client) -> None:
+def watch(
+    asked: cli.Client,
+    names: Annotated[
+        list[str] | None, argument("[NAME]...", "These tasks alone; default: all.", names.tasks)
+    ] = None,
+) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
+    for name in names or ():
+        asked.task(name)  # else nothing would be shown of one that is misspelt
     with cli.detachable():
-        console.live.watch(lambda: _overview(asked))
+        console.live.watch(lambda: _watched(asked, names or ()))
+
+
+def _watched(asked: cli.Client, names: Sequence[str]) -> console.tables.Overview:
+    if not names:
+        return _overview(asked)
+    return console.tables.Overview(**dict(console.progress.alone(asked.status(), names)))
 
 
 def _overview(asked: cli.Client) -> console.tables.Overview:

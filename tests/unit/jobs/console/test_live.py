@@ -9,9 +9,10 @@ from rich.console import Console
 
 from cluster.domain.base import RequestContext
 from cluster.domain.status import TaskState
+from cluster.scheduler.state import Node
 from jobs.cli.app import telling
 from jobs.console.live import shown, watch
-from jobs.console.progress import counting, described, duration
+from jobs.console.progress import alone, counting, described, duration
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 
@@ -69,6 +70,29 @@ def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
     assert " left" not in described(faces)
     (late,) = look(scene, -9.0).tasks
     assert described(late).endswith("0 s left")
+
+
+def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.trained("digits")
+    scene.submit("faces")
+    scene.submit("shapes")
+    scene.submit("signs")
+    found = alone(scene.status(), ["shapes"])
+    assert [described(one) for one in found.tasks] == ["queued, behind 1 other"]
+    assert found.work == ()
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    scene.coordinator.evaluate(asks("two"), "alice")
+    (shapes,) = alone(scene.status(), ["shapes"]).tasks
+    assert described(shapes) == "queued, behind 2 others"
+    scene.launcher.room = ()
+    scene.coordinator.tick()
+    (shapes,) = alone(scene.status(), ["shapes"]).tasks
+    assert described(shapes).startswith("queued, needs 1 CPU; the cluster has")
+    scene.launcher.room = (Node(1),)
+    scene.coordinator.tick()
+    (faces,) = alone(scene.status(), ["faces"]).tasks
+    assert described(faces) == "training, starting"
 
 
 def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
