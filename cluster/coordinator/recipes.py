@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 from cluster.domain.base import identity
@@ -97,7 +97,7 @@ def current(user: str, model: Composition | None, purged: set[str]) -> Compositi
         return model
     return Erased(
         f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
-        f"(tacl remove --purge). Compose again without: tacl compose {user} ..."
+        f"(tacl remove --purge). Compose again without: {again(model, None, purged)}"
     )
 
 
@@ -110,14 +110,19 @@ def require_sum(model: Composition, asked: ComposeWork | None) -> None:
         )
 
 
-def again(model: Composition, asked: ComposeWork | None) -> str:
-    """The command that makes a model of the champions of now. `asked` is what its user asked for,
-    none for a sum: what was made has other coefficients, and the data are not in it."""
-    if model.method == "sum":
+def again(
+    model: Composition, asked: ComposeWork | None, without: Collection[str] = frozenset()
+) -> str:
+    """The command that makes a model of the champions of now, `without` tasks that were removed.
+    `asked` is what its user asked for, none for a sum: what was made has other coefficients, and
+    the data are not in it."""
+    if model.method == "sum" and not without:
         return f"tacl compose {model.user} --update"
-    if asked is None:
-        return f"tacl compose {model.user} TERM ... --method {model.method}"
-    return f"tacl compose {model.user} {_written(asked.terms)} {_how(asked.making)}"
+    method = "" if model.method == "sum" else f" --method {model.method}"
+    asked_terms = model.terms if model.method == "sum" else asked.terms if asked else ()
+    terms = [term for term in asked_terms if term.vector.task not in without]
+    how = _how(asked.making) if asked and terms else method
+    return f"tacl compose {model.user} {_written(terms) or 'TERM ...'}{how}"
 
 
 def _written(terms: Sequence[RecipeTerm]) -> str:
@@ -130,7 +135,7 @@ def _written(terms: Sequence[RecipeTerm]) -> str:
 
 def _how(making: CompositionMethod) -> str:
     """The options. Where the data were is not known, and their rows may be gone."""
-    how = f"--method {making.method}"
+    how = f" --method {making.method}"
     if making.select:
         how += f" --select {making.select}"
     if making.fit:

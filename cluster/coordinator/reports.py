@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cluster.coordinator.recipes import again
 from cluster.coordinator.views import Sight
@@ -10,9 +10,10 @@ from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import reports
 from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
+from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import EvaluateWork
-from cluster.registry import Met, Vector
+from cluster.registry import Met, Registry, Vector
 
 VERSIONS = 4  # of vectors, in one answer
 MET = 16  # samples that a listed version tells of, of those that it met
@@ -85,7 +86,11 @@ def users(sight: Sight, whose: str | None, after: str) -> list[reports.UserModel
     tasks = {term.vector.task for model in seen for term in model.terms}
     newest, gone = registry.champion_versions(tasks), registry.removed_of(tasks)
     outdated = {model.user: _outdated(model, newest) for model in seen}
-    asked = registry.asked([model for model in seen if outdated[model.user]])
+    lost = {model.user: tasks_in(model) & gone for model in seen}
+    anew = [model for model in seen if outdated[model.user] or lost[model.user]]
+    asked = registry.asked(anew)
+    how = {one.user: again(one, asked.get(one.user), lost[one.user]) for one in anew}
+    erased = _erasures(registry, gone & registry.purged() if gone else gone)
     return [
         reports.UserModel(
             user=model.user,
@@ -93,11 +98,18 @@ def users(sight: Sight, whose: str | None, after: str) -> list[reports.UserModel
             method=model.method,
             terms=tuple(map(str, model.terms)),
             outdated=outdated[model.user],
-            again=again(model, asked.get(model.user)) if outdated[model.user] else None,
-            removed=tuple(sorted({term.vector.task for term in model.terms} & gone)),
+            again=how.get(model.user),
+            removed=tuple(sorted(lost[model.user])),
+            purged=tuple(erased[task] for task in sorted(lost[model.user] & erased.keys())),
         )
         for model in seen
     ]
+
+
+def _erasures(registry: Registry, purged: Collection[str]) -> dict[str, Event]:
+    """By task, the event that erased it."""
+    found = (one for task in purged for one in registry.events(task) if one.kind == "purged")
+    return {one.task: one for one in found if one.task}
 
 
 def _models(sight: Sight, whose: str | None, after: str) -> list[Composition]:

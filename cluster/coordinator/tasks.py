@@ -130,7 +130,8 @@ class Tasks(Quotas):
                     self._execution.heads.purge(task)
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
-            write = partial(self._registry.remove, task, how, uses, anew, gone)
+            by = context.user or "an admin"
+            write = partial(self._registry.remove, task, how, uses, anew, gone, by=by)
             return Decision(answer, write, withdraw)
 
         parts = {"task": task, "purge": purge}

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 
 from cluster.domain.base import Answer
 from cluster.domain.compositions import Method
+from cluster.domain.status import Event
 
 
 class MetShard(Answer):
@@ -142,7 +143,8 @@ class TaskInterference(Answer):
 
 class UserModel(Answer):
     """A user's model. `outdated`: tasks with a newer champion; `again`: the command to make it of
-    the newer ones; `removed`: tasks that were removed."""
+    the newer ones, or without what was removed; `removed`: tasks that were removed; `purged`: of
+    these, when and by whom they were erased: such a model answers no more."""
 
     user: str
     digest: str
@@ -151,6 +153,7 @@ class UserModel(Answer):
     outdated: tuple[str, ...] = ()
     again: str | None = None
     removed: tuple[str, ...] = ()
+    purged: tuple[Event, ...] = ()
 
 
 class MeasuredModel(Answer):

@@ -81,9 +81,11 @@ class Tasks(Database):
         anew: Collection[str],
         erased: Iterable[str],
         request: Request,
+        by: str = "",
     ) -> None:
-        """Withdraw a task, and runs. `how` is removed, purged or CANCELLED, which frees the name.
-        Runs that met what is purged begin anew, and blobs are owed their erasure."""
+        """Withdraw a task, and runs. `how` is removed, purged or CANCELLED, which frees the name;
+        `by`: who asked. Runs that met what is purged begin anew, and blobs are owed their
+        erasure."""
         with self._write() as db:
             db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
             for run_id in withdrawn:
@@ -92,7 +94,7 @@ class Tasks(Database):
                 begin_anew(db, run_id)
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))
             owe_erasure(db, erased)
-            log(db, how, f"{name} is withdrawn from later use", name)
+            log(db, how, f"by {by}" if by else f"{name} is withdrawn from later use", name)
             remember(db, request)
 
     def task(self, name: str, visibility: Visibility = ALL) -> Task:

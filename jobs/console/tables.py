@@ -157,9 +157,13 @@ def _reasons(runs: Sequence[states.Watched]) -> list[str]:
 
 def _notes(one: reports.UserModel) -> list[str]:
     """What a user may want to compose again."""
-    outdated = f"newer versions of {joined(one.outdated)}: {one.again}"
-    removed = f"{joined(one.removed)} was removed, or purged; compose again without it"
-    return [outdated] * bool(one.outdated) + [removed] * bool(one.removed)
+    if one.purged:
+        gone = [f"{that.task} was purged on {when(that.at)} ({that.text})" for that in one.purged]
+        return [f"{'; '.join(gone)}: the model answers no more. Compose it again: {one.again}"]
+    if one.removed:
+        gone = f"{joined(one.removed)} was removed; the model works on as it is"
+        return [f"{gone}. Compose it without: {one.again}"]
+    return [f"newer versions of {joined(one.outdated)}: {one.again}"] if one.outdated else []
 
 
 def logs(found: Sequence[states.Event]) -> RenderableType:

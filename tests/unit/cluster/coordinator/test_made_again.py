@@ -11,6 +11,7 @@ from cluster.domain.outcomes import Finished
 from cluster.domain.work import Composed, ComposeWork
 from tacl.errors import (
     BadRecipe,
+    Erased,
 )
 from tests.support.composing import ATLAS, TIES, fitted, made, make
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob
@@ -59,6 +60,21 @@ def test_a_made_model_is_not_updated_and_how_to_make_it_again_is_said(scene: Sce
     scene.settle()
     listed = scene.coordinator.users(ADMIN)
     assert [one.again for one in listed] == [told_again(scene, one.user) for one in listed]
+
+
+def test_a_model_that_a_purge_killed_says_who_did_it_and_how_it_is_made_without(
+    scene: Scene,
+) -> None:
+    made(scene, "+digits -0.5*shapes", making=TIES, user="alice", request_id="ties")
+    scene.coordinator.compose(asks("bob"), "bob", ["+shapes"])
+    scene.coordinator.remove(asks("away", "ann"), "shapes", False)
+    scene.coordinator.remove(asks("purge"), "shapes", True)
+    alice, bob = scene.coordinator.users(ADMIN)
+    assert [(e.task, e.kind, e.text) for e in alice.purged] == [("shapes", "purged", "by an admin")]
+    assert alice.again == "tacl compose alice +digits --method ties"
+    assert bob.again == "tacl compose bob TERM ..."
+    with pytest.raises(Erased, match=r"Compose again without: tacl compose bob TERM \.\.\."):
+        scene.coordinator.composition(ADMIN, "bob")
 
 
 def scaled(scene: Scene, terms: str, factor: float, user: str = "alice") -> None:

@@ -123,7 +123,9 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
     assert {one.task for one in scene.coordinator.vectors(ADMIN)} == {"shapes", "signs"}
     model = scene.coordinator.composition(ADMIN, "alice")
     assert [term.vector.task for term in model.terms] == ["digits", "shapes"]
-    assert scene.coordinator.users(ADMIN)[0].removed == ("digits",)
+    (alice,) = scene.coordinator.users(ADMIN, "alice")
+    assert (alice.removed, alice.purged) == (("digits",), ())
+    assert alice.again == "tacl compose alice -shapes"
     run = scene.coordinator.evaluate(ADMIN, "alice").run_id
     scene.settle()
     assert scene.coordinator.evaluation(ADMIN, run)

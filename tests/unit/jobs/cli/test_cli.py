@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -364,15 +366,21 @@ def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     launcher.broken.clear()
     assert "1 run queued again" in ok(tacl("retry", "faces"))
     ok(tacl("wait", "faces"))
-    ok(tacl("compose", "alice", "+faces"))
+    ok(tacl("submit", "digits", "--data", "data.csv", "--again", "--watch", "--refresh", "never"))
+    ok(tacl("compose", "alice", "+faces", "-0.5*digits"))
     assert "models that use it keep working: alice" in ok(tacl("remove", "faces"))
-    assert "faces was removed" in ok(tacl("status"))
+    told = " ".join(ok(tacl("status")).split())
+    assert "user alice: faces was removed; the model works on as it is" in told
+    assert "it without: tacl compose alice -0.5*digits" in told
     assert tacl("vectors", "faces").exit_code == exit_code(UnknownTask(""))
     ok(tacl("query", "alice", "what is it?"))
     assert "no longer work: alice" in ok(tacl("remove", "faces", "--purge"))
     gone = tacl("query", "alice", "what is it?", "--json")
     assert gone.exit_code == exit_code(Erased(""))
     assert "needs faces@v1" in json.loads(gone.stderr)["message"]
+    told, me = " ".join(ok(tacl("status")).split()), getpass.getuser()
+    assert re.search(rf"faces was purged on 20\d\d-\S+ \S+ \(by {me}\): the model answers no", told)
+    assert told.endswith("Compose it again: tacl compose alice -0.5*digits")
     assert as_json(tacl("gc", "--dry-run", "--json")) == {"blobs": 0, "bytes": 0, "others": 0}
     assert ok(tacl("gc")).startswith("freed 0.0 MiB: 0 blobs")
 
