@@ -98,6 +98,11 @@ class Model(Wire):
     novelty: str | None = Field(
         default=None, description="Digest of what tells inputs of none of its tasks."
     )
+    private_to: dict[str, str] = Field(
+        default={},
+        description="By task, whose private task it is, of those that are not the user's: told to "
+        "whoever composes.",
+    )
 
     @classmethod
     def of(cls, model: compositions.Composition) -> Model:

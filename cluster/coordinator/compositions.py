@@ -56,8 +56,11 @@ class Compositions(Runs):
     def _summed(
         self, context: RequestContext, user: str, recipe: Sequence[Term]
     ) -> Decision[Composition]:
-        model = self._pins.composed(user, recipe, self._visibility(context))
+        visibility = self._visibility(context)
+        model = self._pins.composed(user, recipe, visibility)
+        foreign = visibility.foreign(reports.tasks_in(model), user)
         answering = self._execution.heads.answering(model, self._state.owners)
+        answering = answering.model_copy(update={"private_to": foreign})
         return Decision(answering, partial(self._registry.compose, model))
 
     # -- what a run computes

@@ -117,6 +117,9 @@ class Sight:
         is_done = record.state == shown.RunState.DONE
         result = self.registry.result(record.run_id, orders.Composed) if is_done else None
         model = result and self.heads.answering(model_of(work, result), self.state.owners)
+        if model is not None:
+            foreign = self.visibility.foreign(tasks_of(work), work.user)
+            model = model.model_copy(update={"private_to": foreign})
         return shown.CompositionRun(
             **self._progress(record),
             user=work.user,

@@ -69,7 +69,8 @@ class Composition(Message):
 
     With `merged`, the terms say what that was made of, signs and coefficients as they went in.
     `fitted`: heads that were fitted under this very model, which is no sum. `novelty`: the blob of
-    what tells inputs of none of its tasks, where its heads are fitted.
+    what tells inputs of none of its tasks, where its heads are fitted. `private_to`: by task, whose
+    private task it is, of those that are not the user's; told to whoever composes it.
     """
 
     digest: str
@@ -80,6 +81,7 @@ class Composition(Message):
     target: Target | None = None
     fitted: tuple[FittedHead, ...] = ()
     novelty: str | None = None
+    private_to: dict[str, str] = {}
 
 
 class Fit(Message):

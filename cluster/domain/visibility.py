@@ -23,5 +23,10 @@ class Visibility:
     def sees_all(self, tasks: Iterable[str]) -> bool:
         return all(self.sees(task) for task in tasks)
 
+    def foreign(self, tasks: Iterable[str], user: str) -> dict[str, str]:
+        """Of these tasks those that are private to somebody else than the user, and to whom."""
+        owned = {task: self.owners[task] for task in tasks if task in self.owners}
+        return {task: owner for task, owner in owned.items() if owner != user}
+
 
 ALL = Visibility()

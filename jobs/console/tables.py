@@ -237,7 +237,11 @@ def composition(found: Composition) -> RenderableType:
         vector = term.vector
         rows.add_row(coefficient(term), f"{vector.task}@v{vector.version}", vector.digest[:12])
     how = "" if found.method == "sum" else f", by {found.method}"
-    return Group(Text(f"{found.user}'s model {found.digest[:12]}{how}"), rows)
+    lines: list[RenderableType] = [Text(f"{found.user}'s model {found.digest[:12]}{how}"), rows]
+    for task, owner in found.private_to.items():
+        gets = f"{found.user} now gets its answers and the names of its classes"
+        lines.append(Text(f"{task} is private to {owner}: {gets}", style="yellow"))
+    return Group(*lines)
 
 
 def coefficient(term: RecipeTerm) -> str:

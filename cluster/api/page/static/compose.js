@@ -125,7 +125,8 @@ onSubmit(form, async () => {
   model = await api.compose(user(), terms());
   $(".measure", form).hidden = false;
   document.dispatchEvent(new CustomEvent("composed"));
-  return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.`;
+  const foreign = Object.entries(model.private_to ?? {}).map(([task, owner]) => ` ${task} is private to ${owner}.`);
+  return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.${foreign.join("")}`;
 });
 
 async function evaluated(user, options, words) {

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
+from rich.console import Console
 
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
+from jobs.console import tables
 from tacl.errors import UnknownTask
-from tests.support.fakes import Scene, asks, versions
+from tests.support.composing import TIES
+from tests.support.fakes import ADMIN, Scene, asks, versions
 
 SECRET = "ann.secret"
 
@@ -121,6 +124,24 @@ def test_its_samples_enter_only_its_owners_cycles(tmp_path: Path) -> None:
     for work in refreshes:
         if SECRET in {shard.task for shard in work.others}:
             assert owners[work.vector.task] == "ann"
+
+
+def test_who_gives_it_to_others_is_told_whose_it_is(tmp_path: Path) -> None:
+    """An admin may, and its owner."""
+    scene = populated(tmp_path)
+    given = scene.coordinator.compose(asks("give"), "bob", [f"+{SECRET}", "+his"])
+    assert given.private_to == {SECRET: "ann"}
+    console = Console(width=120, record=True)
+    console.print(tables.composition(given))
+    told = f"{SECRET} is private to ann: bob now gets its answers and the names of its classes"
+    assert told in console.export_text()
+    own = scene.coordinator.compose(asks("own", "ann"), "ann", [f"+{SECRET}", "+his"])
+    assert own.private_to == {}
+    run = scene.coordinator.start_composition(asks("merge"), "bob", [f"+{SECRET}"], TIES)
+    scene.settle()
+    made = scene.coordinator.composition_run(ADMIN, "bob", run.run_id).model
+    assert made is not None
+    assert made.private_to == {SECRET: "ann"}
 
 
 def test_others_cannot_use_it(tmp_path: Path) -> None:
