@@ -112,7 +112,7 @@ def _tasks(card: Card) -> str:
         "these files | test rows |\n|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
-        f"| {row.task} | {len(row.classes)} | {row.term.coefficient:g} | "
+        f"| {row.task} | {len(row.classes)} | {_coefficient(row.term)} | "
         + " | ".join(
             percent(row.accuracy[name])
             for name in ("zero_shot", "individual", "composed", "materialized")
@@ -122,6 +122,13 @@ def _tasks(card: Card) -> str:
     ]
     mean = f"| mean | | | | | {percent(card.measured.absolute)} | {percent(card.materialized)} | |"
     return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."
+
+
+def _coefficient(term: RecipeTerm) -> str:
+    if term.by_block is None:
+        return f"{term.coefficient:g}"
+    values = [*term.by_block.values()] or [0.0]
+    return f"{min(values):.3g} to {max(values):.3g}, by block"
 
 
 def _unnamed(card: Card) -> str:
@@ -241,8 +248,8 @@ def _heads(card: Card) -> str:
 
 def _origin(card: Card) -> str:
     lines = [
-        f"- `{ref.name}`, digest `{ref.digest}`, from {row.train_rows} training rows"
-        f"{settings(row.config)}"
+        f"- `{ref.name}`, digest `{ref.digest}`, {made(ref.parent)}, from {row.train_rows} "
+        f"training rows{settings(row.config)}"
         for row in card.rows
         for ref in [row.term.vector]
     ]
@@ -250,18 +257,43 @@ def _origin(card: Card) -> str:
         "## Made of\n\n"
         f"- base `{base_name(card.base)}`, digest `{card.base.digest}`\n"
         f"{chr(10).join(lines)}\n- recipe, digest `{card.model.digest}`\n\n"
-        f"by\n\n{_commands(card)}\n"
+        f"by\n\n{_commands(card)}\n\n{_repeating(card)}\n"
     )
 
 
 def _commands(card: Card) -> str:
-    method = [] if card.model.method == "sum" else ["--method", card.model.method]
+    """A factor that a grid found is in the coefficients: their plain sum is the model."""
+    method = card.model.method
+    how = [] if method in ("sum", "grid") else ["--method", method]
     terms = [str(row.term) for row in card.rows]
     out = ["--out", card.out, "--format", card.format]
+    out += ["--licence", card.licence] if card.licence else []
+    out += ["--accept"] if card.accepted else []
     return shell(
-        ["tacl", "compose", card.model.user, *terms, *method],
-        ["tacl", "export", card.model.user, *out, *(["--accept"] if card.accepted else [])],
+        ["tacl", "compose", card.model.user, *terms, *how],
+        ["tacl", "export", card.model.user, *out],
     )
+
+
+def _repeating(card: Card) -> str:
+    """What the commands need beside themselves."""
+    parts = [
+        "in the home of these versions. Elsewhere the same task becomes another vector, since a "
+        "training and a refresh see samples of the tasks that are there then; "
+        "`tacl export-vector` takes a version along as it is."
+    ]
+    if any(row.term.by_block is not None for row in card.rows):
+        parts.append(
+            f"The coefficients, which {card.model.method} learned for each block, are found again "
+            "only with the --fit or --adapt rows, --shots, --classes and --select that were "
+            "given, which are not kept."
+        )
+    return " ".join(parts)
+
+
+def made(parent: int | None) -> str:
+    """How a version of a vector came about."""
+    return f"refreshed from v{parent}" if parent else "as first made"
 
 
 def settings(config: Mapping[str, object]) -> str:

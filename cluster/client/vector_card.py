@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
-from cluster.client.model_card import settings
+from cluster.client.model_card import made, settings
 from cluster.domain.base import Base
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskDetail
@@ -25,7 +25,6 @@ class VectorCard:
 def text_of_vector(card: VectorCard) -> str:
     """Markdown; the first block of Python runs in the card's folder."""
     vector, base = card.vector, base_name(card.base)
-    made = f"refreshed from v{vector.parent}" if vector.parent else "as first made"
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {vector.task}\n",
@@ -38,8 +37,9 @@ def text_of_vector(card: VectorCard) -> str:
         f"{fetching(card.out)}```python\n{_snippet(card)}\n```\n",
         f"Classes: {', '.join(card.classes)}\n",
         f"## Made of\n\n- base `{base}`, digest `{card.base.digest}`\n"
-        f"- `{vector.name}`, digest `{vector.digest}`, {made}{settings(vector.config)}\n"
-        f"- {card.task.rows} training rows\n\nby\n\n{_command(card)}\n",
+        f"- `{vector.name}`, digest `{vector.digest}`, "
+        f"{made(vector.parent)}{settings(vector.config)}\n"
+        f"- {card.task.rows} training rows\n\nby\n\n{_command(card)}\n\n{_repeating(card)}\n",
         f"## Licence\n\n- of these files: {card.licence or 'unknown: nobody has said'}\n"
         f"- of the base `{base}`: see where it comes from\n- of the data: unknown\n",
     ]
@@ -86,6 +86,22 @@ def _command(card: VectorCard) -> str:
     imported = card.vector.config.get("imported")
     verb = ["import", card.vector.task, "CHECKPOINT"] if imported else ["submit", card.vector.task]
     return shell(["tacl", *verb, "--data", "DATA", *([] if imported else flags)])
+
+
+def _repeating(card: VectorCard) -> str:
+    vector = card.vector
+    if vector.parent:
+        return (
+            f"which made its first version. `tacl refresh {vector.task}` then made "
+            f"v{vector.version} of v{vector.parent}, against samples of the tasks that its home "
+            "had by then: no command repeats it elsewhere, these files are the vector."
+        )
+    if vector.config.get("imported"):
+        return "with the checkpoint that it was imported from."
+    return (
+        "among the tasks that its home had then: a training sees samples of theirs, and among "
+        "others it gives another vector."
+    )
 
 
 def _snippet(card: VectorCard) -> str:

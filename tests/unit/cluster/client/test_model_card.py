@@ -14,9 +14,12 @@ import yaml
 from torch.nn.functional import normalize
 
 from cluster.client.model_card import Card, Row, text_of
+from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.base import Base, Regime
 from cluster.domain.compositions import Composition, RecipeTerm
-from cluster.domain.tasks import VectorRef
+from cluster.domain.reports import VectorStatus
+from cluster.domain.status import TaskDetail
+from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import Evaluated
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -112,6 +115,52 @@ def run(text: str, folder: Path) -> str:
 
 def base_at(spec: str) -> Base:
     return Base(spec=spec, digest="b" * 64, modality="image", head_kind="prototype")
+
+
+def test_a_card_says_what_its_commands_cannot_repeat() -> None:
+    plain = card(load_backbone("embedded"), "open_clip")
+    (row,) = plain.rows
+    assert "`, as first made, from 500 training rows" in text_of(plain)
+    assert "in the home of these versions. Elsewhere" in text_of(plain)
+    ref = row.term.vector.model_copy(update={"parent": 1})
+    said = text_of(changed(plain, "sum", vector=ref))
+    assert "`, refreshed from v1, from 500 training rows" in said
+    assert "which are not kept" not in said
+    accepted = dataclasses.replace(plain, accepted=True, licence="cc by")
+    assert "--format open_clip --licence 'cc by' --accept\n" in text_of(accepted)
+    found = text_of(changed(plain, "grid", coefficient=-0.35))
+    assert "tacl compose alice '-0.35*trees@v2'\n" in found  # a grid may find another factor of it
+    merged = text_of(changed(plain, "ties"))
+    assert "trees@v2' --method ties\n" in merged
+    learned = text_of(changed(plain, "atlas", coefficient=1.0, by_block={"a": 0.25, "b": -1.5}))
+    assert "| -1.5 to 0.25, by block |" in learned
+    assert "tacl compose alice +trees@v2 --method atlas\n" in learned
+    assert "which atlas learned for each block, are found again only with the --fit" in learned
+
+
+def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> None:
+    backbone = load_backbone("embedded")
+    task = TaskDetail.model_construct(options=Options(seed=3), rows=500)
+    fixed = {"task": "trees", "version": 2, "regime": "linearized", "digest": "d" * 64}
+    fixed |= {"metrics": {}, "config": {}, "champion": False}
+
+    def told(**more: object) -> str:
+        vector = VectorStatus.model_construct(**fixed | {"parent": None} | more)
+        base, classes = card(backbone, "timm").base, ("ash", "birch")
+        return text_of_vector(VectorCard(base, vector, task, classes, None, "trees"))
+
+    assert "among the tasks that its home had then" in told()
+    assert "made v2 of v1, against samples of the tasks" in told(parent=1)
+    assert "no command repeats it elsewhere" in told(parent=1)
+    assert "with the checkpoint that it was imported from" in told(config={"imported": True})
+
+
+def changed(plain: Card, method: str, **term: object) -> Card:
+    """The card of a model by another method, of another term."""
+    (row,) = plain.rows
+    row = dataclasses.replace(row, term=row.term.model_copy(update=term))
+    model = plain.model.model_copy(update={"method": method, "terms": (row.term,)})
+    return dataclasses.replace(plain, model=model, rows=(row,))
 
 
 def test_what_a_card_says() -> None:
