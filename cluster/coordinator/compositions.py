@@ -11,7 +11,7 @@ from cluster.coordinator.accounts import answered
 from cluster.coordinator.recipes import current, require_sum
 from cluster.coordinator.runs import Runs
 from cluster.coordinator.shell import Decision
-from cluster.domain.base import RequestContext
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import (
     MERGES,
@@ -156,7 +156,8 @@ class Compositions(Runs):
                 require_parts(model)
             fitted = self._execution.heads.of(model, self._state.owners)
             asked = {"materialized": materialized, "without": without}
-            work = work_orders.evaluation(self._registry, self._base, model, fitted, **asked)
+            given = self._registry, self._base, model, fitted
+            work = work_orders.evaluation(*given, judge=self._judge(model), **asked)
             self._require_share(context, user, work.run_id)
             return self._queued(work.run_id, partial(self._registry.add_run, work, None))
 
@@ -182,6 +183,11 @@ class Compositions(Runs):
             return reports.accuracy_history(self._sight(context), user)
 
     # -- inside
+
+    def _judge(self, model: Composition) -> BlobRef | None:
+        """Rows held out of what it was fitted to, where they are still in the store."""
+        held_out = model.target and model.target.held_out
+        return held_out if held_out and self._blobs.exists(held_out.digest) else None
 
     def _teach(self, model: Composition, how: CompositionMethod) -> bool:
         """Whether labelled rows of all that it adds may teach the model's heads. A grid leaves a

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from cluster.domain import work as orders
-from cluster.domain.base import Base, identity
+from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
@@ -66,10 +66,12 @@ def evaluation(
     model: Composition,
     fitted: Mapping[str, FittedHead] = MappingProxyType({}),
     *,
+    judge: BlobRef | None = None,
     materialized: bool = False,
     without: bool = False,
 ) -> orders.EvaluateWork:
-    """`fitted`: by task, the heads with which the model answers where not as trained."""
+    """`fitted`: by task, the heads with which the model answers where not as trained. `judge`: rows
+    held out of the new task that it was fitted to."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
     tasks = tuple(
         orders.TaskData(
@@ -84,6 +86,9 @@ def evaluation(
         for task, first in _with_first(registry, names)
         for head in (fitted.get(task.name),)
     )
+    if model.target is not None and judge is not None:
+        new = model.target.model_dump(include={"name", "classes", "head_blob"})
+        tasks = (orders.TaskData(**new, test=judge, individual=None), *tasks)
     tests = [[task.name, task.test.digest] for task in tasks]
     parts: dict[str, object] = {"base": base.digest, "model": model.digest, "tests": tests}
     if fitted:
@@ -153,6 +158,8 @@ def tasks_of(work: orders.Work) -> set[str]:
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
     if isinstance(work, orders.FitWork):
         return {task.vector.task for task in work.tasks}
+    if isinstance(work, orders.EvaluateWork):  # what it was fitted to is no task of anybody's
+        return {term.vector.task for term in work.composition.terms}
     return {task.name for task in work.tasks}  # of a model
 
 

@@ -57,11 +57,13 @@ class Fitted(Message):
 
 
 class Target(Message):
-    """A task without a vector that a composition was fitted to, and its head."""
+    """A task without a vector that a composition was fitted to, its head, and the labelled rows
+    that it did not learn from, if there are any."""
 
     name: str
     classes: tuple[str, ...]
     head_blob: str
+    held_out: BlobRef | None = None
 
 
 class Composition(Message):

@@ -130,7 +130,7 @@ def model_of(work: ComposeWork, found: Composed) -> Composition:
     terms = [[digest, c] for digest, c in sorted(recipe_of(found.terms).items())]
     parts: dict[str, object] = {"method": work.making.method, "terms": terms}
     parts["merged"] = found.merged and found.merged.digest
-    parts["target"] = found.target and found.target.model_dump()
+    parts["target"] = found.target and found.target.model_dump(exclude_none=True)
     heads = found.fitted.heads if found.fitted else ()
     parts |= {"heads": [one.head for one in heads]} if heads else {}
     return Composition(

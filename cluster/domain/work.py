@@ -87,7 +87,7 @@ class TaskData(Message):
     fitted_head: str | None = None  # that it answers with
     frozen_head: str | None = None  # fitted on the same rows at theta0
     test: BlobRef
-    individual: VectorRef  # the vector as first trained
+    individual: VectorRef | None  # the vector as first trained; of what was fitted to, none
 
 
 class EvaluateWork(Piece):
@@ -189,11 +189,12 @@ class Evaluated(Message):
     """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
     `by_class`: of the composed model; empty where it was evaluated by an earlier version.
     `without`: term -> task -> accuracy with this vector left out, by the same heads; empty where
-    that was not asked for."""
+    that was not asked for. `unjudged`: what it was fitted to and has no rows held out of; the means
+    are then over the tasks of its vectors."""
 
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
-    normalized: float
+    normalized: float | None  # None of what it was fitted to, which has no vector of its own
     # task unknown, with the heads of the training; None where no task answers unnamed
     class_incremental: float | None
     task_unknown: float | None = None  # with the heads that answer
@@ -203,6 +204,7 @@ class Evaluated(Message):
     frozen_unknown: float | None = None
     by_class: dict[str, ClassReport] = {}
     without: dict[str, dict[str, float]] = {}
+    unjudged: tuple[str, ...] = ()
     seconds: float
 
     @property

@@ -66,16 +66,17 @@ def evaluate(
         rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND, plain_NE = rows.features_ND, rows.plain_NE
-        individual_ND = f_ND + rows.tangent(_alone(task.individual))
         moves = rows.parts_of(work.composition) if work.without else {}
         features[task.name] = f_ND + rows.tangent_of(work.composition)
         views[task.name] = head.views(plain_NE, features[task.name])
         plain[task.name], labels[task.name] = plain_NE, rows.labels_N
         points = {
             "zero_shot": trained[task.name].logits(f_ND),
-            "individual": head.logits(head.views(plain_NE, individual_ND)),
             "composed": head.logits(views[task.name]),
         }
+        if task.individual is not None:
+            individual_ND = f_ND + rows.tangent(_alone(task.individual))
+            points["individual"] = head.logits(head.views(plain_NE, individual_ND))
         if work.materialized:
             points["materialized"] = head.narrow().logits(rows.materialized(work.composition))
         per_task[task.name] = {
@@ -85,12 +86,13 @@ def evaluate(
             logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
             without.setdefault(part, {})[task.name] = metrics.accuracy(logits_NC, rows.labels_N)
     added = judged(work.composition, per_task)
-    merged, single = ({t: per_task[t][at] for t in added} for at in ("composed", "individual"))
+    merged = {t: per_task[t]["composed"] for t in added}
+    single = {t: row["individual"] for t in added if "individual" in (row := per_task[t])}
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
-        normalized=metrics.normalized(merged, single),
+        normalized=metrics.normalized(merged, single) if single else None,
         class_incremental=_task_unknown(work.composition, features, labels, trained),
         task_unknown=_task_unknown(work.composition, views, labels, heads),
         calibration_error=metrics.joint_calibration(asked, labels, columns) if asked else None,
@@ -98,6 +100,7 @@ def evaluate(
         **_frozen(work, materials, plain, labels),
         by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
         without=without,
+        unjudged=tuple(t for t in answering(work.composition) if t not in per_task),
         seconds=time.monotonic() - started,
     )
 
@@ -268,7 +271,8 @@ def _alone(vector: VectorRef) -> Terms:
 
 
 def _require_linearized(work: EvaluateWork) -> None:
-    used = [term.vector for term in work.composition.terms] + [t.individual for t in work.tasks]
+    used = [term.vector for term in work.composition.terms]
+    used += [task.individual for task in work.tasks if task.individual is not None]
     foreign = [f"{v.task} v{v.version}" for v in used if v.regime != "linearized"]
     if foreign:
         raise MixedRegimes(f"{', '.join(foreign)}: only linearized vectors can be evaluated so far")

@@ -186,7 +186,9 @@ def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Na
             blob = Merged.model_validate_json(row.merged).blob
             yield blob, Reference("", "the merged vector of a model")
         if row.target is not None and task is None:
-            blob = Target.model_validate_json(row.target).head_blob
-            yield blob, Reference("", "the head of a model's own task")
+            target = Target.model_validate_json(row.target)
+            yield target.head_blob, Reference("", "the head of a model's own task")
+            if target.held_out is not None:
+                yield target.held_out.digest, Reference("", "rows that judge a model's own task")
         if row.fitted is not None:
             yield from _heads_of(Fitted.model_validate_json(row.fitted))

@@ -291,11 +291,12 @@ def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
     made = table("task", *columns, right=columns)
     for task, one in found.per_task.items():
         rows = f"{one['rows']:.0f}" if "rows" in one else ""
-        accuracies = (percent(one[name]) for name in ("zero_shot", "individual", "composed"))
+        accuracies = (percent(one.get(name)) for name in ("zero_shot", "individual", "composed"))
         made.add_row(task, rows, *accuracies)
     summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
-    summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
+    if found.normalized is not None:
+        summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
     summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
     if found.calibration_error is not None:
         summary.add_row("expected calibration error", percent(found.calibration_error))
@@ -304,7 +305,14 @@ def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
     if found.frozen_known is not None:
         known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
         summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
-    return Group(made, Text(), summary, *_worst(found.by_class))
+    return Group(made, Text(), summary, *_unjudged(found), *_worst(found.by_class))
+
+
+def _unjudged(found: Evaluated) -> list[Text]:
+    """What the model answers for, and these accuracies are not of."""
+    why = "no labelled rows of it were held out, or an earlier version made the model"
+    of = "what is told is of the tasks of its vectors"
+    return [Text(f"\n{task} is not judged: {why}; {of}") for task in found.unjudged]
 
 
 def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:

@@ -21,7 +21,7 @@ from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.compositions import Fitted, FittedHead, MeasuredAgain, Merged, Report, Target
 from cluster.domain.explanations import parts_of
 from cluster.domain.following import Following
-from cluster.domain.methods import MERGES, TARGET
+from cluster.domain.methods import MERGES, TARGET, answering
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus, TaskStatus
@@ -362,7 +362,8 @@ def made(work: ComposeWork, blobs: Blobs) -> Composed:
     given = making.fit or making.adapt
     if given and given.classes:
         blob = blobs.put(f"head {work.run_id}".encode())
-        target = Target(name=TARGET, classes=given.classes, head_blob=blob)
+        held_out = making.fit and making.fit.held_out
+        target = Target(name=TARGET, classes=given.classes, head_blob=blob, held_out=held_out)
     row = {"zero_shot": 0.5, "before": 0.6, "after": 0.8, "rows": 2.0}
     names = [TARGET] if target else [task.name for task in work.tasks]
     report = Report(
@@ -395,6 +396,7 @@ def evaluated(work: EvaluateWork) -> Evaluated:
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,
+        unjudged=tuple({*answering(work.composition)} - {task.name for task in work.tasks}),
         seconds=0.1,
     )
 

@@ -85,7 +85,8 @@ class Ingredients:
         if self.head is None:
             return None
         blob = self.materials.put_head(self.head)
-        return Target(name=TARGET, classes=self.head.classes, head_blob=blob)
+        held_out = self.making.fit and self.making.fit.held_out
+        return Target(name=TARGET, classes=self.head.classes, head_blob=blob, held_out=held_out)
 
     @property
     def lesson(self) -> Rows:

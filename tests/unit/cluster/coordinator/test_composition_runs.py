@@ -9,7 +9,7 @@ import pytest
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Raised
-from cluster.domain.work import ComposeWork
+from cluster.domain.work import ComposeWork, EvaluateWork, TaskData
 from tacl.errors import (
     BadRecipe,
     Erased,
@@ -86,11 +86,37 @@ def test_files_are_kept_as_long_as_somebody_needs_them(
     assert scene.coordinator.composition(ADMIN, "alice").target is not None
     collected(scene, monkeypatch)
     assert not blobs.exists(fit.shots.digest)  # nobody needs what was learned from
-    assert not blobs.exists(fit.held_out.digest)
+    references, held_out = scene.coordinator.references(ADMIN), fit.held_out.digest
+    assert references[held_out] == "rows that judge a model's own task"
+    assert blobs.exists(held_out)
     target = scene.coordinator.composition(ADMIN, "alice").target
     assert target is not None
     assert blobs.exists(target.head_blob)
     assert scene.coordinator.references(ADMIN)[target.head_blob] == "the head of a model's own task"
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
+    collected(scene, monkeypatch)
+    assert not blobs.exists(held_out)
+
+
+def test_a_model_is_judged_on_what_was_held_out_of_what_it_was_fitted_to(scene: Scene) -> None:
+    making = fitted(scene)
+    assert making.fit is not None
+    assert making.fit.held_out is not None
+    made(scene, "+digits", making=making)
+
+    def judged(request_id: str) -> list[TaskData]:
+        run_id = scene.coordinator.evaluate(asks(request_id), "alice").run_id
+        work = next(p.work for p in scene.launcher.processes if p.work.run_id == run_id)
+        assert isinstance(work, EvaluateWork)
+        return [*work.tasks]
+
+    new, digits = judged("evaluate")
+    assert (new.name, new.classes, new.individual) == ("fitted", ("yes", "no"), None)
+    assert new.test == making.fit.held_out
+    assert digits.name == "digits"
+    assert [run.about for run in scene.status().work] == ["evaluating the model of alice"]
+    scene.home.blobs().remove(new.test.digest)
+    assert judged("evaluate again") == [digits]
 
 
 @pytest.mark.parametrize("how", ["a sum", "another method", "cancelled"])

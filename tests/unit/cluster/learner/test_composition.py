@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from cluster.api.service import Question
+from cluster.domain.base import BlobRef
 from cluster.domain.compositions import (
     Adapt,
     Composition,
@@ -178,6 +179,30 @@ def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None
     answers_are_those_of(trees, model, expected, TARGET)
     again, _ = made(trees, "atlas", fit=fit)
     assert again.model_copy(update={"report": report}) == found
+    assert model.target is not None
+    assert model.target.held_out == fit.held_out
+    new = task_data("fitted", model.target.head_blob, fit.held_out)
+    told = evaluate(evaluation(home, model, new), home)
+    assert told.per_task[TARGET]["zero_shot"] == judged["zero_shot"]
+    assert told.per_task[TARGET]["composed"] == told.absolute == judged["after"]
+    assert (told.normalized, told.unjudged) == (None, ())
+    one = task_data("task1", refs[0].head_blob, fit.held_out, refs[0])
+    lost = evaluate(evaluation(home, model, one), home)
+    assert lost.unjudged == (TARGET,)
+    assert lost.absolute == lost.per_task["task1"]["composed"]
+    assert lost.normalized is not None
+
+
+def task_data(
+    name: str, head: str, test: BlobRef | None, individual: VectorRef | None = None
+) -> TaskData:
+    assert test is not None
+    return TaskData(name=name, classes=CLASSES, head_blob=head, test=test, individual=individual)
+
+
+def evaluation(home: Home, model: Composition, *tasks: TaskData) -> EvaluateWork:
+    base = home.settings().base  # type: ignore[union-attr]
+    return EvaluateWork(run_id="e", base=base, composition=model, tasks=tasks, attempt=1)
 
 
 def explicit(trees: Trees, model: Composition) -> dict:

@@ -29,6 +29,9 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     learned = ok(tacl("compose", "alice", "+faces", "digits", "--method", "atlas", *few))
     assert "+0.25 to +1.5  faces@v1" in learned
     assert "accuracies on rows held out" in learned
+    judged = ok(tacl("evaluate", "alice"))
+    assert "fitted" in judged
+    assert "is not judged" not in judged
     assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
     assert "alice: no composition runs cancelled" in ok(tacl("compose", "alice", "--cancel"))
     assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
@@ -43,6 +46,9 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     assert (found["state"], found["method"]) == ("ready", "atlas")
     assert found["model"]["target"]["classes"] == ["x", "y"]
     assert found["report"]["tau_jp"]
+    assert "fitted is not judged: no labelled rows of it were held out" in ok(
+        tacl("evaluate", "alice")
+    )
     ok(tacl("refresh", "faces"))
     hint = " ".join(ok(tacl("status")).split())
     how = "--method atlas --adapt DATA --classes x,y (DATA: the same rows again"
