@@ -13,7 +13,7 @@ Ray is imported when a cluster is used, torch never. Whatever goes wrong is rais
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +49,15 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         self.coordinator.admit(self.context(), name)
         from cluster.learner.importing import converted
 
-        with converted(name, str(checkpoint), self.home) as (vector, notes):
+        said: list[str] = []
+        with converted(name, str(checkpoint), self.home) as (vector, notes, own):
             how.setdefault("refresh", "never")
-            submitted = self.submit(name, data, vector=vector, **how)
-        notes = (*notes, *submitted.notes)
+
+            def agree(classes: Sequence[str]) -> None:
+                said.extend(filter(None, [own and own.differing(classes)]))
+
+            submitted = self.submit(name, data, vector=vector, agree=agree, **how)
+        notes = (*notes, *said, *submitted.notes)
         return Imported.model_validate(submitted.model_dump() | {"notes": notes})
 
     def export(

@@ -54,6 +54,7 @@ class TaskOperations(Session):
         request_id: str | None = None,
         progress: Rows | None = None,
         read: Callable[[Ingested], None] | None = None,
+        agree: Callable[[Sequence[str]], None] | None = None,
         vector: Path | None = None,
         again: bool | Callable[[str], bool] = False,
         **options: Any,
@@ -68,6 +69,7 @@ class TaskOperations(Session):
             templates: prompts with {} for the class name.
             request_id: the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
+            agree: is told the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
             again: whether to submit what another task has already; or who is told so, and answers.
             options: fields of `cluster.domain.tasks.Options`: penalty, workers, steps, seed ...
@@ -97,6 +99,7 @@ class TaskOperations(Session):
             private=private,
             progress=progress,
             read=read,
+            agree=agree,
             **how,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)

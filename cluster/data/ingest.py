@@ -6,7 +6,7 @@ Runs where the data are. What leaves this file are digests and counts: `Submissi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Unpack
@@ -58,10 +58,11 @@ def ingest(
     *,
     seed: int = 0,
     skip_bad: bool = False,
+    agree: Callable[[Sequence[str]], None] | None = None,
     **reading: Unpack[Reading],
 ) -> Ingested:
     """Check and store a labelled data set; nothing is stored unless every row is good, or bad rows
-    are to be left out.
+    are to be left out, nor where `agree`, who sees the classes, raises.
 
     A split named `test` is the test; without one, a validation split is; without any, 10 % are cut
     off. One whose labels are all -1 is left out. Validation is always cut from the training split
@@ -70,6 +71,8 @@ def ingest(
     ModalityMismatch.
     """
     found = labelled(data, modality, FEWEST, skip_bad, **reading)
+    if agree is not None:
+        agree(found.task.names)
     labels, inputs = found.task.labels["train"].tolist(), found.inputs["train"]
     inputs_of_all = [raw for raws in found.inputs.values() for raw in raws]
     cut = split_rows(labels, seed, has_test="test" in found.inputs)

@@ -51,13 +51,15 @@ def prepared_submission(
     templates: Sequence[str] = (),
     vector: Path | None = None,
     read: Callable[[Ingested], None] | None = None,
+    agree: Callable[[Sequence[str]], None] | None = None,
     **reading: Unpack[Reading],
 ) -> Submission:
-    """What the coordinator is given. Raises BadName, BadConfig and the errors of bad data
-    (`cluster.data.ingest`); nothing is stored then."""
+    """What the coordinator is given; `agree` sees the classes first. Raises BadName, BadConfig, the
+    errors of bad data (`cluster.data.ingest`) and what `agree` raises; nothing is stored then."""
     prompts = checked_templates(templates)
     checked_task(name, owner, private)
-    found = ingest(data, blobs, modality, seed=options.seed, skip_bad=options.skip_bad, **reading)
+    seed, skip_bad = options.seed, options.skip_bad
+    found = ingest(data, blobs, modality, seed=seed, skip_bad=skip_bad, agree=agree, **reading)
     if read is not None:
         read(found)
     rows = {part: value for part, value in vars(found).items() if part in Submission.model_fields}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Trained, TrainWork
@@ -29,6 +30,7 @@ from tacl.heads.head import Head
 from tacl.interchange import hub
 from tacl.interchange.adapter import is_adapter, vector_of_adapter
 from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
+from tacl.interchange.stated import Stated, stated
 from tacl.interchange.vector_file import VECTOR, is_vector, vector_of_file
 from tacl.models.frozen import trainable_blocks
 from tacl.vectors import params
@@ -40,9 +42,17 @@ AROUND = 8
 SMALL = 64 << 20  # bytes; what is around a small encoder may be larger than it
 
 
+class Converted(NamedTuple):
+    """The file of a vector, what is to be said about it, and which classes it says it is of."""
+
+    vector: Path
+    notes: tuple[str, ...]
+    classes: Stated | None
+
+
 @contextmanager
-def converted(name: str, checkpoint: str, home: Home) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """The file of the vector, for as long as the context, and what is to be said about it.
+def converted(name: str, checkpoint: str, home: Home) -> Iterator[Converted]:
+    """For as long as the context.
 
     `checkpoint`: a path, or hf:OWNER/NAME[@REVISION]. Raises BadCheckpoint, BaseMismatch, and of a
     hub BadName, StorageUnavailable.
@@ -50,6 +60,7 @@ def converted(name: str, checkpoint: str, home: Home) -> Iterator[tuple[Path, tu
     backbone = Materials(home, home.founded().base).backbone
     with _at_hand(checkpoint, backbone) as (path, origin):
         found = _read(name, backbone, path)
+        classes = stated(path, found.classifier)
     kept, outside = split(found.vector, backbone)
     if not kept:
         raise BadCheckpoint(
@@ -59,7 +70,7 @@ def converted(name: str, checkpoint: str, home: Home) -> Iterator[tuple[Path, tu
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / VECTOR
         found.vector.save(file)
-        yield file, (*origin, *found.notes, *_notes(found.aside, outside))
+        yield Converted(file, (*origin, *found.notes, *_notes(found.aside, outside)), classes)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint
-from tacl.interchange.checkpoint import Imported, change, require_like
+from tacl.interchange.checkpoint import Imported, change, classifier_rows, require_like
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
 from tacl.vectors import Block, Dense, LowRank, TaskVector
@@ -70,7 +70,8 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> Imported:
             f"encoder {backbone.spec}; give an adapter of this base"
         )
     vector = TaskVector(task, backbone.digest, "ordinary", blocks)
-    return Imported(vector, found.aside, _notes(config))
+    aside = {key: others[key] for key in found.aside if key in others}
+    return Imported(vector, found.aside, _notes(config), classifier_rows(aside))
 
 
 # -- what the files say

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +17,20 @@ from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
 from tacl.vectors import Dense, Params, TaskVector
 
+CLASSIFIER = re.compile(r"(.*\.)?(classifier(\.out_proj)?|score|head(\.fc)?|fc)\.weight")
 KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-training is near 0
 
 
 @dataclass(frozen=True)
 class Imported:
     """`vector` has a block for every tensor of the encoder that differs from theta0, statistics
-    of normalisation layers among them. `aside` are the file's tensors that are no part of it."""
+    of normalisation layers among them. `aside` are the file's tensors that are no part of it, and
+    `classifier` the rows of the classifier among these."""
 
     vector: TaskVector
     aside: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    classifier: int | None = None
 
 
 def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
@@ -43,7 +47,15 @@ def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
     blocks = {name: Dense(delta) for name, delta in _changes(theta, theta0).items()}
     if not blocks:
         raise BadCheckpoint(f"{path} holds the weights of the base {backbone.spec}, unchanged")
-    return Imported(TaskVector(task, backbone.digest, "ordinary", blocks), found.aside)
+    rows = classifier_rows({key: tensors[key] for key in found.aside})
+    vector = TaskVector(task, backbone.digest, "ordinary", blocks)
+    return Imported(vector, found.aside, classifier=rows)
+
+
+def classifier_rows(aside: Mapping[str, Tensor]) -> int | None:
+    """Of the classifier among tensors that are no part of the encoder; None where it is not one."""
+    found = [v for key, v in aside.items() if CLASSIFIER.fullmatch(key) and v.ndim == 2]
+    return found[0].shape[0] if len(found) == 1 else None
 
 
 def change(value: Tensor, theta0: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from tacl.errors import (
 from tacl.interchange.adapter import CONFIG
 from tacl.interchange.reading import FILES, PICKLED
 from tacl.interchange.vector_file import VECTOR
+from tacl.interchange.writing import HEADS
 
 SCHEME = "hf:"
 NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
@@ -124,7 +125,7 @@ def _is_plain(name: str) -> bool:
 
 def _weights(place: Repository, names: Mapping[str, Any]) -> tuple[str, ...]:
     if VECTOR in names:
-        return (VECTOR,)
+        return (VECTOR, HEADS) if HEADS in names else (VECTOR,)
     if CONFIG in names and ADAPTER in names:
         return (CONFIG, ADAPTER)
     tensors = [name for name in FILES if name in names and not name.endswith(PICKLED)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,24 @@ def test_what_does_not_fit_is_refused_before_anything_is_stored(
         client.import_checkpoint("trees", wrong, data)
     assert files_of(home) == before
     assert [task.name for task in client.status().tasks] == ["trees"]
+
+
+def test_rows_of_other_classes_than_the_checkpoints_are_told(
+    client: Client, home: Home, trees: VectorStatus, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Its classifier may be that of its pre-training; the head of a vector is its own."""
+    data, before = tiny.folder_of(tmp_path / "data", 60, task=5), files_of(home)
+    (data / "date").rename(data / "oak")
+    client.export_vector("trees", tmp_path / "trees")
+    shutil.rmtree(data / "cedar")
+    with pytest.raises(
+        BadCheckpoint, match=r"of 4 classes \(ash, .*rows are of 3 \(ash, birch, oak"
+    ):
+        client.import_checkpoint("other", tmp_path / "trees", data)
+    assert files_of(home) == before
+    told = client.import_checkpoint("other", checkpoint, data)
+    assert told.notes[1].startswith("its classifier is of 4 classes, the rows are of 3 (ash, ")
+    client.cancel("other")
 
 
 def test_bad_data_store_no_vector(

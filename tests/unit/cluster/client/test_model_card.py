@@ -145,7 +145,8 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
     fixed |= {"metrics": {}, "config": {}, "champion": False}
 
     def told(**more: object) -> str:
-        vector = VectorStatus.model_construct(**fixed | {"parent": None} | more)
+        parts: dict[str, Any] = fixed | {"parent": None} | more
+        vector = VectorStatus.model_construct(**parts)
         base, classes = card(backbone, "timm").base, ("ash", "birch")
         return text_of_vector(VectorCard(base, vector, task, classes, None, "trees"))
 

@@ -66,8 +66,9 @@ def test_an_adapter_and_a_vector(hub: Hub) -> None:
     adapter = {"adapter_config.json": b"{}", "adapter_model.safetensors": WEIGHTS}
     hub.put("bob/adapter", adapter | {"adapter_model.bin": b"pickle"})
     assert fetch("hf:bob/adapter")[0] == adapter
-    hub.put("bob/vector", {"vector.safetensors": WEIGHTS, "heads.safetensors": WEIGHTS})
-    assert fetch("hf:bob/vector")[0] == {"vector.safetensors": WEIGHTS}
+    vector = {"vector.safetensors": WEIGHTS, "heads.safetensors": WEIGHTS}
+    hub.put("bob/vector", vector | {"README.md": b"x"})
+    assert fetch("hf:bob/vector")[0] == vector
 
 
 @pytest.mark.parametrize(
