@@ -125,6 +125,11 @@ class Execution:
             raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
         return told
 
+    @property
+    def trainings(self) -> int:
+        """How many run."""
+        return len(self._told)
+
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due."""
         try:

@@ -16,11 +16,12 @@ from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
 from cluster.domain.status import OWED, RunState, RunStatus
-from cluster.domain.tasks import Arrival, Shard
+from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
+from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
 from cluster.registry import Run
 from cluster.scheduler import upkeep
+from cluster.scheduler.leases import lease_seconds
 from tacl.errors import RunFailed
 
 R = TypeVar("R", Evaluated, Refreshed)
@@ -29,7 +30,7 @@ R = TypeVar("R", Evaluated, Refreshed)
 class Runs(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
-    def lease(self, asked: Lease) -> tuple[Arrival, ...]:
+    def lease(self, asked: Lease) -> Leave:
         with self._lock:
             self._make_sure()
             told = self._execution.told(asked.run_id, asked.attempt)
@@ -48,7 +49,8 @@ class Runs(Quotas):
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
-            return told.arrivals.after(asked.since)
+            seconds = lease_seconds(self._execution.trainings)
+            return Leave(told.arrivals.after(asked.since), seconds)
 
     def _to_hear(self, told: Told) -> tuple[list[str], Heard]:
         """Tasks whose samples a run may not know as they are now, about a page, and what it has

@@ -14,9 +14,9 @@ from cluster.domain import status as shown
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.figures import CoordinatorFigures
-from cluster.domain.tasks import Arrival, Submission, Submitted
+from cluster.domain.tasks import Submission, Submitted
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
-from cluster.domain.work import Evaluated, Lease, Progress, Refreshed
+from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
 
 
 class CoordinatorAPI(Protocol):
@@ -269,12 +269,13 @@ class RunAPI(Protocol):
     """What runs ask and tell. RunFailed: `attempt` is no longer the current one; stop then, and
     publish nothing."""
 
-    def lease(self, asked: Lease) -> Sequence[Arrival]:
+    def lease(self, asked: Lease) -> Leave:
         """What a run's steps see: the generic samples and those of the other tasks that its owner
         sees, never its own.
 
         Rank 0 asks. What a step was told is recorded: asked again after a resume it is told the
-        same, and newcomers join only from the first step that nobody had leave for before.
+        same, and newcomers join only from the first step that nobody had leave for before. The more
+        trainings run, the longer the next lease is to be.
         """
         ...
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
-from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
+from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission, VectorRef
 
 
 class Piece(Message):
@@ -139,6 +139,14 @@ class Lease(Message):
     since: int = -1
     progress: Progress | None = None
     attempt: int | None = None  # None: whichever runs now
+
+
+class Leave(NamedTuple):
+    """What a lease is answered: about a page of what changed, the earliest first, and for how many
+    seconds the next lease is to be. A plain tuple, because many ask all the time."""
+
+    arrivals: tuple[Arrival, ...]
+    seconds: float
 
 
 class Trained(Message):

@@ -1,8 +1,9 @@
 """One training run, from digests to a vector: what every rank of it does. Knows no Ray.
 
 Rank 0 alone talks to the coordinator, evaluates and stores; what it is told, all ranks see at the
-same step. It asks for the steps of the next two seconds at once: a lease. Checkpoints fall between
-leases. A run that died goes on from its newest checkpoint with the same numbers.
+same step. It asks for the steps of some seconds at once: a lease, as long as the coordinator said
+with the one before. Checkpoints fall between leases. A run that died goes on from its newest
+checkpoint with the same numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
-from cluster.domain.work import Lease, Progress, Trained, TrainWork
+from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.tracking import Facts, Tracked, tracked
@@ -39,7 +40,6 @@ from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
-LEASE_SECONDS = 2.0
 MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 class Known(Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]: ...
+    def __call__(self, asked: Lease) -> Leave: ...
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         """Others see these statistics from now on; see Coordinator.stated."""
@@ -174,6 +174,7 @@ class Run:
     _arrivals: Arrivals = field(default_factory=Arrivals)
     _leased: range = range(0)  # the steps that it has leave for
     _hears_more: bool = False  # at its next lease, most likely
+    _seconds: float = 0.0  # that its next lease is to be of
     _asked_at: float = field(default_factory=time.monotonic)
     _progress: Progress | None = None
     _stores: dict[str, Store] = field(default_factory=dict)  # by digest
@@ -209,7 +210,7 @@ class Run:
         def ask() -> tuple[range, Sequence[Arrival], bool]:
             done, now = len(self._leased), time.monotonic()
             left = 1 if self._hears_more else self.config.steps - step
-            steps = leased(done, now - self._asked_at, left)
+            steps = leased(done, now - self._asked_at, self._seconds, left)
             last, since = step + steps - 1, self._leased[-1] if done else -1
             asked = Lease(
                 run_id=self.work.run_id,
@@ -219,7 +220,7 @@ class Run:
                 progress=self._progress,
                 attempt=self.work.attempt,
             )
-            arrivals = page_by_page(known, asked)
+            arrivals, self._seconds = page_by_page(known, asked)
             self._hears_more = len(arrivals) >= PAGE
             self._asked_at = time.monotonic()
             late = now - self._saved_at > CHECKPOINT_SECONDS
@@ -273,18 +274,21 @@ class Run:
         self._saved_at = time.monotonic()
 
 
-def leased(done: int, seconds: float, left: int) -> int:
-    """How many of the steps that are left the next lease is of, when `done` took so long."""
-    return min(left, max(1, int(LEASE_SECONDS * done / max(seconds, 1e-9))))
+def leased(done: int, took: float, seconds: float, left: int) -> int:
+    """How many of the steps that are left the next lease is of, which is to be of so many seconds,
+    when `done` steps `took` so many."""
+    return min(left, max(1, int(seconds * done / max(took, 1e-9))))
 
 
-def page_by_page(known: Callable[[Lease], Sequence[Arrival]], asked: Lease) -> list[Arrival]:
+def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:
     """All that a lease has to tell."""
-    arrivals = list(page := known(asked))
+    page, seconds = known(asked)
+    arrivals = list(page)
     while len(page) >= PAGE:
         rest = {"since": max(one.changed for one in page), "progress": None}
-        arrivals += (page := known(asked.model_copy(update=rest)))
-    return arrivals
+        page, seconds = known(asked.model_copy(update=rest))
+        arrivals += page
+    return Leave(tuple(arrivals), seconds)
 
 
 def _result(

@@ -21,8 +21,7 @@ from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.domain.outcomes import Lost
-from cluster.domain.tasks import Arrival
-from cluster.domain.work import Lease, Progress
+from cluster.domain.work import Lease, Leave, Progress
 from cluster.runtime.access import authenticate
 from cluster.runtime.near import running
 from cluster.storage.home import Home, Running, on_loopback
@@ -110,7 +109,7 @@ class Coordinators:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         return self._ask("lease", asked)
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:

@@ -103,7 +103,7 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
 
     def batch(step: int) -> list[Any]:  # at worst: a lease of one step
         asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)
-        arrivals.hear(coordinator.lease(asked))
+        arrivals.hear(coordinator.lease(asked).arrivals)
         (other,) = other_tasks("cyclical", step, arrivals.at(step))
         return rows_of(other, inputs, step)
 

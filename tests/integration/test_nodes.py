@@ -12,15 +12,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cluster.client.client import Client
-from cluster.domain.tasks import Arrival, Submission
-from cluster.domain.work import Lease, Trained
+from cluster.domain.tasks import Submission
+from cluster.domain.work import Lease, Leave, Trained
 from cluster.errors import exit_code
 from cluster.learner import training
 from cluster.learner.learner import Coordinators, Learner
@@ -46,12 +46,12 @@ LEARNER = "tests.integration.test_nodes:EagerLearner"
 class Eager(Coordinators):
     """Every step is asked for, is a checkpoint and takes a moment; which were is written down."""
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
-        training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
+    def __call__(self, asked: Lease) -> Leave:
+        training.CHECKPOINT_SECONDS = -1.0
         time.sleep(0.15)
         with Path(os.environ["ASKED"]).open("a") as file:
             file.write(json.dumps([asked.attempt, asked.first]) + "\n")
-        return super().__call__(asked)
+        return super().__call__(asked)._replace(seconds=-1.0)
 
     def __reduce__(self) -> tuple[type[Eager], tuple[()]]:
         return Eager, ()

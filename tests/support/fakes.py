@@ -238,8 +238,8 @@ class Scene:
     ) -> tuple[Shard, ...]:
         """What a run that asks for this step alone, and heard nothing before, is told of it."""
         asked = Lease(run_id=run_id, first=step, last=step, progress=progress, attempt=attempt)
-        log = self.coordinator.lease(asked)
-        return Arrivals(log=log).at(step)
+        leave = self.coordinator.lease(asked)
+        return Arrivals(log=leave.arrivals).at(step)
 
     def task(self, name: str) -> TaskStatus:
         """Its line of the status."""
@@ -442,6 +442,6 @@ class FakeLearner:
                 progress=progress,
                 attempt=work.attempt,
             )
-            arrivals.hear(known(asked))
+            arrivals.hear(known(asked).arrivals)
             time.sleep(self.SECONDS)
         return arrivals.at(self.STEPS)

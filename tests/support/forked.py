@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 from cluster import failpoints
 from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Finished, Gone, Lost, Outcome, Raised
-from cluster.domain.tasks import Arrival
-from cluster.domain.work import Lease, Progress, Work
+from cluster.domain.work import Lease, Leave, Progress, Work
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home
@@ -238,7 +237,7 @@ class Known:
     def __init__(self, home: Home) -> None:
         self._home = home
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         try:
             return ask(self._home, "lease", asked)
         except (OSError, EOFError, StorageUnavailable) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import StartedCluster
 from cluster.domain.outcomes import Finished, Outcome, Raised
-from cluster.domain.tasks import Arrival
-from cluster.domain.work import Lease, Progress
+from cluster.domain.work import Lease, Leave, Progress
 from cluster.learner.learner import Learner
 from cluster.runtime.head import generic_shard
 from cluster.serving.predictor import Predictor
@@ -49,7 +47,7 @@ class Asking:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         return self._coordinator.lease(asked)
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:

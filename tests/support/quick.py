@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from cluster.coordinator.arrivals import Arrivals
-from cluster.domain.tasks import Arrival, Shard
-from cluster.domain.work import Lease, Progress, RefreshWork, Result, TrainWork, Work
+from cluster.domain.tasks import Shard
+from cluster.domain.work import Lease, Leave, Progress, RefreshWork, Result, TrainWork, Work
 from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
@@ -30,7 +30,7 @@ def loud(task: str, on: str) -> float:
 class Quick(FakeLearner):
     """A training is a chain of hashes over what each step was told; a checkpoint is a link."""
 
-    def __init__(self, home: str, known: Callable[..., Sequence[Arrival]] | None = None) -> None:
+    def __init__(self, home: str, known: Callable[[Lease], Leave] | None = None) -> None:
         super().__init__(home)
         self._known = known or Coordinators()
 
@@ -55,14 +55,14 @@ class Quick(FakeLearner):
                 since, leased = (leased[-1] if leased else -1), range(step, min(step + 2, STEPS))
                 asked = Lease(run_id=work.run_id, first=step, last=leased[-1], since=since)
                 told = {"progress": progress, "attempt": work.attempt}
-                arrivals.hear(known(asked.model_copy(update=told)))
+                arrivals.hear(known(asked.model_copy(update=told)).arrivals)
             link = linked(link, arrivals.at(step))
             time.sleep(SECONDS)
             if step % 3 == 2:
                 store.write(step + 1, partial(_save, link))
         if not leased:  # the last of the steps was done before
             last = Lease(run_id=work.run_id, first=STEPS - 1, last=STEPS - 1, attempt=work.attempt)
-            arrivals.hear(known(last))
+            arrivals.hear(known(last).arrivals)
         return link, arrivals.at(STEPS - 1)
 
 

@@ -15,8 +15,9 @@ from PIL import Image
 
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission, VectorRef
-from cluster.domain.work import Lease, Progress, Trained, TrainWork
+from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner import training
+from cluster.scheduler.leases import SHORTEST
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
@@ -135,10 +136,13 @@ def _probe(rows: int) -> list[bool]:
 
 class Teller:
     """A coordinator that tells every step the same shards, but from `joining` on also `newcomer`.
+    With leases of -1 `seconds` each step is asked for.
 
     Raises ConnectionError before step `dies_at`; the so-maniest times that it is told how far work
     is, work is to give way.
     """
+
+    seconds = SHORTEST
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class Teller:
         self.statistics: list[str] = []
         self.told: list[Progress] = []
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         steps = range(asked.first, asked.last + 1)
         self.asked.append((asked.first, asked.progress))
         if self.dies_at in steps:
@@ -162,7 +166,7 @@ class Teller:
         told = [Arrival(step=0, shard=shard) for shard in self.shards] if asked.since < 0 else []
         if self.newcomer is not None and self.joining in steps:
             told.append(Arrival(step=self.joining, shard=self.newcomer))
-        return told
+        return Leave(tuple(told), self.seconds)
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         self.statistics.append(statistics)
@@ -171,7 +175,7 @@ class Teller:
         self.told.append(progress)
         return len(self.told) in self.gives_way_at
 
-    def lease(self, asked: Lease) -> Sequence[Arrival]:
+    def lease(self, asked: Lease) -> Leave:
         """The method's name where this is an actor."""
         return self(asked)
 
@@ -183,8 +187,10 @@ class Mortal(Teller):
     """The process that asks for step `dies_at` is killed; until then every step is asked for, and
     is a checkpoint."""
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
-        training.CHECKPOINT_SECONDS = training.LEASE_SECONDS = -1.0
+    seconds = -1.0
+
+    def __call__(self, asked: Lease) -> Leave:
+        training.CHECKPOINT_SECONDS = -1.0
         if asked.first == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__call__(asked)

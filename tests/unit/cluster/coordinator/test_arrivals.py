@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
@@ -15,8 +15,9 @@ from cluster.coordinator.arrivals import Arrivals, Change, is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Lease, Progress
+from cluster.domain.work import Lease, Leave, Progress
 from cluster.learner import training
+from cluster.scheduler import leases
 from tests.support.fakes import Scene, asks, shard_blob
 
 BLOB = BlobRef(digest="d", rows=1)
@@ -99,9 +100,10 @@ def test_a_run_sees_at_every_step_what_was_recorded_and_a_resumed_one_the_same(
         leases_are_replayed(leases)
 
 
-def told_of(arrivals: Arrivals, since: int) -> list[Arrival]:
+def told_of(arrivals: Arrivals, since: int) -> Sequence[Arrival]:
     asked = Lease(run_id="run", first=0, last=0, since=since)
-    return training.page_by_page(lambda asked: arrivals.after(asked.since), asked)
+    told = training.page_by_page(lambda asked: Leave(arrivals.after(asked.since), 2.0), asked)
+    return told.arrivals
 
 
 def leases_are_replayed(leases: list[tuple[int, int, dict[str, int]]]) -> None:
@@ -135,7 +137,7 @@ def leave(
     scene: Scene, run_id: str, first: int, last: int, since: int, progress: Progress | None = None
 ) -> tuple[Arrival, ...]:
     asked = Lease(run_id=run_id, first=first, last=last, since=since, progress=progress)
-    return scene.coordinator.lease(asked)
+    return scene.coordinator.lease(asked).arrivals
 
 
 def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
@@ -156,6 +158,25 @@ def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
     assert names(lease(3, 9, -1)) == everything  # joined at 5, left at 9
     scene.restart()  # the new process is told of a task that is gone
     assert names(lease(3, 3, -1)) == everything
+
+
+def test_the_more_trainings_run_the_longer_is_a_lease(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "ANSWERS", 0.25)
+
+    def seconds(step: int) -> float:
+        run_id = scene.process("train", "digits").work.run_id
+        return scene.coordinator.lease(Lease(run_id=run_id, first=step, last=step)).seconds
+
+    scene.submit("digits")
+    assert seconds(0) == 4.0
+    scene.submit("shapes")
+    assert seconds(1) == 8.0
+    scene.restart()
+    assert seconds(2) == 8.0
+    scene.finish("train", "shapes")
+    assert seconds(3) == 4.0
 
 
 def test_what_left_while_nobody_was_there_is_left_from_the_next_lease_on(scene: Scene) -> None:

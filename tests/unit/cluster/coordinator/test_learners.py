@@ -54,9 +54,10 @@ def test_what_arrives_joins_a_learner_that_was_taken_over_at_a_step_nobody_had_l
     scene.restart(outlived=True)
     scene.submit("signs")
     asked = Lease(run_id=learner.work.run_id, first=0, last=9, attempt=1)
-    assert {one.shard.task for one in scene.coordinator.lease(asked)} == {GENERIC}
+    assert {one.shard.task for one in scene.coordinator.lease(asked).arrivals} == {GENERIC}
     asked = Lease(run_id=learner.work.run_id, first=10, last=19, since=9, attempt=1)
-    assert [(one.shard.task, one.step) for one in scene.coordinator.lease(asked)] == [("signs", 10)]
+    told = scene.coordinator.lease(asked).arrivals
+    assert [(one.shard.task, one.step) for one in told] == [("signs", 10)]
 
 
 def test_coordinators_that_die_take_nothing_of_the_budget(scene: Scene) -> None:
@@ -218,4 +219,4 @@ def test_a_learner_whose_steps_a_lost_database_forgot_begins_again(scene: Scene)
         scene.coordinator.lease(asked)
     scene.die("train")
     anew = {"since": -1, "attempt": 2}  # from its checkpoint, as after a power cut
-    assert scene.coordinator.lease(asked.model_copy(update=anew))
+    assert scene.coordinator.lease(asked.model_copy(update=anew)).arrivals

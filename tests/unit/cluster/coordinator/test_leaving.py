@@ -26,7 +26,8 @@ def scene(tmp_path: Path) -> Scene:
 
 def lease(scene: Scene, run_id: str, first: int, last: int, since: int = -1) -> list[tuple]:
     """What a run is told: (task, version of its samples, from which step, before which)."""
-    told = scene.coordinator.lease(Lease(run_id=run_id, first=first, last=last, since=since))
+    leave = scene.coordinator.lease(Lease(run_id=run_id, first=first, last=last, since=since))
+    told = leave.arrivals
     return [(one.shard.task, one.shard.version, one.step, one.left) for one in told]
 
 

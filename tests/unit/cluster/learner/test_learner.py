@@ -36,7 +36,7 @@ from tests.support.learned import STEPS, Scene, new_task, train
 @pytest.fixture
 def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked for, and is a checkpoint."""
-    monkeypatch.setattr(training, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
 
 

@@ -1,16 +1,15 @@
-"""A training asks for the steps of the next two seconds at once, and never for each."""
+"""A training asks for the steps of some seconds at once, and never for each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from cluster.coordinator import arrivals
 from cluster.coordinator.arrivals import Arrivals
-from cluster.domain.tasks import Arrival, Shard, Submission
-from cluster.domain.work import Lease, Trained
+from cluster.domain.tasks import Shard, Submission
+from cluster.domain.work import Lease, Leave, Trained
 from cluster.learner import training
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
@@ -40,8 +39,8 @@ def train(home: Home, task: Submission, teller: training.Known, attempt: int = 1
 def test_who_asks_for_steps_tells_of_the_one_before(
     home: Home, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """Once for all of the next two seconds; where a step takes longer, for every one."""
-    monkeypatch.setattr(training, "LEASE_SECONDS", seconds)
+    """Once for as many seconds as it was told; where a step takes longer, for every one."""
+    monkeypatch.setattr(tiny.Teller, "seconds", seconds)
     teller = tiny.Teller(tiny.generic(home))
     train(home, new_task(home, 3), teller)
     steps = [step for step, _ in teller.asked]
@@ -53,11 +52,31 @@ def test_who_asks_for_steps_tells_of_the_one_before(
     assert all(report.steps == STEPS and (report.loss or 0) > 0 for report in reports if report)
 
 
-def test_a_lease_is_of_two_seconds_and_of_one_step_at_least() -> None:
-    assert training.leased(0, 0.0, 100) == 1
-    assert training.leased(4, 0.4, 100) == 20
-    assert training.leased(4, 0.4, 7) == 7
-    assert training.leased(1, 60.0, 100) == 1
+def test_a_lease_is_of_as_many_seconds_and_of_one_step_at_least() -> None:
+    assert training.leased(0, 0.0, 2.0, 100) == 1
+    assert training.leased(4, 0.4, 2.0, 100) == 20
+    assert training.leased(4, 0.4, 8.0, 100) == 80
+    assert training.leased(4, 0.4, 2.0, 7) == 7
+    assert training.leased(1, 60.0, 2.0, 100) == 1
+
+
+def test_a_lease_is_as_long_as_the_coordinator_said_with_the_one_before(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = list[float]()
+
+    def leased(done: int, took: float, wanted: float, left: int) -> int:
+        seconds.append(wanted)
+        return min(5, left)
+
+    class Longer(tiny.Teller):
+        def __call__(self, asked: Lease) -> Leave:
+            self.seconds += 1
+            return super().__call__(asked)
+
+    monkeypatch.setattr(training, "leased", leased)
+    train(home, new_task(home, 1), Longer(tiny.generic(home)))
+    assert seconds == [0.0, 3.0, 4.0]
 
 
 class Recording(tiny.Teller):
@@ -68,14 +87,14 @@ class Recording(tiny.Teller):
         super().__init__(generic)
         self.arrivals, self.there, self.leases = Arrivals(), [[generic], [newcomer]], 0
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         self.leases += 1
         current = self.there.pop(0) if self.there else []
         change = self.arrivals.change(asked.first, current, [shard.task for shard in current])
         self.arrivals.record(change, asked.last)
         if self.leases == 3:
             raise ConnectionError("the answer was lost")
-        return self.arrivals.after(asked.since)
+        return Leave(self.arrivals.after(asked.since), self.seconds)
 
 
 def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
@@ -89,11 +108,11 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
     store.clear()
     teller = Recording(generic, newcomer)
-    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(5, left))
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
     with pytest.raises(ConnectionError):
         train(home, task, teller)
     assert store.newest() == 5
-    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(3, left))
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(3, left))
     resumed = train(home, task, teller, attempt=2)
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
@@ -107,13 +126,13 @@ class Paged(tiny.Teller):
         super().__init__(waiting[0])
         self.arrivals, self.waiting, self.leases = Arrivals(), waiting, list[tuple[int, int, int]]()
 
-    def __call__(self, asked: Lease) -> Sequence[Arrival]:
+    def __call__(self, asked: Lease) -> Leave:
         self.leases.append((asked.first, asked.last, asked.since))
         if not self.arrivals.is_replayed(asked.last):
             now, self.waiting = self.waiting[:1], self.waiting[1:]
             change = self.arrivals.change(asked.first, now, [shard.task for shard in now])
             self.arrivals.record(change, asked.last)
-        return self.arrivals.after(asked.since)
+        return Leave(self.arrivals.after(asked.since), self.seconds)
 
 
 def test_while_more_is_to_be_told_a_lease_is_of_one_step(
@@ -121,7 +140,7 @@ def test_while_more_is_to_be_told_a_lease_is_of_one_step(
 ) -> None:
     for module in (training, arrivals):
         monkeypatch.setattr(module, "PAGE", 1)
-    monkeypatch.setattr(training, "leased", lambda done, seconds, left: min(5, left))
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
     others = [tiny.shard_of(new_task(home, n), ordinal=n) for n in (2, 4)]
     teller = Paged([tiny.generic(home), *others])
     train(home, new_task(home, 1), teller)

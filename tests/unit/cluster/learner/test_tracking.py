@@ -74,8 +74,8 @@ def test_a_training_that_died_goes_on_in_its_run(
     home: Home, mlflow: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    for name in ("LEASE_SECONDS", "CHECKPOINT_SECONDS"):
-        monkeypatch.setattr(training, name, -1.0)  # every step is asked for and a checkpoint
+    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)  # every step is asked for
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # and is a checkpoint
     with pytest.raises(ConnectionError):
         trained(home, 2, dies_at=3)
     experiment = mlflow.get_experiment_by_name("mine")

@@ -39,7 +39,7 @@ def founded(uri: str, folder: Path, base: Base) -> None:
 def test_a_node_finds_settings_checkpoints_and_vectors(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "LEASE_SECONDS", -1.0)  # every step is asked for
+    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)  # every step is asked for
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # and is a checkpoint
     described = Learner(str(tmp_path), tiny.Teller()).describe_base(tiny.base(tmp_path))
     founded(bucket, tmp_path, described)
