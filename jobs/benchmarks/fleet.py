@@ -1,9 +1,9 @@
 """How many learners one coordinator carries: `tacl bench scale --fleet N`.
 
 The coordinator is an actor of a Ray cluster of its own, with its ticks, its registry and its files.
-Its learners only ask: each takes a lease of as many steps as it does in two seconds, and tells how
-far it is, as one that trains. What their processes and Ray itself take of the processors is not
-counted.
+Its learners only ask: each takes a lease of as many steps as it does in the seconds that the
+coordinator said with the one before, and tells how far it is, as one that trains. What their
+processes and Ray itself take of the processors is not counted.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Outcome
+from cluster.domain.tasks import Submission
 from cluster.domain.work import Lease, Progress, Work
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
+from cluster.scheduler.leases import lease_seconds
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.calls import NOBODY
 from jobs.benchmarks.population import Say, Size, made_up
 
 HOME = Size(tasks=10, versions=2, compositions=0, rows=16)
-STEPS, SECONDS = 20, 2.0  # of a lease: ten steps a second
+RATE = 10  # optimizer steps of a learner, a second
 ASKING = 20.0  # seconds that a fleet of each size asks for
 PERIOD = 0.2  # seconds between two ticks, as of the actor
 PROCESSES, CPUS = 2, 2  # that learners share; of the cluster
-STEP_MS, CORE = 1000 * SECONDS / STEPS, 0.5  # goals: the longest wait, and of one core
+STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, and of one core
 
 
 class Idle:
@@ -77,16 +80,17 @@ class Fleet:
     cpu: float  # seconds that the coordinator's process took of the processors
     wait_p50: float  # milliseconds
     wait_p99: float
+    lease: float  # seconds, as the coordinator says
 
     @property
     def core(self) -> float:
         """Of one core, the share that as many learners need, each answered in time."""
-        return self.learners / SECONDS * self.cpu / self.answers
+        return self.learners / self.lease * self.cpu / self.answers
 
-    @property
-    def carried(self) -> int:
-        """The learners that half a core would answer."""
-        return int(self.learners * CORE / self.core)
+
+class Answer(NamedTuple):
+    wait: float  # milliseconds
+    lease: float  # seconds that the next is to be of
 
 
 class WatchedFleet(WatchedCoordinator):
@@ -110,75 +114,75 @@ class WatchedFleet(WatchedCoordinator):
 class Learners:
     """Some of a fleet, in one process."""
 
-    def __init__(self, coordinator: Any, runs: Sequence[str]) -> None:
+    def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
-        self._next = dict.fromkeys(runs, 0)  # the step that each is at
+        self._next: dict[str, int] = {}  # the step that each is at
 
-    async def ask(self, learners: int, seconds: float = ASKING) -> list[float]:
-        """Milliseconds that each lease was waited for, by so many of them."""
+    async def ask(self, runs: Sequence[str], lease: float, seconds: float) -> list[Answer]:
+        """What these were answered, whose first leases are of so many seconds, spread over these;
+        they ask for `seconds`."""
         until = time.monotonic() + seconds
-        runs = list(self._next)[:learners]
-        begins = np.arange(len(runs)) * SECONDS / max(1, len(runs))
-        asked = (self._train(*one, until) for one in zip(runs, begins, strict=True))
-        return [wait for waits in await asyncio.gather(*asked) for wait in waits]
+        begins = np.arange(len(runs)) * lease / max(1, len(runs))
+        asked = (self._train(*one, lease, until) for one in zip(runs, begins, strict=True))
+        return [answer for answers in await asyncio.gather(*asked) for answer in answers]
 
-    async def _train(self, run_id: str, begins: float, until: float) -> list[float]:
+    async def _train(self, run_id: str, begins: float, lease: float, until: float) -> list[Answer]:
         await asyncio.sleep(begins)
-        waits: list[float] = []
+        answers: list[Answer] = []
         while time.monotonic() < until:
-            first, asked = self._next[run_id], time.monotonic()
+            first, steps = self._next.get(run_id, 0), int(RATE * lease)
             progress = Progress(step=first, steps=1_000_000, loss=0.5, penalty=0.1)
-            lease = Lease(run_id=run_id, first=first, last=first + STEPS - 1, since=first - 1)
-            lease = lease.model_copy(update={"progress": progress})
-            await self._coordinator.lease.remote(lease)
-            waits.append(1000 * (time.monotonic() - asked))
-            self._next[run_id] += STEPS
-            await asyncio.sleep(SECONDS)
-        return waits
+            asked = Lease(run_id=run_id, first=first, last=first + steps - 1, since=first - 1)
+            begun = time.monotonic()
+            told = self._coordinator.lease.remote(asked.model_copy(update={"progress": progress}))
+            lease = (await told).seconds
+            answers.append(Answer(1000 * (time.monotonic() - begun), lease))
+            self._next[run_id] = first + steps
+            await asyncio.sleep(steps / RATE)
+        return answers
 
 
 def bench_fleet(most: int, say: Say) -> list[Fleet]:
-    """Fleets of a quarter of `most`, of half, and of all."""
+    """Fleets of a quarter of `most`, of half, and of all: no other trainings run."""
     with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
-        runs = _begun(Path(folder) / "home", most, say)
+        home = Path(folder) / "home"
+        tasks = alone(home, most, say)
         with _cluster() as ray:
-            home = str(Path(folder) / "home")
-            coordinator = ray.remote(num_cpus=0)(WatchedFleet).remote(home)
-            shares = [runs[n::PROCESSES] for n in range(PROCESSES)]
+            coordinator = ray.remote(num_cpus=0)(WatchedFleet).remote(str(home))
             make = ray.remote(num_cpus=0)(Learners).remote
-            processes = [make(coordinator, share) for share in shares]
-            return [
-                _asked(ray, coordinator, processes, learners, say)
-                for learners in (most // 4, most // 2, most)
-            ]
+            processes = [make(coordinator) for _ in range(PROCESSES)]
+            runs, found = list[str](), list[Fleet]()
+            for learners in (most // 4, most // 2, most):
+                say(f"{learners} learners ask")
+                begun = [coordinator.submit.remote(NOBODY, t) for t in tasks[len(runs) : learners]]
+                runs += [one.run_id for one in ray.get(begun)]
+                found.append(_asked(ray, coordinator, processes, runs))
+            return found
 
 
-def _begun(home: Path, most: int, say: Say) -> list[str]:
-    """Trainings that run, by id; none sees the samples of another."""
+def alone(home: Path, most: int, say: Say) -> list[Submission]:
+    """Tasks of a new home; the training of none sees the samples of another."""
     population = made_up(home, HOME)
     population.fill(say)
-    say(f"submitting {most} tasks")
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
-    coordinator = Coordinator(home, Idle())
-    runs: list[str] = []
-    for number in range(most):
-        task = population.newcomer(f"fleet{number}", blob)
-        alone = task.options.model_copy(update={"share": "none"})
-        task = task.model_copy(update={"options": alone})
-        runs.append(coordinator.submit(NOBODY, task).run_id)
-    coordinator.close()
-    return runs
+    tasks = (population.newcomer(f"fleet{number}", blob) for number in range(most))
+    return [
+        task.model_copy(update={"options": task.options.model_copy(update={"share": "none"})})
+        for task in tasks
+    ]
 
 
-def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], learners: int, say: Say) -> Fleet:
-    say(f"{learners} learners ask")
+def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[str]) -> Fleet:
     busy, begun = ray.get(coordinator.cpu_seconds.remote()), time.monotonic()
-    found = ray.get([one.ask.remote(learners // PROCESSES) for one in processes])
+    lease = lease_seconds(len(runs))
+    shares = [(one, runs[n::PROCESSES]) for n, one in enumerate(processes)]
+    found = ray.get([one.ask.remote(share, lease, ASKING) for one, share in shares])
     seconds = time.monotonic() - begun
     cpu = ray.get(coordinator.cpu_seconds.remote()) - busy
-    waits = [wait for some in found for wait in some]
-    middle, worst = np.quantile(waits, (0.5, 0.99))
-    return Fleet(learners, len(waits), seconds, cpu, float(middle), float(worst))
+    answers = [answer for some in found for answer in some]
+    middle, worst = map(float, np.quantile([one.wait for one in answers], (0.5, 0.99)))
+    told = median(one.lease for one in answers)
+    return Fleet(len(runs), len(answers), seconds, cpu, middle, worst, told)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ import psutil
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
 from jobs.benchmarks.calls import Arrival, Call, Cost, arrival, calls, cost
-from jobs.benchmarks.fleet import CORE, SECONDS, STEP_MS, Fleet, Idle
+from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet, Idle
 from jobs.benchmarks.population import Population, Say, Size, made_up
 from jobs.benchmarks.stream import Upkeep
 from jobs.benchmarks.timing import machine
@@ -251,18 +251,20 @@ def _upkeep(found: Sequence[Upkeep]) -> list[str]:
 FLEETS = """## Learners that ask
 
 Each does {each:g} optimizer steps a second and asks the one coordinator, an actor, through Ray for
-the next {seconds:g} seconds of them; goals: at most {CORE:g} of a core, and at the 99th percentile
-no wait longer than a step, {STEP_MS:g} ms. The share is what as many learners need that are all
-answered in time, of the processor time of an answer, with everything that the coordinator's process
-does beside.
+its next lease of them, of as many seconds as the coordinator says to so many. Goals: at most
+{CORE:g} of a core, and at the 99th percentile no wait longer than a step, {STEP_MS:g} ms. The share
+is what as many learners need that are all answered in time, of the processor time of an answer,
+with everything that the coordinator's process does beside.
 """
 
 
 def _fleets(fleets: Sequence[Fleet]) -> list[str]:
-    columns = ["learners", "answers", "per second", "CPU ms of an answer", "of one core", "waited"]
+    columns = ["learners", "lease", "answers", "per second", "CPU ms of an answer"]
+    columns += ["of one core", "waited"]
     rows = (
         [
             f"{one.learners:,}",
+            f"{one.lease:.1f} s",
             f"{one.answers:,}",
             f"{one.answers / one.seconds:.0f}",
             f"{1000 * one.cpu / one.answers:.2f}",
@@ -271,9 +273,8 @@ def _fleets(fleets: Sequence[Fleet]) -> list[str]:
         ]
         for one in fleets
     )
-    about = FLEETS.format(each=1000 / STEP_MS, seconds=SECONDS, CORE=CORE, STEP_MS=STEP_MS)
-    carried = f"Half a core carries {fleets[-1].carried:,} learners, by the last row."
-    return [about, markdown_table(columns, rows, "---:"), "", carried, ""]
+    about = FLEETS.format(each=1000 / STEP_MS, CORE=CORE, STEP_MS=STEP_MS)
+    return [about, markdown_table(columns, rows, "---:"), ""]
 
 
 def _described(size: Size) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from cluster.coordinator.core import Coordinator
 from cluster.domain.work import Lease
+from cluster.scheduler import leases
 from jobs.benchmarks import fleet
+from jobs.benchmarks.calls import NOBODY
 from jobs.benchmarks.fleet import Idle
 
 
@@ -31,23 +34,30 @@ class Near:
 
 def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(fleet, "SECONDS", 0.05)
-    runs = fleet._begun(tmp_path / "home", 3, lambda line: None)
+    monkeypatch.setattr(fleet, "RATE", 1000)
+    monkeypatch.setattr(leases, "SHORTEST", 0.05)  # with three trainings 0.06, as they are told
+    monkeypatch.setattr(leases, "ANSWERS", 50)
+    tasks = fleet.alone(tmp_path / "home", 3, lambda line: None)
     coordinator = Coordinator(tmp_path / "home", Idle())
+    runs = [coordinator.submit(NOBODY, task).run_id for task in tasks]
     near = Near(coordinator)
-    learners = fleet.Learners(near, runs)
-    waits = [*asyncio.run(learners.ask(2, 0.3)), *asyncio.run(learners.ask(3, 0.3))]
-    assert len(waits) == len(near.asked)
-    assert min(waits) > 0
-    for run_id in runs:
-        first = [one.first for one in near.asked if one.run_id == run_id]
-        assert first == [fleet.STEPS * n for n in range(len(first))]
-        reached = coordinator._registry.run(run_id).reached
-        assert reached == first[-1] + fleet.STEPS - 1
+    learners = fleet.Learners(near)
+    answers = asyncio.run(learners.ask(runs[:2], 0.02, 0.3))
+    answers += asyncio.run(learners.ask(runs, 0.06, 0.3))
+    assert len(answers) == len(near.asked)
+    assert min(one.wait for one in answers) > 0
+    assert {one.lease for one in answers} == {0.06}
+    for number, run_id in enumerate(runs):
+        asked = [one for one in near.asked if one.run_id == run_id]
+        steps = [one.last + 1 - one.first for one in asked]
+        assert steps[1:] == [60] * (len(asked) - 1)
+        assert steps[0] == (20 if number < 2 else 60)
+        assert [one.first for one in asked] == [0, *accumulate(steps[:-1])]
+        assert coordinator._registry.run(run_id).reached == asked[-1].last
     coordinator.close()
 
 
-def test_what_half_a_core_carries() -> None:
-    asked = fleet.Fleet(100, answers=1000, seconds=20.0, cpu=2.0, wait_p50=1.0, wait_p99=2.0)
-    assert asked.core == pytest.approx(0.1)  # 50 answers a second, 2 ms each
-    assert asked.carried == 500
+def test_the_share_of_a_core_is_at_the_lease_that_the_coordinator_says() -> None:
+    measured = {"answers": 1000, "seconds": 20.0, "cpu": 2.0, "wait_p50": 1.0, "wait_p99": 2.0}
+    assert fleet.Fleet(100, lease=2.0, **measured).core == pytest.approx(0.1)  # 50 of 2 ms
+    assert fleet.Fleet(100, lease=4.0, **measured).core == pytest.approx(0.05)
