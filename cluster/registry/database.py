@@ -18,6 +18,7 @@ from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
 WRITER = "writer"  # the row of META with the epoch
+EPOCH = sa.select(META.c.value).where(META.c.name == WRITER)  # made once: every write asks it
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
 
@@ -144,7 +145,7 @@ class Database:
 
 def _epoch(db: sa.Connection) -> int:
     """How often a process became the one that writes."""
-    return int(db.scalar(sa.select(META.c.value).where(META.c.name == WRITER)) or 0)
+    return int(db.scalar(EPOCH) or 0)
 
 
 def revision(db: sa.Connection) -> str | None:

@@ -70,9 +70,10 @@ def _set_up_sqlite(engine: sa.Engine) -> None:
             driver: Any = connection.connection.driver_connection
             driver.execute("BEGIN")
             return
-        connection.exec_driver_sql(
-            f"PRAGMA synchronous={'NORMAL' if write == 'relaxed' else 'FULL'}"
-        )
+        synchronous = "NORMAL" if write == "relaxed" else "FULL"
+        if connection.info.get("synchronous") != synchronous:  # as the last one left it
+            connection.exec_driver_sql(f"PRAGMA synchronous={synchronous}")
+            connection.info["synchronous"] = synchronous
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 

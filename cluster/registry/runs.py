@@ -27,6 +27,14 @@ from tacl.errors import RunFailed
 
 R = TypeVar("R", bound=Message)
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
+_LAST = sa.bindparam("last", type_=sa.Integer)
+# Made once: to write a statement takes SQLAlchemy longer than to carry it out.
+REACHED = (
+    RUN.update()
+    .where(RUN.c.run_id == sa.bindparam("of_run"))
+    .values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
+)
+STEPPED = REACHED.values(progress=sa.bindparam("told"))
 
 
 @dataclass(frozen=True)
@@ -136,11 +144,11 @@ class Runs(Database):
         A power cut may lose the latest, as it loses the steps themselves.
         """
         with self._write("relaxed") as db:
-            reached = sa.case((RUN.c.reached < last, last), else_=RUN.c.reached)
-            values: dict[str, Any] = {"reached": reached}
-            if progress is not None:
-                values["progress"] = progress.model_dump_json()
-            db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
+            leave = {"of_run": run_id, "last": last}
+            if progress is None:
+                db.execute(REACHED, leave)
+            else:
+                db.execute(STEPPED, leave | {"told": progress.model_dump_json()})
             if newcomers:
                 rows = [{"task": shard.task, "version": shard.version} for shard in newcomers]
                 db.execute(ARRIVAL.insert().values(run_id=run_id, step=step), rows)
