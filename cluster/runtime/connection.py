@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import socket
 import time
@@ -106,6 +107,8 @@ class Coordinators:
     Picklable, because it travels to the workers of a run; the handle stays behind.
     """
 
+    answered = -math.inf  # when a run of this process last heard that it is the current one
+
     def __init__(self) -> None:
         self._handle: Any = None
 
@@ -135,7 +138,9 @@ class Coordinators:
             self._handle = next(kept, None) or coordinator()
             return self._handle
 
-        return asked(find, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
+        answer = asked(find, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
+        Coordinators.answered = time.monotonic()
+        return answer
 
     def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
         return Coordinators, ()

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,13 @@ from cluster.runtime.alone import until_alone
 from cluster.runtime.connection import Coordinators
 from cluster.runtime.logs import log_to
 from cluster.scheduler.adoption import Attempt
+from cluster.scheduler.leases import LONGEST
 from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
 
 PREFIX = "learner"  # of the names of actors
+RECENT = 1.2 * LONGEST  # seconds; of trainings that go on, the last answer is younger
 
 LOG = logging.getLogger(__name__)
 
@@ -88,10 +91,14 @@ class LearnerProcess:
         return found
 
     def _awaited(self) -> bool | None:
-        """As the coordinator says. One that has done its work, which is recorded, may be about to
-        be given more: it is alone when that is still so at the next look."""
+        """As the coordinator says, with the leases of a training or when it is asked: thousands of
+        learners that ask for this too would be half of what it answers. One that has done its work,
+        which is recorded, may be about to be given more: it is alone when that is still so at the
+        next look."""
         attempt = self._attempt
         assert attempt is not None
+        if time.monotonic() - Coordinators.answered < RECENT:
+            return True
         awaited = Coordinators().awaits(*attempt)
         if attempt != self._attempt:
             return True  # it was asked about what is over

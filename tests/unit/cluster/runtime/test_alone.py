@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from cluster.domain.work import Measured, MeasureWork, Work
 from cluster.runtime import alone, connection
 from cluster.runtime.connection import Coordinators
-from cluster.runtime.process import LearnerProcess, attempt_of, name_of
+from cluster.runtime.process import RECENT, LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
 from cluster.storage.giving_way import NICENESS, give_way
 from tests.support.fakes import BASE, new_home
@@ -70,6 +72,7 @@ def measuring(run_id: str) -> MeasureWork:
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LearnerProcess:
     """It does run a; the coordinator waits for run b alone."""
     monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
+    monkeypatch.setattr(Coordinators, "answered", -math.inf)
     monkeypatch.setattr("cluster.runtime.process.until_alone", lambda *_: None)
     monkeypatch.setattr("cluster.runtime.process.give_way", lambda: None)  # here others run too
     Works.can_end.set()
@@ -82,6 +85,15 @@ def test_a_learner_that_may_be_given_more_is_alone_at_the_second_look(
 ) -> None:
     process.work(measuring("a"))
     assert [process._awaited() for _ in range(2)] == [True, False]
+
+
+def test_a_learner_whose_run_was_answered_just_now_asks_nothing(
+    process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Coordinators, "answered", time.monotonic())
+    assert process._awaited()
+    monkeypatch.setattr(Coordinators, "answered", time.monotonic() - RECENT)
+    assert process._awaited() is False
 
 
 def test_a_learner_that_was_given_more_is_awaited(process: LearnerProcess) -> None:

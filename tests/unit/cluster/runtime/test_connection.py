@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import time
 
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
@@ -67,9 +69,11 @@ def test_a_run_looks_its_coordinator_up_once_and_again_when_it_is_lost(
     monkeypatch.setattr(connection, "coordinator", lambda: next(found))
     monkeypatch.setattr(connection.ray, "get", lambda answer: answer)
     monkeypatch.setattr(connection, "PAUSE", 0.0)
-    run = connection.Coordinators()
+    monkeypatch.setattr(connection.Coordinators, "answered", -math.inf)
+    run, begun = connection.Coordinators(), time.monotonic()
     for step in range(3):
         assert run(Lease(run_id="run", first=step, last=step, attempt=1)) == "shards"
+    assert begun <= connection.Coordinators.answered <= time.monotonic()
     assert vars(pickle.loads(pickle.dumps(run))) == {"_handle": None}  # which stays behind
     handles[0].errors = [ActorUnavailableError("away", b"a" * 16)]
     assert run(Lease(run_id="run", first=3, last=3, attempt=1)) == "shards"
