@@ -194,8 +194,9 @@ class Execution:
         """Without the lock: a big vector takes a while to check."""
         with self._lock:
             running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
-        for run_id, handle in running.items():
-            self._retries.done(("look at it", run_id), partial(self._look, run_id, handle))
+        for run_id in self._launcher.ended(running):
+            look = partial(self._look, run_id, running[run_id])
+            self._retries.done(("look at it", run_id), look)
 
     def _look(self, run_id: str, handle: Any) -> None:
         outcome = self._launcher.poll(handle)

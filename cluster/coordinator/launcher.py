@@ -5,7 +5,7 @@ A protocol, so that the coordinator is tested without processes; the one on Ray 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from cluster.domain.outcomes import Outcome
@@ -38,6 +38,11 @@ class Launcher(Protocol):
 
     def end(self, attempt: Attempt) -> None:
         """End a learner that this process did not start; harmless when it has ended."""
+        ...
+
+    def ended(self, handles: Mapping[str, Any]) -> Collection[str]:
+        """Of the runs with these handles those whose work may have ended, at one look at all:
+        `poll` tells."""
         ...
 
     def poll(self, handle: Any) -> Outcome | None:

@@ -132,6 +132,13 @@ class RayLauncher:
             ray.kill(ray.get_actor(learner, namespace=NAMESPACE))
         self._assigned.forget(learner)
 
+    def ended(self, handles: Mapping[str, Process]) -> list[str]:
+        answers = {one.answer: run_id for run_id, one in handles.items()}
+        if not answers:
+            return []
+        ready, _ = ray.wait([*answers], num_returns=len(answers), timeout=0)
+        return [answers[one] for one in ready]
+
     def poll(self, handle: Process) -> Outcome | None:
         ready, _ = ray.wait([handle.answer], timeout=0)
         return _outcome(handle.answer) if ready else None

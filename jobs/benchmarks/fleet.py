@@ -13,7 +13,7 @@ import gc
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,9 @@ class Idle:
 
     def end(self, attempt: Attempt) -> None:
         pass
+
+    def ended(self, handles: Mapping[str, str]) -> tuple[str, ...]:
+        return ()
 
     def poll(self, handle: str) -> Outcome | None:
         return None

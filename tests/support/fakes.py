@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -148,6 +148,9 @@ class FakeLauncher:
         for process in self._there():
             if attempt_of(process) == attempt:
                 process.cancelled = True
+
+    def ended(self, handles: Mapping[str, FakeProcess]) -> Collection[str]:
+        return handles
 
     def poll(self, handle: FakeProcess) -> Outcome | None:
         return handle.outcome

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
@@ -168,6 +168,9 @@ class ForkLauncher:
 
     def end(self, attempt: Attempt) -> None:
         self.cancel(self._place(attempt))
+
+    def ended(self, handles: Mapping[str, Path]) -> Collection[str]:
+        return handles
 
     def poll(self, handle: Path) -> Outcome | None:
         ended = not _runs(int((handle / "pid").read_text()))

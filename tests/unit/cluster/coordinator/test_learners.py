@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -13,7 +15,16 @@ from cluster.domain.work import Lease, Progress
 from cluster.scheduler.plan import DEATHS
 from cluster.scheduler.state import Node
 from tacl.errors import RunFailed
-from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, result_of
+from tests.support.fakes import (
+    ADMIN,
+    FakeLauncher,
+    FakeProcess,
+    Scene,
+    asks,
+    calm,
+    result_of,
+    task_of,
+)
 
 
 def submitted(scene: Scene, name: str = "digits") -> FakeProcess:
@@ -25,6 +36,33 @@ def done(scene: Scene, process: FakeProcess) -> None:
     """It has its result, which nobody has heard."""
     told = scene.known(process.work.run_id, 0)
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
+
+
+class Counting(FakeLauncher):
+    """Knows at one look which work has ended."""
+
+    looks = 0
+    polled: ClassVar[list[str | None]] = []
+
+    def ended(self, handles: Mapping[str, FakeProcess]) -> Collection[str]:
+        self.looks += 1
+        return [run_id for run_id, one in handles.items() if one.outcome is not None]
+
+    def poll(self, handle: FakeProcess) -> Outcome | None:
+        self.polled.append(task_of(handle.work))
+        return super().poll(handle)
+
+
+def test_however_many_runs_there_are_a_tick_looks_once_at_all(tmp_path: Path) -> None:
+    scene, names = Scene(tmp_path, Node(20)), [f"task{number}" for number in range(20)]
+    scene.launcher.__class__ = Counting
+    for name in names:
+        scene.submit(name)
+    scene.coordinator.tick()
+    done(scene, scene.process("train", "task7"))
+    scene.coordinator.tick()
+    assert scene.ready() == ["task7"]
+    assert (scene.launcher.looks, Counting.polled) == (2, ["task7"])
 
 
 def kinds(scene: Scene, name: str = "digits") -> list[str]:
