@@ -62,6 +62,7 @@ def test_however_many_runs_there_are_a_tick_looks_once_at_all(tmp_path: Path) ->
     done(scene, scene.process("train", "task7"))
     scene.coordinator.tick()
     assert scene.ready() == ["task7"]
+    assert isinstance(scene.launcher, Counting)
     assert (scene.launcher.looks, Counting.polled) == (2, ["task7"])
 
 

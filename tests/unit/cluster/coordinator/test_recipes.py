@@ -127,7 +127,7 @@ def test_a_model_is_evaluated_once(scene: Scene) -> None:
     assert scene.coordinator.run(ADMIN, run).about == "evaluating the model of alice"
     work = scene.process("evaluate").work
     assert isinstance(work, EvaluateWork)
-    assert [(task.name, task.individual.version) for task in work.tasks] == [
+    assert [(task.name, task.individual and task.individual.version) for task in work.tasks] == [
         ("digits", 1),
         ("shapes", 1),
     ]
