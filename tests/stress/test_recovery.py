@@ -91,6 +91,9 @@ class Life(RuleBasedStateMachine):
         """Whether the coordinator hears the answer to a commit; the client never does."""
         return nullcontext() if heard else lost_answer(self.scene, write)
 
+    def cpus(self) -> int:
+        return sum(node.cpus for node in self.scene.coordinator._state.nodes)
+
     def present(self, data: st.DataObject) -> str | None:
         """A task that was not removed."""
         names = [name for name in self.names if name not in self.gone]
@@ -106,7 +109,7 @@ class Life(RuleBasedStateMachine):
         name = f"t{next(self.counter)}"
         name = f"{owner}.{name}" if private else name
         self.names.append(name)
-        workers = min(workers, sum(node.cpus for node in self.scene.coordinator._state.nodes))
+        workers = min(workers, self.cpus())
         for _ in range(2):  # a client that did not hear the answer
             whose = {"owner": owner, "private": private}
             self.scene.submit(name, refresh=arrival, workers=workers, **whose)
@@ -183,7 +186,10 @@ class Life(RuleBasedStateMachine):
         name, number = data.draw(st.sampled_from(sorted(self.left))), next(self.counter)
         old = self.scene.coordinator._registry.any_task(name).submission
         rows = {} if same else {"shard": shard_blob(self.scene.home, f"other {number}")}
-        new = old.model_copy(update={"request_id": f"again {number}", **rows})
+        workers = min(old.options.workers, self.cpus())
+        options = old.options.model_copy(update={"workers": workers})
+        again = {"request_id": f"again {number}", "options": options}
+        new = old.model_copy(update=again | rows)
         for _ in range(2):
             self.scene.coordinator.submit(ADMIN, new)
         self.names.remove(name)

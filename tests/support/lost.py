@@ -19,9 +19,9 @@ def lost_answer(
     registry = scene.coordinator._registry
     real = getattr(registry, write)
 
-    def lost(*arguments: object) -> NoReturn:
+    def lost(*arguments: object, **named: object) -> NoReturn:
         if landed:
-            real(*arguments)
+            real(*arguments, **named)
         if not asked_at_once:
             registry.answer = away  # type: ignore[method-assign]
         raise StorageUnavailable("the connection was lost")
