@@ -23,6 +23,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -177,10 +178,15 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
 def _start_ray(cpus: int | None) -> None:
     """Raises ClusterNotRunning."""
     import ray
+    from ray._private import parameter
 
     from cluster.runtime.connection import NAMESPACE
 
     _say("starting Ray")
+    # One machine grows by no nodes, and workers write logs of their own: two processes less, for
+    # which `ray.init` has no options (ray 2.60).
+    alone = partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
+    parameter.RayParams = alone  # pyright: ignore[reportAttributeAccessIssue]
     try:
         ray.init(
             address="local",

@@ -47,6 +47,7 @@ from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
+from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home, Serving, on_loopback, write
 from tacl import errors
 
@@ -74,7 +75,7 @@ LISTED = 300.0  # seconds that a listing of the blob store is told again
 
 class Predictors:
     """What is made a deployment: a predictor, one pass at a time. Inputs are decoded in a thread of
-    their own, large ones in another, so that nobody's small question waits for them."""
+    their own, large ones in another that gives way: nobody's small question waits for them."""
 
     def __init__(self, home: str, threads: int, sharing: int = 1) -> None:
         """`sharing`: how many of them use one memory."""
@@ -86,7 +87,10 @@ class Predictors:
         torch.set_num_threads(threads)
         log_to(Home.at(home).logs, "serving")
         self._predictor = Predictor(home, predictors=sharing)
-        self._decoders = {large: ThreadPoolExecutor(1) for large in (False, True)}
+        self._decoders = {
+            False: ThreadPoolExecutor(1),
+            True: ThreadPoolExecutor(1, initializer=give_way),
+        }
         # One, also after who asked has left: a pass goes on then, and two would share a model.
         self._passing = ThreadPoolExecutor(1)
         # What is one of many rows goes by itself, in turns with what is not.

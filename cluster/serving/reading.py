@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.api.service import GivenRows, Upload
@@ -30,6 +31,8 @@ FACTOR = 6  # so many: they are decoded, held, and written again
 SAID = 2000  # characters of an error, which may quote the data
 # Addresses that are reserved and never used would count.
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+# What this thread starts gives way from its first moment, while it imports.
+STARTING = ThreadPoolExecutor(1, "readers", initializer=give_way)
 
 
 class Job(Message):
@@ -57,14 +60,7 @@ class Read(Message):
 async def read(job: Job, memory: int | None = None) -> Any:
     """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
     memory = memory or job.memory()
-    # By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
-    # thread holds at that moment is held in the child for ever; the loop then waits for it.
-    process = subprocess.Popen(
-        (sys.executable, "-m", "cluster.serving.reading", str(memory)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | FRUGAL,
-    )
+    process = await asyncio.get_running_loop().run_in_executor(STARTING, _started, memory)
     given = job.model_dump_json().encode()
     try:
         said, _ = await asyncio.to_thread(process.communicate, given, SECONDS)
@@ -85,6 +81,17 @@ async def read(job: Job, memory: int | None = None) -> Any:
     return found.found
 
 
+def _started(memory: int) -> subprocess.Popen[bytes]:
+    """By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
+    thread holds at that moment is held in the child for ever; the loop then waits for it."""
+    return subprocess.Popen(
+        (sys.executable, "-m", "cluster.serving.reading", str(memory)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | FRUGAL,
+    )
+
+
 def _ended(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -102,7 +109,6 @@ def _answer(job: Job, memory: int) -> Read:
 def main() -> None:
     job, memory = Job.model_validate_json(sys.stdin.buffer.read()), int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    give_way()
     seconds = job.cpu_seconds()
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     print(_answer(job, memory).model_dump_json())

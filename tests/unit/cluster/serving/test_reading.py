@@ -105,8 +105,8 @@ def test_few_bytes_are_read_for_a_short_time(home: Home, tmp_path: Path, python:
 
 
 def test_it_gives_way_to_who_answers_people(home: Home, tmp_path: Path, python: Python) -> None:
-    now = "str(r.os.getpriority(r.os.PRIO_PROCESS, 0))"
-    python(reader(f'r._answer = lambda *job: r.Read(error="TooLarge", message={now})'))
+    """From its first moment: what it imports takes longer than most data."""
+    python("""printf '{"error": "TooLarge", "message": "%s"}' $(nice)""")
     with pytest.raises(TooLarge) as error:
         asyncio.run(read(job(home, texts(tmp_path))))
     assert int(str(error.value)) == max(os.getpriority(os.PRIO_PROCESS, 0), NICENESS)
