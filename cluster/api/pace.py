@@ -12,6 +12,7 @@ count for nothing just then.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import time
 from collections import deque
@@ -35,7 +36,7 @@ class Pace:
 ALONE = Pace(16, 0.1)  # more than a core does in that time
 AMONG_OTHERS = Pace(2, 1.0)
 RECENT = 1.0  # seconds; who asked something within them is one of the others
-KEPT = 4096  # tokens that were good; the oldest of more is forgotten
+KEPT = 4096  # digests of tokens that were good; the oldest of more is forgotten
 WAITING = 256  # of one sender, who may have left; more are refused
 # Whoever restarts or routes asks these, from an address that may be that of strangers too.
 PROBES = ("/v1/health", "/v1/ready", "/v2/health/live", "/v2/health/ready", "/-/healthz")
@@ -55,25 +56,26 @@ class _Line:
         self.begun = 0
 
     async def enter(self, pace: Pace) -> None:
-        """Waits for a place, and takes it."""
-        if self.begun >= pace.at_once:
-            place = asyncio.get_running_loop().create_future()
-            self.waiting.append(place)
-            try:
-                await place
-            except asyncio.CancelledError:
-                if place.done() and not place.cancelled():  # given at the moment of leaving
-                    self.leave(pace)
-                raise
-            finally:
-                if place in self.waiting:
-                    self.waiting.remove(place)
-        else:
-            self.begun += 1
+        """Waits for a place, behind who waits already, and takes it."""
+        place = asyncio.get_running_loop().create_future()
+        self.waiting.append(place)
+        self._fill(pace)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # given at the moment of leaving
+                self.leave(pace)
+            raise
+        finally:
+            if place in self.waiting:
+                self.waiting.remove(place)
 
     def leave(self, pace: Pace) -> None:
         """Its place is the next one's, where there is one and the pace allows."""
         self.begun -= 1
+        self._fill(pace)
+
+    def _fill(self, pace: Pace) -> None:
         while self.waiting and self.begun < pace.at_once:
             place = self.waiting.popleft()
             if not place.done():
@@ -87,8 +89,8 @@ class InTurns:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._lines = app, WeakValueDictionary[str, _Line]()
-        self._good: dict[str, None] = {}  # tokens, the oldest first
-        self._asked: dict[str, float] = {}  # when a sender did last; who did last is last
+        self._good: dict[str, None] = {}  # digests of tokens, the oldest first
+        self._asked: dict[str, float] = {}  # when a good token did last; which did last is last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -96,9 +98,10 @@ class InTurns:
         scope["headers"] = [one for one in scope["headers"] if _is_heard(*one)]
         if scope["path"] in PROBES:
             return await self._app(scope, receive, send)
-        token, address = Headers(scope=scope).get("authorization"), scope.get("client") or ("",)
+        token, address = _digest(scope), scope.get("client") or ("",)
         new = token if token not in self._good else None
         sender = token if token and not new else address[0]
+        self._heard(sender)
         line = self._lines.setdefault(sender, _Line())
         # Nobody's first request is refused for what others of the address send; the door bounds it.
         if len(line.waiting) >= WAITING and not new:
@@ -110,12 +113,13 @@ class InTurns:
             nonlocal begins
             if begins:
                 begins = False
-                line.leave(self._pace())
+                line.leave(self._pace(sender))
 
         timer = asyncio.get_running_loop().call_later(self._pace(sender).seconds, begun)
 
         async def told(message: Message) -> None:
-            if new and message.get("status", 400) < 400 and GUARDED.match(scope["path"]):
+            # A redirect is told before the token is looked at.
+            if new and 200 <= message.get("status", 0) < 300 and GUARDED.match(scope["path"]):
                 self._was_good(new)
             await send(message)
 
@@ -129,19 +133,28 @@ class InTurns:
         self._good[token] = None
         if len(self._good) > KEPT:
             del self._good[next(iter(self._good))]
+        self._heard(token)
 
-    def _pace(self, sender: str | None = None) -> Pace:
-        """Now; `sender` asks."""
+    def _heard(self, sender: str) -> None:
         now = time.monotonic()
-        if sender is not None:
+        if sender in self._good:
             self._asked.pop(sender, None)
             self._asked[sender] = now
         while self._asked and next(iter(self._asked.values())) < now - RECENT:
             del self._asked[next(iter(self._asked))]
-        return AMONG_OTHERS if len(self._asked) > 1 else ALONE
+
+    def _pace(self, sender: str) -> Pace:
+        """Strangers are no others to a user, whom they would slow down."""
+        return AMONG_OTHERS if self._asked.keys() - {sender} else ALONE
 
 
 PACED = Middleware(InTurns)
+
+
+def _digest(scope: Scope) -> str | None:
+    """Of a token, which may be long and is a secret."""
+    token = Headers(scope=scope).get("authorization")
+    return token and hashlib.sha256(token.encode()).hexdigest()
 
 
 def _is_heard(name: bytes, value: bytes) -> bool:

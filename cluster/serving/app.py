@@ -61,7 +61,7 @@ PORT = 8300
 AT_ONCE = 64  # rows in one pass
 FEW = 4  # rows of a question that waits for one of more rows at the most
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
-WAITING = 2048  # questions for a predictor, or pieces of them; more are refused
+WAITING = 16_384  # questions for a predictor, or pieces of them; more are refused
 READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 DRAIN_SECONDS = 20.0
@@ -238,8 +238,10 @@ class Ingress:
         except RayActorError as error:
             await asyncio.sleep(PAUSE)
             raise Died from error
-        rows = sum(question.rows for question in questions)
-        if rows > FEW and not _is_large(questions[0]):
+        # What is refused takes no time, and what is decoded long says nothing of passes.
+        passed = not any(isinstance(one, errors.TaclError) for one in answers)
+        if passed and questions[0].rows > FEW and not _is_large(questions[0]):
+            rows = sum(question.rows for question in questions)
             self._rows = fitting(rows, time.monotonic() - began)
         return answers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
@@ -50,6 +51,10 @@ def asks(
     headers = [(b"authorization", token.encode())] if token else []
     scope = {"type": "http", "who": who, "client": (who, 1), "headers": headers, "path": path}
     return asyncio.create_task(turns(scope, None, send))  # type: ignore[arg-type]
+
+
+def digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 async def soon() -> None:
@@ -126,7 +131,56 @@ def test_who_makes_tokens_up_is_one_sender() -> None:
         assert (app.order, said) == (["eve"] * (FEW + 1), [])
         app.answers.set()
         await asyncio.gather(*flood)
-        assert set(turns._good) == {"ann"}
+        assert set(turns._good) == {digest("ann")}
+
+    run(story())
+
+
+def test_a_redirect_says_nothing_of_a_token() -> None:
+    """It is told before the token is looked at."""
+
+    async def story() -> None:
+        app = App()
+        turns = InTurns(app)
+        app.status = 307
+        await known(turns, app, "eve")
+        assert not turns._good
+
+    run(story())
+
+
+def test_strangers_slow_no_user_down() -> None:
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        await known(turns, app, "ann")
+        stranger = asks(turns, "eve", None, said)
+        await soon()
+        flood = [asks(turns, "ann", "ann", said) for _ in range(40)]
+        await soon()
+        assert app.order == ["eve"] + ["ann"] * AT_ONCE
+        app.answers.set()
+        await asyncio.gather(stranger, *flood)
+
+    run(story())
+
+
+def test_who_comes_later_does_not_go_before_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where others have fallen silent meanwhile, and there are more places."""
+    monkeypatch.setattr(pace, "ALONE", Pace(FEW + 2, 60.0))
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        await known(turns, app, "ann", "eve")
+        first = [asks(turns, "early", "eve", said) for _ in range(FEW + 3)]
+        await soon()
+        turns._asked.clear()
+        last = asks(turns, "late", "eve", said)
+        await soon()
+        assert app.order == ["early"] * (FEW + 2)
+        app.answers.set()
+        await asyncio.gather(*first, last)
 
     run(story())
 
@@ -142,7 +196,7 @@ def test_tokens_that_were_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         app.answers.set()
         await asks(turns, "d", "d", [], "/")
         await asks(turns, "d", "d", [], "/v1/openapi.json")
-        assert set(turns._good) == {"b", "c"}
+        assert set(turns._good) == {digest("b"), digest("c")}
 
     run(story())
 

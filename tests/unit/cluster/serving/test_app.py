@@ -20,11 +20,11 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
-from cluster.serving.pieces import ROWS
+from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from cluster.storage.home import Home, Serving
-from tacl.errors import RunFailed
+from tacl.errors import BadSample, RunFailed, TaclError
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -184,10 +184,12 @@ class Handle:
         self.responses.append(Response(self._answered(asked)))
         return self.responses[-1]
 
-    async def _answered(self, asked: list[Question]) -> list[Answered]:
+    async def _answered(self, asked: list[Question]) -> Sequence[Answered | TaclError]:
         await self.open.wait()
         if any("poison" in one.inputs for one in asked):
             raise RayActorError
+        if any("odd" in one.inputs for one in asked):
+            return [BadSample("odd") for _ in asked]
         return [Answered([{one.model.user: []}]) for one in asked]
 
     def users(self) -> list[list[str]]:
@@ -262,6 +264,21 @@ def test_few_rows_do_not_wait_for_many(monkeypatch) -> None:
         assert [len(one.answers) for one in found] == [3, 2, 1]  # one of each piece
         rows = [[(one.model.user, len(one.inputs)) for one in call] for call in handle.calls]
         assert rows[2:] == [[("mallory", 8)], [("eve", 8)], [("mallory", 2), ("eve", 4)]]
+
+    run(story())
+
+
+def test_pieces_grow_where_passes_are_fast_and_not_where_they_are_refused(monkeypatch) -> None:
+    async def story() -> None:
+        handle = Handle()
+        handle.open.set()
+        served = ingress(handle, monkeypatch)
+        with pytest.raises(BadSample):
+            await served.predict(replace(question("eve"), inputs=["odd"] * ROWS))
+        for rows in (3 * ROWS, MOST + 6):
+            await served.predict(many("eve", rows))
+        sizes = [len(one.inputs) for call in handle.calls for one in call]
+        assert sizes == [ROWS, *[ROWS] * 3, MOST, 6]
 
     run(story())
 
