@@ -121,8 +121,15 @@ def export_vector(
     digest = TaskVector.load(file).digest  # a damaged file goes nowhere
     head = Head.from_params(load_file(head_file)).narrow()
     task = client.task(found.task)
+    first = min(client.vectors(found.task), key=lambda one: one.version)
     card = VectorCard(
-        base=base, vector=found, task=task, classes=head.classes, licence=licence, out=place.name
+        base=base,
+        vector=found,
+        task=task,
+        classes=head.classes,
+        imported="imported" in first.config,
+        licence=licence,
+        out=place.name,
     )
 
     def write(folder: Path) -> None:

@@ -87,13 +87,13 @@ def _metadata(card: Card) -> str:
     results = [
         EvalResult(
             task_type=f"{card.base.modality}-classification",
-            dataset_type=row.task,
-            dataset_name=row.task,
+            dataset_type=task,
+            dataset_name=task,
             dataset_split="test",
             metric_type="accuracy",
-            metric_value=round(row.accuracy["materialized"], 4),
+            metric_value=round(accuracy["materialized"], 4),
         )
-        for row in card.rows
+        for task, accuracy in _measured(card).items()
     ]
     data = ModelCardData(
         model_name=card.model.user,
@@ -106,21 +106,35 @@ def _metadata(card: Card) -> str:
     return data.to_yaml()  # pyright: ignore[reportUnknownMemberType]
 
 
+def _measured(card: Card) -> dict[str, Mapping[str, float]]:
+    """By task, what was measured on its test rows; of what a model was fitted to, on those that
+    were held out."""
+    found, target = {row.task: row.accuracy for row in card.rows}, card.model.target
+    if target is not None and target.name in card.measured.per_task:
+        found[target.name] = card.measured.per_task[target.name]
+    return found
+
+
 def _tasks(card: Card) -> str:
     head = (
         f"| task | classes | coefficient | {card.base.untrained} | its own vector | exact model | "
         "these files | test rows |\n|---|---|---|---|---|---|---|---|\n"
     )
+    target = card.model.target
+    known = {row.task: f"{len(row.classes)} | {_coefficient(row.term)}" for row in card.rows}
+    known |= {target.name: f"{len(target.classes)} | fitted"} if target else {}
     lines = [
-        f"| {row.task} | {len(row.classes)} | {_coefficient(row.term)} | "
+        f"| {task} | {known[task]} | "
         + " | ".join(
-            percent(row.accuracy[name])
+            percent(accuracy.get(name))
             for name in ("zero_shot", "individual", "composed", "materialized")
         )
-        + f" | {row.accuracy['rows']:.0f} |"
-        for row in card.rows
+        + f" | {accuracy['rows']:.0f} |"
+        for task, accuracy in _measured(card).items()
     ]
-    mean = f"| mean | | | | | {percent(card.measured.absolute)} | {percent(card.materialized)} | |"
+    of = f" of {target.name}, which it answers" if target else ""
+    both = f"{percent(card.measured.absolute)} | {percent(card.materialized)}"
+    mean = f"| mean{of} | | | | | {both} | |"
     return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."
 
 
@@ -152,8 +166,8 @@ def _exactness(card: Card) -> str:
         return "\nThe vectors are of ordinary fine-tuning: these files are the exact model.\n"
     return (
         "\n**These files are an approximation.** The vectors were trained in the linearized model "
-        "f(x; θ0) + J(x) τ, which other libraries do not run; here is f(x; θ0 + τ). On the test "
-        f"rows above its mean accuracy is {percent(card.materialized)} %, and that of the exact "
+        "f(x; θ0) + J(x) τ, which other libraries do not run; here is f(x; θ0 + τ). Its mean "
+        f"accuracy above is {percent(card.materialized)} %, and that of the exact "
         f"model {percent(card.measured.absolute)} %.\n"
     )
 
@@ -262,9 +276,11 @@ def _origin(card: Card) -> str:
 
 
 def _commands(card: Card) -> str:
-    """A factor that a grid found is in the coefficients: their plain sum is the model."""
-    method = card.model.method
-    how = [] if method in ("sum", "grid") else ["--method", method]
+    """A factor that a grid found is in the coefficients: their plain sum is the model, but for the
+    head of what it was fitted to."""
+    method, target = card.model.method, card.model.target
+    is_sum = method == "sum" or (method == "grid" and target is None)
+    how = [] if is_sum else ["--method", method]
     terms = [str(row.term) for row in card.rows]
     out = ["--out", card.out, "--format", card.format]
     out += ["--licence", card.licence] if card.licence else []
@@ -282,11 +298,14 @@ def _repeating(card: Card) -> str:
         "training and a refresh see samples of the tasks that are there then; "
         "`tacl export-vector` takes a version along as it is."
     ]
-    if any(row.term.by_block is not None for row in card.rows):
+    learned, target = any(row.term.by_block is not None for row in card.rows), card.model.target
+    if learned or target is not None:
+        what = f"The head of {target.name} is" if target else ""
+        if learned:
+            what = f"The coefficients, which {card.model.method} learned for each block, are"
         parts.append(
-            f"The coefficients, which {card.model.method} learned for each block, are found again "
-            "only with the --fit or --adapt rows, --shots, --classes and --select that were "
-            "given, which are not kept."
+            f"{what} found again only with the --fit or --adapt rows, --shots, --classes and "
+            "--select that were given, which are not kept."
         )
     return " ".join(parts)
 

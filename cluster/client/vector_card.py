@@ -18,6 +18,7 @@ class VectorCard:
     vector: VectorStatus
     task: TaskDetail
     classes: tuple[str, ...]
+    imported: bool  # its first version
     licence: str | None
     out: str  # a folder's name, or hf:OWNER/NAME
 
@@ -83,9 +84,9 @@ def _command(card: VectorCard) -> str:
         value, flag = getattr(chosen, name), f"--{name.replace('_', '-')}"
         if value != getattr(default, name):
             flags += [flag] if value is True else [flag, str(value)]
-    imported = card.vector.config.get("imported")
-    verb = ["import", card.vector.task, "CHECKPOINT"] if imported else ["submit", card.vector.task]
-    return shell(["tacl", *verb, "--data", "DATA", *([] if imported else flags)])
+    task = card.vector.task
+    made_by = ["import", task, "CHECKPOINT"] if card.imported else ["submit", task]
+    return shell(["tacl", *made_by, "--data", "DATA", *([] if card.imported else flags)])
 
 
 def _repeating(card: VectorCard) -> str:
@@ -96,7 +97,7 @@ def _repeating(card: VectorCard) -> str:
             f"v{vector.version} of v{vector.parent}, against samples of the tasks that its home "
             "had by then: no command repeats it elsewhere, these files are the vector."
         )
-    if vector.config.get("imported"):
+    if card.imported:
         return "with the checkpoint that it was imported from."
     return (
         "among the tasks that its home had then: a training sees samples of theirs, and among "

@@ -131,7 +131,8 @@ class Compositions(Runs):
             found = {model.user: model for model in self._registry.compositions(*users)}
             purged = self._registry.purged()
             owners, heads = self._state.owners, self._execution.heads
-        models = [current(user, found.get(user), purged) for user in users]
+        removed_of = self._registry.removed_of
+        models = [current(user, found.get(user), purged, removed_of) for user in users]
         return [
             one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
         ]

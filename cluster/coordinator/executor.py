@@ -194,7 +194,12 @@ class Execution:
         """Without the lock: a big vector takes a while to check."""
         with self._lock:
             running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
-        for run_id in self._launcher.ended(running):
+        try:
+            ended = self._launcher.ended(running)
+        except Exception:
+            LOG.exception("what runs was not looked at together; each is, by itself")
+            ended = list(running)
+        for run_id in ended:
             look = partial(self._look, run_id, running[run_id])
             self._retries.done(("look at it", run_id), look)
 

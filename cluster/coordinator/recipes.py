@@ -87,17 +87,23 @@ class Pins:
         return reference
 
 
-def current(user: str, model: Composition | None, purged: set[str]) -> Composition | TaclError:
+def current(
+    user: str,
+    model: Composition | None,
+    purged: set[str],
+    removed_of: Callable[[Collection[str]], set[str]],
+) -> Composition | TaclError:
     """A user's model, or why there is none: NoComposition, or Erased when it needs vectors of the
-    tasks `purged`, whose bytes are gone."""
+    tasks `purged`, whose bytes are gone; what else of it was removed cannot be composed either."""
     if model is None:
         return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
     gone = [t.vector.name for t in model.terms if t.vector.task in purged]
     if not gone:
         return model
+    without = removed_of({term.vector.task for term in model.terms})
     return Erased(
         f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
-        f"(tacl remove --purge). Compose again without: {again(model, None, purged)}"
+        f"(tacl remove --purge). Compose again without: {again(model, None, without)}"
     )
 
 

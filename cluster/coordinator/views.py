@@ -182,10 +182,12 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
 
 def _is_timed(record: Run) -> bool:
     """Whether it is told when it will be done. What others took says little of a training that
-    runs: its own steps do, once one is done."""
-    begun = record.progress is not None and record.progress.step > 0
-    is_training = record.kind == "train" and record.state == shown.RunState.RUNNING
-    return record.state in shown.OWED and (begun or not is_training)
+    runs: its own steps do, once one is done. (An import has none.)"""
+    if record.kind != "train" or record.state != shown.RunState.RUNNING:
+        return record.state in shown.OWED
+    if record.progress is not None and record.progress.step > 0:
+        return True
+    return isinstance(record.work, orders.TrainWork) and bool(record.work.submission.vector_blob)
 
 
 def _about(record: Run) -> str:

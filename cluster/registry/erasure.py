@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
-from cluster.domain.work import ComposeWork
+from cluster.domain.work import ComposeWork, EvaluateWork
 from cluster.registry.database import Database, put_once
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
@@ -138,8 +138,9 @@ def _vectors(db: sa.Connection, without: set[str], task: str | None = None) -> N
 
 
 def _asked_of(db: sa.Connection) -> Naming:
-    """What models that are still to be made learn from; afterwards, and when one failed and its
-    user awaits it no more, nobody needs it."""
+    """What models that are still to be made learn from, and what those that are still to be
+    evaluated were fitted to; afterwards, and when one failed and its user awaits it no more, nobody
+    needs it."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
@@ -148,6 +149,12 @@ def _asked_of(db: sa.Connection) -> Naming:
         for blob in [*given, making.adapt and making.adapt.inputs]:
             if blob is not None:
                 yield blob.digest, Reference("", "rows that a model is to be made from")
+    owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)
+    for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
+        if target := EvaluateWork.model_validate_json(text).composition.target:
+            for digest in (target.head_blob, target.held_out and target.held_out.digest):
+                if digest is not None:
+                    yield digest, Reference("", "what a model that is evaluated was fitted to")
 
 
 def _fitted(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:

@@ -202,7 +202,7 @@ def _behind(one: TaskStatus, status: ClusterStatus) -> TaskStatus:
 
 def _goes_first(run: Watched, task: TaskStatus) -> bool:
     if isinstance(run, TaskStatus):
-        return run.created < task.created
+        return run.created < task.created and run.waits_for != "nodes"
     return isinstance(run, RunStatus) and run.kind in ("evaluate", "compose")
 
 

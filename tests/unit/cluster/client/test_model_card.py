@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from cluster.client.model_card import Card, Row, text_of
 from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.base import Base, Regime
-from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.compositions import Composition, RecipeTerm, Target
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskDetail
 from cluster.domain.tasks import Options, VectorRef
@@ -144,16 +144,36 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
     fixed = {"task": "trees", "version": 2, "regime": "linearized", "digest": "d" * 64}
     fixed |= {"metrics": {}, "config": {}, "champion": False}
 
-    def told(**more: object) -> str:
+    def told(imported: bool = False, **more: object) -> str:
         parts: dict[str, Any] = fixed | {"parent": None} | more
         vector = VectorStatus.model_construct(**parts)
         base, classes = card(backbone, "timm").base, ("ash", "birch")
-        return text_of_vector(VectorCard(base, vector, task, classes, None, "trees"))
+        return text_of_vector(VectorCard(base, vector, task, classes, imported, None, "trees"))
 
     assert "among the tasks that its home had then" in told()
     assert "made v2 of v1, against samples of the tasks" in told(parent=1)
     assert "no command repeats it elsewhere" in told(parent=1)
-    assert "with the checkpoint that it was imported from" in told(config={"imported": True})
+    assert "tacl submit trees --data DATA --seed 3" in told(parent=1)
+    assert "with the checkpoint that it was imported from" in told(imported=True)
+    assert "tacl import trees CHECKPOINT --data DATA\n" in told(imported=True, parent=1)
+
+
+def test_the_card_of_a_model_that_was_fitted_to_rows_says_what_of_them() -> None:
+    plain = changed(card(load_backbone("embedded"), "timm"), "grid")
+    target = Target(name="fitted", classes=("ham", "spam"), head_blob="")
+    row = {"zero_shot": 0.5, "composed": 0.7, "materialized": 0.65, "rows": 40.0}
+    said = text_of(
+        dataclasses.replace(
+            plain,
+            model=plain.model.model_copy(update={"target": target}),
+            measured=plain.measured.model_copy(update={"per_task": {"fitted": row}}),
+        )
+    )
+    assert "| fitted | 2 | fitted | 50.0 | not measured | 70.0 | 65.0 | 40 |" in said
+    assert "| mean of fitted, which it answers |" in said
+    assert "name: fitted" in said
+    assert "trees@v2' --method grid\n" in said
+    assert "The head of fitted is found again only with the --fit" in said
 
 
 def changed(plain: Card, method: str, **term: object) -> Card:

@@ -98,6 +98,24 @@ def test_files_are_kept_as_long_as_somebody_needs_them(
     assert not blobs.exists(held_out)
 
 
+def test_what_a_model_that_waits_to_be_evaluated_was_fitted_to_is_kept(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its user has another model by now."""
+    made(scene, making=fitted(scene))
+    target = scene.coordinator.composition(ADMIN, "alice").target
+    assert target is not None
+    assert target.held_out is not None
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
+    collected(scene, monkeypatch)
+    kept = [target.head_blob, target.held_out.digest]
+    assert all(map(scene.home.blobs().exists, kept))
+    scene.settle()
+    collected(scene, monkeypatch)
+    assert not any(map(scene.home.blobs().exists, kept))
+
+
 def test_a_model_is_judged_on_what_was_held_out_of_what_it_was_fitted_to(scene: Scene) -> None:
     making = fitted(scene)
     assert making.fit is not None

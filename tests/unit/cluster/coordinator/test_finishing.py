@@ -63,6 +63,19 @@ def test_a_training_that_starts_has_no_time_left(tmp_path: Path, clock: list[flo
     assert "step 1 of 100, 28 s left" in described(scene.task("digits"))
 
 
+def test_an_import_that_runs_has_the_time_of_the_last(tmp_path: Path, clock: list[float]) -> None:
+    """It has no steps that would tell."""
+    scene = Scene(tmp_path, Node(1))
+    scene.submit("first", vector_blob=scene.home.blobs().put(b"first"))
+    clock[0] += 30
+    scene.finish("train", "first")
+    scene.settle()
+    scene.submit("second", vector_blob=scene.home.blobs().put(b"second"))
+    begun = clock[0]
+    clock[0] += 10
+    assert scene.task("second").expected == pytest.approx(begun + 30)
+
+
 def test_the_next_coordinator_knows_how_long_things_took(
     tmp_path: Path, clock: list[float]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import pytest
 
@@ -64,6 +64,19 @@ def test_however_many_runs_there_are_a_tick_looks_once_at_all(tmp_path: Path) ->
     assert scene.ready() == ["task7"]
     assert isinstance(scene.launcher, Counting)
     assert (scene.launcher.looks, Counting.polled) == (2, ["task7"])
+
+
+def test_what_cannot_be_looked_at_together_is_looked_at_one_by_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def odd(handles: object) -> NoReturn:
+        raise ValueError("one of them is odd")
+
+    submitted(scene)
+    done(scene, scene.process("train", "digits"))
+    monkeypatch.setattr(scene.launcher, "ended", odd)
+    scene.coordinator.tick()
+    assert scene.ready() == ["digits"]
 
 
 def kinds(scene: Scene, name: str = "digits") -> list[str]:

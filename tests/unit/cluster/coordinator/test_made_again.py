@@ -77,6 +77,21 @@ def test_a_model_that_a_purge_killed_says_who_did_it_and_how_it_is_made_without(
         scene.coordinator.composition(ADMIN, "bob")
 
 
+def test_a_model_that_a_purge_killed_is_not_made_again_with_what_was_removed_either(
+    scene: Scene,
+) -> None:
+    scene.trained("faces")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits", "+shapes", "+faces"])
+    scene.coordinator.remove(asks("away"), "shapes", False)
+    scene.coordinator.remove(asks("purge"), "faces", True)
+    with pytest.raises(Erased) as refused:
+        scene.coordinator.composition(ADMIN, "alice")
+    command = str(refused.value).partition("Compose again without: ")[2]
+    assert command == "tacl compose alice +digits"
+    assert scene.coordinator.users(ADMIN)[0].again == command
+    assert scene.coordinator.compose(asks("again"), "alice", ["+digits"])
+
+
 def scaled(scene: Scene, terms: str, factor: float, user: str = "alice") -> None:
     """A grid that found this factor."""
     make(

@@ -95,6 +95,16 @@ def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
     assert described(faces) == "training, starting"
 
 
+def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
+    scene = Scene(tmp_path, Node(2))
+    for name, workers in (("runs", 1), ("wide", 2), ("waits", 1), ("last", 1)):
+        scene.submit(name, workers=workers)
+    scene.launcher.room = (Node(1),)
+    scene.coordinator.tick()
+    (last,) = alone(scene.status(), ["last"]).tasks
+    assert described(last) == "queued, behind 2 others"
+
+
 def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
     now = 100.0
     monkeypatch.setattr("jobs.console.progress.time.monotonic", lambda: now)
