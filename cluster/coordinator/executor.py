@@ -287,16 +287,9 @@ class Execution:
 
     def _do(self, instruction: facts.Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
+        if wanted is None and not isinstance(instruction, facts.Stop):
+            return  # its task was removed before this could be done
         match instruction:
-            case (
-                facts.Start()
-                | facts.Measure()
-                | facts.Refresh()
-                | facts.Fit()
-                | facts.Requeue()
-                | facts.Fail()
-            ) if wanted is None:
-                return  # its task was removed before this could be done
             case facts.Requeue() if wanted and wanted.state == RunState.FAILED:
                 return  # it was cancelled before this could be recorded
             case facts.Start() if wanted and wanted.state != RunState.RUNNING:

@@ -51,11 +51,8 @@ class FittedHeads:
         tasks."""
         if model.fitted:
             return {one.task: one for one in model.fitted}
-        fit = self._answering(model, owners)
+        fit = answering(self.fits, added(model), owners)
         return fit.by_task(added(model)) if fit else {}
-
-    def _answering(self, model: Composition, owners: Mapping[str, str]) -> Fit | None:
-        return answering(self.fits, added(model), owners)
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
@@ -73,7 +70,7 @@ class FittedHeads:
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fitted, fit = self.of(model, owners), self._answering(model, owners)
+        fitted, fit = self.of(model, owners), answering(self.fits, added(model), owners)
         if not fitted:
             return model
         terms = tuple(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cluster.data.bad_rows import Bad, Places
 from cluster.domain.base import Modality
+from cluster.domain.names import listed
 from tacl import errors
 from tacl.errors import BadColumns, BadSample, ModalityMismatch
 
@@ -61,7 +62,7 @@ def described(dataset: Dataset) -> str:
     types = {n: getattr(f, "dtype", type(f).__name__) for n, f in dataset.features.items()}
     kinds = {n: kind(f) for n, f in dataset.features.items()}
     shown = {"image": "image", "class": "class label"}
-    return _listed([f"{n} ({shown.get(kinds[n], types[n])})" for n in types])
+    return listed([f"{n} ({shown.get(kinds[n], types[n])})" for n in types])
 
 
 def find_label(dataset: Dataset, named: str | None = None, taken: str | None = None) -> str:
@@ -215,7 +216,7 @@ def known_classes(splits: Splits, column: str, named: Sequence[str] | None) -> s
     """Those that the data or the submitter declare, in words; nothing where neither does."""
     feature = next(iter(splits.values())).features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named
-    return f"; the {len(known)} classes are {_listed(known)}" if known else ""
+    return f"; the {len(known)} classes are {listed(known)}" if known else ""
 
 
 def numbered(
@@ -278,7 +279,7 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
     train = next(iter(names))
     if len(classes) < 2:
         raise errors.TooFewClasses(
-            f"column {column!r} has one class only: {_listed(classes)}; a task needs two"
+            f"column {column!r} has one class only: {listed(classes)}; a task needs two"
         )
     rows = sum(len(values) for values in names.values())
     if len(classes) > rows / 2 and rows >= FEWEST:  # of fewer, shots of a task, nothing is known
@@ -292,7 +293,7 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
         _require_name(name, column)
     trained = set(names[train])
     if untrained := [name for name in classes if name not in trained]:
-        raise errors.EmptySplit(f"split {train} has no row of class {_listed(untrained)}")
+        raise errors.EmptySplit(f"split {train} has no row of class {listed(untrained)}")
 
 
 def _require_name(name: str, column: str) -> None:
@@ -306,8 +307,3 @@ def _require_name(name: str, column: str) -> None:
         raise BadColumns(
             f"column {column!r}: class {name!r} holds control characters; leave them out"
         )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:12])
-    return shown + (f", ... ({len(names)})" if len(names) > 12 else "")

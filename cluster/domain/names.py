@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cluster.domain.tasks import GENERIC
 from tacl.errors import BadName
@@ -53,10 +53,14 @@ def checked_name(name: str, what: str = "task") -> str:
 def no_such(what: str, name: str, names: Iterable[str]) -> str:
     """`names` are those that the asker may know of."""
     known = list(names)
-    more = f", ... ({len(known)})" if len(known) > SHOWN else ""
     there = "are" if len(known) > 1 else "is"
-    found = ", ".join(known[:SHOWN]) + more or "none yet"
+    found = listed(known) or "none yet"
     return f"no {what} is named {name}{meant(name, known)}; there {there} {found}"
+
+
+def listed(names: Sequence[str], most: int = SHOWN) -> str:
+    more = f", ... ({len(names)})" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def meant(name: str, names: Iterable[str]) -> str:

@@ -265,21 +265,8 @@ class Failed(RunEvent):
     cause: str
 
 
-Event = (
-    NodesChanged
-    | SamplesArrived
-    | Championed
-    | Removed
-    | Requested
-    | Published
-    | Measured
-    | Ended
-    | Cancelled
-    | PlaceGivenBack
-    | Forgotten
-    | Died
-    | Failed
-)
+_OfRun = Requested | Published | Measured | Ended | Cancelled | PlaceGivenBack | Died | Failed
+Event = NodesChanged | SamplesArrived | Championed | Removed | Forgotten | _OfRun
 
 
 # -- what is to be done

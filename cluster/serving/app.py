@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     Prepared = list[tuple[Question, Decoded]]
 
 APP = "tacl"
-PORT = 8300
 AT_ONCE = 64  # rows in one pass
 FEW = 4  # rows of a question that waits for one of more rows at the most
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones

@@ -17,6 +17,7 @@ from cluster.domain import reports
 from cluster.domain import status as states
 from cluster.domain.compositions import Composition, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import answering
+from cluster.domain.names import listed
 from cluster.domain.operations import Answers, candidates
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
@@ -62,11 +63,6 @@ def when(seconds: float | None) -> str:
     return "" if seconds is None else f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
 
 
-def joined(names: Sequence[str], most: int = 12) -> str:
-    more = f", ... ({len(names)})" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 # -- status and tasks
 
 
@@ -84,7 +80,7 @@ def status(found: states.ClusterStatus) -> RenderableType:
     lines += [Text(f"\n{_cut(one)}", style="yellow") for one in found.tasks if one.rows_cut]
     if waiting := [one.name for one in found.tasks if one.refresh_waits]:
         why = "a refresh waits until tasks arrive, or for `tacl refresh NAME`"
-        lines.append(Text(f"\n{joined(waiting)}: {why}"))
+        lines.append(Text(f"\n{listed(waiting)}: {why}"))
     same = {tuple(sorted((one.name, other))) for one in found.tasks for other in one.near}
     why = "samples of the same kind, not held against each other"
     lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
@@ -161,9 +157,9 @@ def _notes(one: reports.UserModel) -> list[str]:
         gone = [f"{that.task} was purged on {when(that.at)} ({that.text})" for that in one.purged]
         return [f"{'; '.join(gone)}: the model answers no more. Compose it again: {one.again}"]
     if one.removed:
-        gone = f"{joined(one.removed)} was removed; the model works on as it is"
+        gone = f"{listed(one.removed)} was removed; the model works on as it is"
         return [f"{gone}. Compose it without: {one.again}"]
-    return [f"newer versions of {joined(one.outdated)}: {one.again}"] if one.outdated else []
+    return [f"newer versions of {listed(one.outdated)}: {one.again}"] if one.outdated else []
 
 
 def logs(found: Sequence[states.Event]) -> RenderableType:
@@ -191,7 +187,7 @@ def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") ->
             percent(one.metrics.get("validation_accuracy")),
             f"refresh of v{one.parent}" if one.parent else "training",
             when(one.created)[5:16],
-            joined(list(dict.fromkeys(met.task for met in one.arrivals)), 4),
+            listed(list(dict.fromkeys(met.task for met in one.arrivals)), 4),
         )
     return made
 

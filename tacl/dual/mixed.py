@@ -17,13 +17,14 @@ numbers: `tacl.models.mixed` compares before it relies on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacl.dual.tensor import _FORM, RULES, DualTensor, dual, name_of, named, primal
+from tacl.dual.tensor import _FORM, RULES, DualTensor, dual, name_of, primal, register
 
 MIXED_BYTES = 4 << 20  # of one block, mixed for some users at a time
 WORTH_MIXING = 64  # products that a user's rows must save per entry of a block to pay for mixing it
@@ -97,16 +98,7 @@ def _beside_it(x: Tensor, like: Tensor) -> Tensor:
 _ANSWERS: dict[Any, Callable[..., Any]] = {}
 
 
-def _answers(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function answer all torch functions of these names."""
-
-    def put(answer: Callable[..., Any]) -> Callable[..., Any]:
-        for name in names.split():
-            for func in named(name):
-                _ANSWERS[func] = answer
-        return answer
-
-    return put
+_answers = partial(register, table=_ANSWERS)
 
 
 # -- matrix products: W0 x' + tau_u x

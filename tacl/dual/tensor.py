@@ -123,7 +123,7 @@ def _answer(rule: Rule, func: Any, args: tuple, kwargs: dict) -> Any:
     return rule(func, *args, **kwargs)
 
 
-def register(names: str, rule: Rule | None = None) -> Any:
+def register(names: str, rule: Rule | None = None, table: dict[Any, Rule] = RULES) -> Any:
     """Make `rule` answer every function of these names in torch, torch.Tensor and functional.
 
     A rule answers NotImplemented for a form of call that it does not know.
@@ -132,7 +132,7 @@ def register(names: str, rule: Rule | None = None) -> Any:
     def put(rule: Rule) -> Rule:
         for name in names.split():
             for func in named(name):
-                RULES[func] = rule
+                table[func] = rule
         return rule
 
     return put if rule is None else put(rule)
@@ -170,12 +170,7 @@ def primals(args: Any) -> Any:
 def total(*terms: Tensor | None) -> Tensor | None:
     """The sum of the terms that are not zero."""
     present = [t for t in terms if t is not None]
-    if not present:
-        return None
-    result = present[0]
-    for term in present[1:]:
-        result = result + term
-    return result
+    return sum(present[1:], present[0]) if present else None
 
 
 def dual(value: Tensor, derivative: Tensor | None) -> Tensor:

@@ -8,15 +8,8 @@ from PIL import Image, ImageDraw
 from tacl.embedded.canvas import Look, at, box, jitter, place, sprite
 
 Pen = ImageDraw.ImageDraw
-NAMES = (
-    "happy face",
-    "sad face",
-    "angry face",
-    "surprised face",
-    "sleeping face",
-    "winking face",
-    "laughing face",
-)
+MOODS = ("happy", "sad", "angry", "surprised", "sleeping", "winking", "laughing")
+NAMES = tuple(f"{mood} face" for mood in MOODS)
 DARK, MOUTH = (30, 25, 25), (150, 40, 50)
 
 

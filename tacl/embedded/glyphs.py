@@ -17,15 +17,8 @@ LETTERS = {f"letter {letter}": letter.upper() for letter in "abcdefghjklmnpqrstu
 
 BOOK_FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold")
 ODD_FONTS = (
-    "DejaVuSerif-BoldItalic",
-    "DejaVuSans-BoldOblique",
-    "DejaVuSansMono-Oblique",
-    "STIXGeneralBolIta",
-    "STIXGeneralItalic",
-    "cmb10",
-    "cmss10",
-    "cmtt10",
-    "cmti10",
+    *("DejaVuSerif-BoldItalic", "DejaVuSans-BoldOblique", "DejaVuSansMono-Oblique"),
+    *("STIXGeneralBolIta", "STIXGeneralItalic", "cmb10", "cmss10", "cmtt10", "cmti10"),
 )
 
 

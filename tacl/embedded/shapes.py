@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.random import Generator
 from PIL import Image, ImageDraw
@@ -46,27 +44,14 @@ CORNERS = {
         (-0.8, -0.2), (0.05, -0.2), (0.05, -0.6), (0.8, 0), (0.05, 0.6), (0.05, 0.2), (-0.8, 0.2),
     ],
     "square": [(-0.6, -0.6), (0.6, -0.6), (0.6, 0.6), (-0.6, 0.6)],
+    "circle": regular(48, 0.7), "triangle": regular(3, 0.8), "hexagon": regular(6), "star": star(),
+    "heart": heart(), "crescent": crescent(),
 }  # fmt: skip
 
 
-@lru_cache
 def outline(name: str) -> np.ndarray:
     """The corners [P, 2] of a shape in [-1, 1]^2."""
-    match name:
-        case "circle":
-            return regular(48, 0.7)
-        case "triangle":
-            return regular(3, 0.8)
-        case "hexagon":
-            return regular(6)
-        case "star":
-            return star()
-        case "heart":
-            return heart()
-        case "crescent":
-            return crescent()
-        case _:
-            return np.asarray(CORNERS[name])
+    return np.asarray(CORNERS[name])
 
 
 def dotted(pen: ImageDraw.ImageDraw, corners: np.ndarray, ink: tuple[int, int, int]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from tacl.evaluation.tangents import Cached
 from tacl.heads.calibration import calibration_error, tasks_alike
 from tacl.heads.columns import Columns
-from tacl.heads.head import Head
+from tacl.heads.head import Head, starts
 
 
 def right(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
@@ -63,11 +63,8 @@ def right_among_all(
     features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
 ) -> dict[str, Tensor]:
     """Which rows of each task are right in this, bool [N_t]."""
-    columns, offsets, offset = Columns(heads), {}, 0
-    for task, head in heads.items():
-        offsets[task] = offset
-        offset += len(head.classes)
-    return {t: right(columns.logits(f), labels[t] + offsets[t]) for t, f in features.items()}
+    columns, begins = Columns(heads), dict(zip(heads, starts(heads.values()), strict=True))
+    return {t: right(columns.logits(f), labels[t] + begins[t]) for t, f in features.items()}
 
 
 def shares(right_by_task: Mapping[str, Tensor]) -> dict[str, float]:
@@ -80,13 +77,11 @@ def joint_calibration(
 ) -> float:
     """Expected calibration error of the most probable class among those of ALL tasks, which weigh
     the same."""
-    columns, offset = Columns(heads), 0
-    confidence, right = [], []
-    for task, head in heads.items():
+    columns, confidence, right = Columns(heads), [], []
+    for task, start in zip(heads, starts(heads.values()), strict=True):
         probability_N, place_N = columns.logits(features[task]).softmax(-1).max(-1)
         confidence.append(probability_N)
-        right.append(place_N == labels[task] + offset)
-        offset += len(head.classes)
+        right.append(place_N == labels[task] + start)
     return calibration_error(
         torch.cat(confidence), torch.cat(right), tasks_alike(map(len, confidence))
     )

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 
 from tacl.backbone.inner import BLOCKS
 from tacl.heads.calibration import tasks_alike
-from tacl.heads.head import Head, beside, union
+from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import chosen_probe
 
@@ -62,22 +62,20 @@ def fitted_heads(
     however many rows they have. The scale of a head holds the temperature: the softmax over columns
     of several tasks is P(task, class | x).
     """
-    prior, columns, start = union(list(trained.values())), {}, 0
-    for task, head in trained.items():
-        columns[task] = slice(start, start + len(head.classes))
-        start += len(head.classes)
+    prior, begins = union(list(trained.values())), starts(trained.values())
 
     def pooled(rows: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
-        labels = [rows[task].labels_N + columns[task].start for task in trained]
+        labels = [rows[t].labels_N + start for t, start in zip(trained, begins, strict=True)]
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
     mass_N = tasks_alike(len(validation[task].labels_N) for task in trained)
     found, _ = chosen_probe(
         pooled(train), pooled(validation), prior.classes, prior=prior, mass_N=mass_N
     )
+    weights = found.weight_CD.split([len(head.classes) for head in trained.values()])
     return {
-        task: Head(found.weight_CD[own], found.scale, trained[task].classes)
-        for task, own in columns.items()
+        task: Head(own_CD, found.scale, head.classes)
+        for (task, head), own_CD in zip(trained.items(), weights, strict=True)
     }
 
 

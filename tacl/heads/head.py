@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol, Self
 
 import torch
@@ -144,6 +145,11 @@ def prototype_head(
     sums_CD = features_ND.new_zeros(len(classes), features_ND.shape[1])
     sums_CD.index_add_(0, labels_N, features_ND)
     return Head(normalize(sums_CD / counts_C.unsqueeze(1), dim=-1), scale, tuple(classes))
+
+
+def starts(heads: Iterable[Head]) -> list[int]:
+    """Where the columns of each begin among those of all."""
+    return [*accumulate((len(head.classes) for head in heads), initial=0)][:-1]
 
 
 def union(heads: Sequence[Head]) -> Head:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tacl.data.batches import Labelled
-from tacl.heads.head import Head, union
+from tacl.heads.head import Head, starts, union
 
 
 def tasks_of_classes(heads: Sequence[Head]) -> Tensor:
@@ -54,8 +54,5 @@ class JointHead:
 
 def joint_data(parts: Sequence[Labelled], heads: Sequence[Head]) -> Labelled:
     """The rows of all tasks in order, their classes numbered as in `JointHead.of(heads)`."""
-    starts = [0]
-    for head in heads[:-1]:
-        starts.append(starts[-1] + len(head.classes))
-    labels = [part.labels + start for part, start in zip(parts, starts, strict=True)]
+    labels = [part.labels + start for part, start in zip(parts, starts(heads), strict=True)]
     return Labelled([item for part in parts for item in part.items], torch.cat(labels))

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from tacl.errors import BadCheckpoint
 from tacl.interchange.vector_file import VECTOR
 from tacl.interchange.writing import HEADS
+from tacl.vectors.files import BROKEN
 
 SHOWN = 5  # names
 
@@ -66,7 +67,7 @@ def _of_heads(file: Path) -> tuple[str, ...] | None:
         with safe_open(file, framework="pt") as opened:
             (head,) = json.loads((opened.metadata() or {})["heads"]).values()
         return _printable(head["classes"])
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
+    except BROKEN:
         return None  # several heads, or somebody else's file
 
 

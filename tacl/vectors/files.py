@@ -14,6 +14,7 @@ from tacl.errors import CorruptBlob
 from tacl.vectors.params import Params
 
 T = TypeVar("T")
+BROKEN = (SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
 METADATA_KEY = "tacl"  # one key: several would be written in no particular order
 
 
@@ -33,12 +34,5 @@ def read(path: Path, what: str, assembled: Callable[[dict[str, Any], Params], T]
             head = json.loads((file.metadata() or {})[METADATA_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         return assembled(head, tensors), head
-    except (
-        SafetensorError,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except BROKEN as error:
         raise CorruptBlob(f"{path} {what}: {error!r}") from error

@@ -137,7 +137,7 @@ def _summary(found: Ingested, share: str, private_to: str | None) -> str:
     train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
     lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
-        f"{found.label_column!r}: {console.tables.joined(found.classes)}",
+        f"{found.label_column!r}: {console.tables.listed(found.classes)}",
         f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
         f"test; {_shared(found.shard.rows, share, private_to)}; {found.probe} are probe rows, "
         "never trained on",
