@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import islice
-from operator import attrgetter
+from itertools import islice, takewhile
 from typing import TypeVar
 
 from cluster.coordinator import views, work_orders
@@ -69,8 +67,8 @@ class Runs(Quotas):
     def _news(self, told: Told, after: int, most: int) -> tuple[list[str], int]:
         """Of the tasks that arrived after this one those that are news to a run, and up to which
         one it was looked."""
-        shards = list(self._shards.values())
-        later = shards[bisect_right(shards, after, key=attrgetter("ordinal")) :]
+        newest_first = takewhile(lambda one: one.ordinal > after, reversed(self._shards.values()))
+        later = [*newest_first][::-1]
         news = (one for one in later if told.arrivals.is_news(one) and self._meets(told, one))
         found = list(islice(news, most))
         last = found[-1:] if len(found) == most else later[-1:]

@@ -17,7 +17,7 @@ from cluster.api.access import hashed
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import ANY, Pair, Shard, VectorRef
-from cluster.domain.work import Lease, Measured, MeasureWork, Progress, Trained
+from cluster.domain.work import Lease, Leave, Measured, MeasureWork, Progress, Trained
 from cluster.scheduler.upkeep import COLUMN
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.population import Population
@@ -140,14 +140,14 @@ def _arrivals(
     run_id = coordinator.submit(NOBODY, population.newcomer("first", blob)).run_id
     since = _version(coordinator)
 
-    def lease(row: int) -> object:
+    def lease(row: int) -> Leave:
         progress = Progress(step=row, steps=rounds, loss=1.0, penalty=0.5)
         asked = Lease(run_id=run_id, first=row, last=row, since=row - 1, progress=progress)
         return coordinator.lease(asked)
 
     def news(row: int) -> object:
         nonlocal since
-        lease(row + rounds)
+        lease(heard + rounds + row)
         told = coordinator.status(whose[row], since)
         since = told.version
         return told
@@ -160,8 +160,10 @@ def _arrivals(
     def first_lease(row: int) -> object:
         return coordinator.lease(Lease(run_id=begun[row], first=0, last=0, since=-1))
 
-    lease(0)  # tells of everybody, once
-    yield Call("learner", "lease", lambda row: lease(row + 1))
+    heard = 0
+    while lease(heard).arrivals:  # of everybody, a page at a time
+        heard += 1
+    yield Call("learner", "lease", lambda row: lease(heard + row))
     yield Call("page", "a lease, and what is new", news)
     yield Call("user", "submit", submit)
     yield Call("learner", "the first lease", first_lease)
