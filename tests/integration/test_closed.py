@@ -50,6 +50,9 @@ def serve() -> None:
 def test_a_cluster_is_closed_and_started_again_when_ray_dies(home: Home) -> None:
     head = home.running()
     assert head is not None
+    commands = " ".join(processes(home).values())
+    assert "gcs/gcs_server" in commands
+    assert not any(one in commands for one in ("log_monitor.py", "autoscaler/_private/monitor.py"))
     (raylet,) = [pid for pid, command in processes(home).items() if "raylet/raylet " in command]
     os.kill(raylet, signal.SIGKILL)
     killed = time.monotonic()

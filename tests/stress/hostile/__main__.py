@@ -29,6 +29,7 @@ from tests.support.places import ROOT
 WINDOW = 20.0  # seconds with the attackers, then as many without; fewer in a short run
 FADE = 2.0  # seconds after a change of windows that count for none
 OWED_SECONDS = 600.0  # until what is owed is done
+LATE = 60.0  # seconds for each kill that is left when time is over
 POLL = 0.25
 WEIGH = 2.0  # seconds between two looks at the memory of processes
 LEARNER_SECONDS = 15.0  # until somebody else is killed because nothing is learned
@@ -49,7 +50,7 @@ class Course:
         since, due = time.monotonic(), self._next_kill()
         turn = weigh = since
         turn += self._window
-        while (now := time.monotonic()) < self._end:
+        while (now := time.monotonic()) < self._end or now < self._end + LATE * self._left():
             if now > weigh:
                 self.processes.weigh()
                 weigh = now + WEIGH
@@ -77,8 +78,11 @@ class Course:
         time.sleep(FADE)
         self.spans.append(Span("settling", began, time.monotonic()))
 
+    def _left(self) -> int:
+        return self._kills - self.processes.killed.total()
+
     def _next_kill(self) -> float:
-        left = self._kills - self.processes.killed.total()
+        left = self._left()
         mean = max(self._end - time.monotonic(), 0) / (left + 1)
         return time.monotonic() + mean * self._chance.uniform(0.6, 1.2) if left else float("inf")
 
