@@ -136,15 +136,14 @@ class InTurns:
         self._heard(token)
 
     def _heard(self, sender: str) -> None:
-        now = time.monotonic()
         if sender in self._good:
             self._asked.pop(sender, None)
-            self._asked[sender] = now
-        while self._asked and next(iter(self._asked.values())) < now - RECENT:
-            del self._asked[next(iter(self._asked))]
+            self._asked[sender] = time.monotonic()
 
     def _pace(self, sender: str) -> Pace:
-        """Strangers are no others to a user, whom they would slow down."""
+        """Now. Strangers are no others to a user, whom they would slow down."""
+        while self._asked and next(iter(self._asked.values())) < time.monotonic() - RECENT:
+            del self._asked[next(iter(self._asked))]
         return AMONG_OTHERS if self._asked.keys() - {sender} else ALONE
 
 

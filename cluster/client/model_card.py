@@ -132,7 +132,8 @@ def _tasks(card: Card) -> str:
         + f" | {accuracy['rows']:.0f} |"
         for task, accuracy in _measured(card).items()
     ]
-    of = f" of {target.name}, which it answers" if target else ""
+    is_judged = target is not None and target.name in card.measured.per_task
+    of = f" of {target.name}, which it answers" if target and is_judged else ""
     both = f"{percent(card.measured.absolute)} | {percent(card.materialized)}"
     mean = f"| mean{of} | | | | | {both} | |"
     return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."

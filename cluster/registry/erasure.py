@@ -139,7 +139,7 @@ def _vectors(db: sa.Connection, without: set[str], task: str | None = None) -> N
 
 def _asked_of(db: sa.Connection) -> Naming:
     """What models that are still to be made learn from, and what those that are still to be
-    evaluated were fitted to; afterwards, and when one failed and its user awaits it no more, nobody
+    evaluated consist of; afterwards, and when one failed and its user awaits it no more, nobody
     needs it."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
@@ -151,10 +151,18 @@ def _asked_of(db: sa.Connection) -> Naming:
                 yield blob.digest, Reference("", "rows that a model is to be made from")
     owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)
     for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
-        if target := EvaluateWork.model_validate_json(text).composition.target:
-            for digest in (target.head_blob, target.held_out and target.held_out.digest):
-                if digest is not None:
-                    yield digest, Reference("", "what a model that is evaluated was fitted to")
+        for digest in _judged_by(EvaluateWork.model_validate_json(text)):
+            if digest is not None:
+                yield digest, Reference("", "of a model that is to be evaluated")
+
+
+def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
+    """Of what vectors and tasks do not keep: its user may have another model by then."""
+    model = work.composition
+    yield from (model.merged and model.merged.blob, model.novelty)
+    yield from (digest for one in work.tasks for digest in (one.fitted_head, one.frozen_head))
+    if model.target is not None:
+        yield from (model.target.head_blob, model.target.held_out and model.target.held_out.digest)
 
 
 def _fitted(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:

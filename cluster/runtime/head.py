@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import psutil
 
@@ -185,7 +186,8 @@ def _start_ray(cpus: int | None) -> None:
     _say("starting Ray")
     # One machine grows by no nodes, and workers write logs of their own: two processes less, for
     # which `ray.init` has no options (ray 2.60).
-    alone = partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
+    without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    alone = partial(parameter.RayParams, **without)
     parameter.RayParams = alone  # pyright: ignore[reportAttributeAccessIssue]
     try:
         ray.init(

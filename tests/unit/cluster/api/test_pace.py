@@ -78,6 +78,26 @@ async def known(turns: InTurns, app: App, *whose: str) -> None:
     app.most.clear()
 
 
+def test_a_sender_is_alone_again_when_others_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while no new request comes."""
+
+    async def story() -> None:
+        app, said = App(), list[int]()
+        turns = InTurns(app)
+        await known(turns, app, "ann", "eve")
+        flood = [asks(turns, "ann", "ann", said) for _ in range(40)]
+        await soon()
+        assert app.under_way["ann"] == FEW
+        monkeypatch.setattr(pace, "RECENT", -1.0)  # as if it were long ago
+        flood[0].cancel()
+        await soon()
+        assert app.under_way["ann"] == AT_ONCE
+        app.answers.set()
+        await asyncio.gather(*flood, return_exceptions=True)
+
+    run(story())
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_a_flood_lets_others_pass(named: bool) -> None:
     async def story() -> None:

@@ -174,6 +174,9 @@ def test_the_card_of_a_model_that_was_fitted_to_rows_says_what_of_them() -> None
     assert "name: fitted" in said
     assert "trees@v2' --method grid\n" in said
     assert "The head of fitted is found again only with the --fit" in said
+    model = plain.model.model_copy(update={"target": target})
+    unjudged = text_of(dataclasses.replace(plain, model=model))  # no rows of it were held out
+    assert "| mean | | | | |" in unjudged
 
 
 def changed(plain: Card, method: str, **term: object) -> Card:
