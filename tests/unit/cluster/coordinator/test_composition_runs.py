@@ -16,7 +16,7 @@ from tacl.errors import (
     UnknownRun,
     UnknownTask,
 )
-from tests.support.composing import ATLAS, fitted, made, make
+from tests.support.composing import ATLAS, TIES, fitted, made, make
 from tests.support.fakes import ADMIN, Scene, asks
 
 
@@ -114,6 +114,21 @@ def test_what_a_model_that_waits_to_be_evaluated_was_fitted_to_is_kept(
     scene.settle()
     collected(scene, monkeypatch)
     assert not any(map(scene.home.blobs().exists, kept))
+
+
+def test_a_merged_vector_that_waits_to_be_evaluated_is_kept(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(scene, making=TIES)
+    merged = scene.coordinator.composition(ADMIN, "alice").merged
+    assert merged is not None
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
+    collected(scene, monkeypatch)
+    assert scene.home.blobs().exists(merged.blob)
+    scene.settle()
+    collected(scene, monkeypatch)
+    assert not scene.home.blobs().exists(merged.blob)
 
 
 def test_a_model_is_judged_on_what_was_held_out_of_what_it_was_fitted_to(scene: Scene) -> None:
