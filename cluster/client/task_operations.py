@@ -88,6 +88,7 @@ class TaskOperations(Session):
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent), again)
         context = self._admitted(name, request_id)
+        told: dict[str, Any] = {"progress": progress, "read": read, "agree": agree}
         submission = prepared_submission(
             name,
             data,
@@ -97,10 +98,8 @@ class TaskOperations(Session):
             options=chosen,
             request_id=context.request_id,
             private=private,
-            progress=progress,
-            read=read,
-            agree=agree,
             **how,
+            **told,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -194,11 +194,14 @@ class Execution:
         """Without the lock: a big vector takes a while to check."""
         with self._lock:
             running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
-        try:
+        ended: Collection[str] = running  # each by itself, where they cannot be looked at together
+
+        def together() -> None:
+            nonlocal ended
             ended = self._launcher.ended(running)
-        except Exception:
-            LOG.exception("what runs was not looked at together; each is, by itself")
-            ended = list(running)
+
+        if running:
+            self._retries.done(("look at all that runs", next(iter(running))), together)
         for run_id in ended:
             look = partial(self._look, run_id, running[run_id])
             self._retries.done(("look at it", run_id), look)

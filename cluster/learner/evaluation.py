@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -57,11 +57,7 @@ def evaluate(
     per_task: dict[str, dict[str, float]] = {}
     without: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
-    done, total = 0, sum(task.test.rows for task in work.tasks)
-    for task in work.tasks:
-        if tell is not None:
-            tell(done, total, None)
-            done += task.test.rows
+    for task in _in_turn(work.tasks, tell):
         trained[task.name] = materials.head(task.head_blob)
         rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
@@ -103,6 +99,15 @@ def evaluate(
         unjudged=tuple(t for t in answering(work.composition) if t not in per_task),
         seconds=time.monotonic() - started,
     )
+
+
+def _in_turn(tasks: Sequence[TaskData], tell: Tell | None) -> Iterator[TaskData]:
+    done, total = 0, sum(task.test.rows for task in tasks)
+    for task in tasks:
+        if tell is not None:
+            tell(done, total, None)
+        yield task
+        done += task.test.rows
 
 
 def _task_unknown(

@@ -12,7 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from cluster.api.service import GivenRows, Upload
@@ -60,16 +60,14 @@ class Read(Message):
 async def read(job: Job, memory: int | None = None) -> Any:
     """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
     memory = memory or job.memory()
-    process = await asyncio.get_running_loop().run_in_executor(STARTING, _started, memory)
+    process = await _reader(memory)
     given = job.model_dump_json().encode()
     try:
         said, _ = await asyncio.to_thread(process.communicate, given, SECONDS)
     except subprocess.TimeoutExpired as error:
         raise TooLate(f"the data were not read within {SECONDS} s; give less at once") from error
     finally:
-        if process.returncode is None:
-            process.kill()
-            process.wait()
+        _end(process)
     if process.returncode:
         raise TooLarge(
             f"the process that read the data ended ({_ended(process.returncode)}); it may use "
@@ -79,6 +77,26 @@ async def read(job: Job, memory: int | None = None) -> Any:
     if found.error:
         raise getattr(errors, found.error)(found.message)
     return found.found
+
+
+async def _reader(memory: int) -> subprocess.Popen[bytes]:
+    starting = STARTING.submit(_started, memory)
+    try:
+        return await asyncio.wrap_future(starting)
+    except asyncio.CancelledError:  # nobody waits, and the thread may be about to start it
+        starting.add_done_callback(_end_started)
+        raise
+
+
+def _end_started(starting: Future[subprocess.Popen[bytes]]) -> None:
+    if not starting.cancelled() and not starting.exception():
+        _end(starting.result())
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.returncode is None:
+        process.kill()
+        process.wait()
 
 
 def _started(memory: int) -> subprocess.Popen[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -76,6 +77,26 @@ def test_a_run_that_cannot_be_started_or_looked_at_holds_up_no_other(
     scene.settle()
     assert scene.ready() == ["bad", "silent", "good"]
     assert scene.coordinator.status(ADMIN).trouble is None
+
+
+class Blind(FakeLauncher):
+    """It cannot look at all that runs at once."""
+
+    def ended(self, handles: Mapping[str, FakeProcess]) -> NoReturn:
+        raise OSError("no wait")
+
+
+def test_each_run_is_looked_at_where_all_cannot_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(tmp_path, Node(4))
+    scene.launcher.__class__ = Blind
+    scene.submit("digits")
+    for _ in range(50):
+        scene.coordinator.tick()
+    assert 0 < sum("no wait" in (record.exc_text or "") for record in caplog.records) < 10
+    scene.settle()
+    assert scene.ready() == ["digits"]
 
 
 def test_checkpoints_are_deleted_without_the_lock(

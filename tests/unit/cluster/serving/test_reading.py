@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import resource
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import uvloop
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options
+from cluster.serving import reading
 from cluster.serving.reading import Job, read
 from cluster.storage.giving_way import NICENESS
 from cluster.storage.home import Home
@@ -146,10 +149,22 @@ def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
     assert len(str(refused.value)) <= 2000
 
 
-def test_it_ends_when_nobody_waits_for_it(home: Home, tmp_path: Path, python: Python) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_it_ends_when_nobody_waits_for_it(
+    home: Home, tmp_path: Path, python: Python, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Also who hangs up before it is known to have begun."""
     python("exec sleep 1000")
     me = psutil.Process(os.getpid())
     before = set(me.children())
+    started, known = reading._started, threading.Event()
+
+    def slowly(memory: int) -> subprocess.Popen[bytes]:
+        process = started(memory)
+        known.wait()
+        return process
+
+    monkeypatch.setattr(reading, "_started", started if begun else slowly)
 
     async def story() -> None:
         task = asyncio.create_task(read(job(home, texts(tmp_path))))
@@ -158,6 +173,8 @@ def test_it_ends_when_nobody_waits_for_it(home: Home, tmp_path: Path, python: Py
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not any(child.is_running() for child in found)
+        known.set()
+        while any(child.is_running() for child in found):
+            await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(story(), 20))
