@@ -196,9 +196,10 @@ def _is_partial(work: FitWork, result: Fitted) -> bool:
 
 def missing_files(champions: Iterable[VectorRef], blobs: Blobs) -> Mapping[str, str]:
     """What is wrong with a task whose vector's file is not there any more."""
+    wanted = [(ref, digest) for ref in champions for digest in (ref.blob, ref.head_blob)]
+    there = blobs.there({digest for _, digest in wanted})
     return {
         ref.task: f"the file of vector {ref.name} is missing: blob {digest}"
-        for ref in champions
-        for digest in (ref.blob, ref.head_blob)
-        if not blobs.exists(digest)
+        for ref, digest in wanted
+        if digest not in there
     }

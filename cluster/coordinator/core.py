@@ -21,6 +21,7 @@ from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import ClusterStatus, Resources
 from cluster.scheduler.state import Forgotten
+from cluster.storage.checkpoints import runs
 
 
 class Coordinator(Tasks, Vectors, Compositions, Accounts):
@@ -55,7 +56,8 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
 
     def references(self, context: RequestContext) -> dict[str, str]:
         with self._lock:
-            visibility, found = self._visibility(context), self._registry.referenced()
+            visibility = self._visibility(context)
+        found = self._registry.referenced()
         return {
             digest: one.what if visibility.sees(one.task) else "a file of a private task"
             for digest, one in found.items()
@@ -64,15 +66,20 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         with self._lock:
             self._make_sure()
-            found = garbage.look(self._place, self._registry, set(self._state.runs))
-            counted = found.counted()
+        # Without the lock: a big store takes minutes.
+        found = garbage.look(self._place, self._registry)
+        checkpointed = runs(self._place.checkpoints)
+        with self._lock:
+            unowed = [run_id for run_id in checkpointed if run_id not in self._state.runs]
+            counted = found.counted(len(unowed))
             if not dry_run:
                 self._erasing.collect(one.digest for one in found.blobs)
-                self._execution.forget(found.runs)
-                for path in found.files:
-                    path.unlink(missing_ok=True)
+                self._execution.forget(unowed)
                 self._forget_fits()
-            return counted
+        if not dry_run:
+            for path in found.files:
+                path.unlink(missing_ok=True)
+        return counted
 
     def _forget_fits(self) -> None:
         """Heads that no model answers with. Whoever was told of them may be reading them: their

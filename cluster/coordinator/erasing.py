@@ -1,15 +1,15 @@
 """Files of purged tasks, owed since the transaction of the purge, and garbage that is collected:
 deleted without the lock.
 
-Which they are is decided under the lock; from then on nothing that is accepted can need one of
+While it is decided which they are, and from then on, nothing that is accepted can need one of
 them, for they are said not to be there. What a death leaves undone of a purge is owed by the
 registry; garbage is found again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from cluster.coordinator import garbage
 from cluster.coordinator.lock import Lock
@@ -50,29 +50,36 @@ class Erasing:
         self._garbage |= frozenset(digests)
 
     def _delete(self) -> None:
-        with ExitStack() as meanwhile:
-            with self._lock:
-                asked = self._garbage
-                gone = asked - self._registry.referenced().keys()
-                meanwhile.enter_context(self._blobs.without(gone))
+        asked = self._garbage
+        with self._unneeded(asked) as gone:
             garbage.delete(self._home, gone)
-            with self._lock:
-                self._garbage -= asked
+        with self._lock:
+            self._garbage -= asked
 
     def _erase(self) -> None:
-        with ExitStack() as meanwhile:
+        """What something else needs too is spared, and owed no more, unless that was purged too
+        since it was looked at."""
+        owed = frozenset(self._registry.erasures())
+        if not owed:
+            return
+        with self._unneeded(owed) as gone:
             with self._lock:
-                gone = self._decided()
-                meanwhile.enter_context(self._blobs.without(gone))
+                if not self.owed:
+                    self._registry.erased(owed - gone)
             if gone:
                 garbage.erase(self._home, gone)
                 with self._lock:
                     self._registry.erased(gone)
 
-    def _decided(self) -> frozenset[str]:
-        """What something else needs too is spared, and owed no more."""
-        owed = frozenset(self._registry.erasures())
-        needed = owed & self._registry.referenced().keys() if owed else owed
-        if needed:
-            self._registry.erased(needed)
-        return owed - needed
+    @contextmanager
+    def _unneeded(self, asked: frozenset[str]) -> Iterator[frozenset[str]]:
+        """Of these files those that nothing refers to; none of them is there inside the block.
+
+        To read all that is referred to takes a while, in which nobody can have the lock: so first
+        none of `asked` is there, and what was accepted before is in the registry by then."""
+        with ExitStack() as meanwhile:
+            with self._lock:
+                meanwhile.enter_context(self._blobs.without(asked))
+            gone = asked.difference(self._registry.referenced())
+            meanwhile.enter_context(self._blobs.without(gone))
+            yield gone

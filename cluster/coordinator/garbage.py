@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
 from cluster.storage import home as homes
 from cluster.storage.blobs import Stored
-from cluster.storage.checkpoints import runs
 from cluster.storage.home import Home
 
 GRACE = 24 * 3600.0  # seconds
@@ -29,30 +29,28 @@ def unreferenced(found: Iterable[Stored], needed: Collection[str], now: float) -
 
 @dataclass(frozen=True)
 class Garbage:
-    """`runs`: whose checkpoints nobody needs; `files`: what can be made again."""
+    """`files`, with their bytes: what can be made again."""
 
     blobs: list[Stored]
-    runs: list[str]
-    files: list[Path]
+    files: dict[Path, int]
 
-    def counted(self) -> CollectedGarbage:
-        size = sum(one.size for one in self.blobs)
-        size += sum(path.stat().st_size for path in self.files)
-        others = len(self.runs) + len(self.files)
+    def counted(self, runs: int) -> CollectedGarbage:
+        """With the checkpoints of so many runs."""
+        size = sum(one.size for one in self.blobs) + sum(self.files.values())
+        others = runs + len(self.files)
         return CollectedGarbage(blobs=len(self.blobs), bytes=size, others=others)
 
 
-def look(home: Home, registry: Registry, owed: Collection[str]) -> Garbage:
-    """Blobs, checkpoints and kept tangents that nothing needs. `owed` are the runs whose
-    checkpoints are needed."""
+def look(home: Home, registry: Registry) -> Garbage:
+    """Blobs and kept tangents that nothing needs."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
-    files = (*blobs.halves(), *_files(home.path / "cache"))
-    return Garbage(
-        unreferenced(blobs.stored(), needed, now),
-        [run_id for run_id in runs(home.checkpoints) if run_id not in owed],
-        [path for path in files if now - path.stat().st_mtime > GRACE],
-    )
+    files: dict[Path, int] = {}
+    for path in (*blobs.halves(), *_files(home.path / "cache")):
+        with suppress(FileNotFoundError):  # whoever wrote it has done
+            if now - (found := path.stat()).st_mtime > GRACE:
+                files[path] = found.st_size
+    return Garbage(unreferenced(blobs.stored(), needed, now), files)
 
 
 def delete(home: Home, digests: Collection[str]) -> None:
@@ -70,7 +68,7 @@ def erase(home: Home, digests: Collection[str]) -> None:
     for digest in digests:
         blobs.remove(digest)
     # A backup under way has its snapshot beside them.
-    for kind in ("tangents", "heads", homes.REGISTRIES):
+    for kind in ("tangents", "heads", "probes", homes.REGISTRIES):
         for path in _files(home.path / "cache" / kind):
             path.unlink(missing_ok=True)
 

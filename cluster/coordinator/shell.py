@@ -166,15 +166,15 @@ class Shell:
             yield
         except Exception as error:
             self._unsure = not isinstance(error, TaclError) or isinstance(error, StorageUnavailable)
+            self._erasing.owed |= self._unsure
             raise
 
     def _make_sure(self) -> None:
         """After a commit whose outcome is not known, what the registry says is what holds: what
-        runs, what there is of samples, and which files are to be erased."""
+        runs, and what there is of samples."""
         if self._unsure:
             self._shards = {shard.task: shard for shard in self._registry.shards()}
             self._execution.reread()
-            self._erasing.owed = True
             self._unsure = False
 
     def _queued(self, run_id: str, write: Callable[[Request], object]) -> Decision[QueuedRun]:

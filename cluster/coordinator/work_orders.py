@@ -49,10 +49,13 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
 
 
 def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
+    submissions = {task.name: task.submission for task in registry.tasks()}
+    now = registry.champion_references()  # one look for all: there may be thousands
     tasks = tuple(
         orders.FitTask(
-            vector=_vector(registry, task, digest),
-            **registry.task(task).submission.model_dump(include={"train", "validation"}),
+            vector=now[task] if now[task].digest == digest else _vector(registry, task, digest),
+            train=submissions[task].train,
+            validation=submissions[task].validation,
         )
         for task, digest in fit.champions
     )

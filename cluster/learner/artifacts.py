@@ -6,9 +6,9 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import torch
 from safetensors import SafetensorError
@@ -19,9 +19,11 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Shard, VectorRef
+from cluster.learner.seen_rows import kept
 from cluster.learner.theta0 import share
 from cluster.storage import samples
 from cluster.storage.home import Home
+from cluster.storage.samples import Raw
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
@@ -36,6 +38,7 @@ from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
+LARGE = 64 << 20  # bytes of the originals of one task
 T = TypeVar("T")
 
 
@@ -60,6 +63,39 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
     return backbone
 
 
+class Prepared(Sequence[Item]):
+    """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
+    see few. But originals of more than LARGE bytes are prepared together, and take less then."""
+
+    def __init__(
+        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], large: int = LARGE
+    ) -> None:
+        self._read, self._prepare, self._large = read, prepare, large
+
+    @cached_property
+    def _raws(self) -> Sequence[Raw]:
+        return self._read()
+
+    @cached_property
+    def _together(self) -> list[Item] | None:
+        if sum(map(len, self._raws)) <= self._large:
+            return None
+        return [*map(self._prepare, self.__dict__.pop("_raws"))]
+
+    def __len__(self) -> int:
+        return len(self._raws if self._together is None else self._together)
+
+    @overload
+    def __getitem__(self, row: int) -> Item: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Item]: ...
+    def __getitem__(self, row: int | slice) -> Item | list[Item]:
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(len(self)))]
+        together = self._together
+        return self._prepare(self._raws[row]) if together is None else together[row]
+
+
 class Materials:
     """One loaded base, and the blobs of one home; passes run on `device`.
 
@@ -67,7 +103,7 @@ class Materials:
     """
 
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
-        self.blobs = home.blobs()
+        self.blobs, self._probes = home.blobs(), home.path / "cache" / "probes"
         self._probed: dict[str, Tensor] = {}
         self.backbone = _loaded(base.spec, base.digest, device, home.path / "cache" / "bases")
         if self.backbone.digest != base.digest:
@@ -90,9 +126,9 @@ class Materials:
         """How many rows are texts whose end the encoder does not read."""
         return sum(map(self.backbone.is_cut, samples.labelled_rows(self.blobs, data)[0]))
 
-    def shard_items(self, shard: BlobRef) -> list[Item]:
+    def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
-        return self.prepared(samples.training_inputs(self.blobs, shard))
+        return Prepared(partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))
@@ -113,10 +149,11 @@ class Materials:
         return self.probe_features(shard).norm(dim=-1).mean().item()
 
     def probe_features(self, shard: BlobRef) -> Tensor:
-        """f(x; theta0) of its probe, [N, D]; kept, for it is asked for twice."""
-        if shard.digest not in self._probed:
-            self._probed[shard.digest] = self.features(self.probe_items(shard))
-        return self._probed[shard.digest]
+        """f(x; theta0) of its probe, [N, D]; kept, for every training asks for that of all."""
+        if (digest := shard.digest) not in self._probed:
+            file = self._probes / f"{self.backbone.digest}-{digest}"
+            self._probed[digest] = kept(file, lambda: self.features(self.probe_items(shard)))
+        return self._probed[digest]
 
     def store(self, shard: Shard, feature_norm: float | None = None) -> Store:
         """What steps may see of a shard; its feature norm is computed unless given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -39,6 +39,7 @@ class Reference(NamedTuple):
 
 References = dict[str, Reference]  # by digest
 Naming = Iterator[tuple[str, Reference]]  # the same, one after the other
+Names = sa.Select | Sequence[str] | None  # of tasks, as a question or a list
 
 
 class Erasure(Database):
@@ -66,14 +67,13 @@ class Erasure(Database):
     def stored_of(self, owner: str) -> References:
         """Rows, samples, statistics, vectors and heads of the tasks of an owner that were not
         purged."""
-        own = sa.select(TASK.c.name, TASK.c.submission).where(TASK.c.owner == owner)
+        own = TASK.c.owner == owner, TASK.c.removed.is_distinct_from("purged")
+        names = sa.select(TASK.c.name).where(*own)
         found: References = {}
         with self._read() as db:
-            for row in db.execute(own.where(TASK.c.removed.is_distinct_from("purged"))).all():
-                found |= parts_of(Submission.model_validate_json(row.submission))
-                found |= dict(_samples(db, set(), row.name))
-                found |= dict(_vectors(db, set(), row.name))
-        return found
+            for text in db.scalars(sa.select(TASK.c.submission).where(*own)):
+                found |= parts_of(Submission.model_validate_json(text))
+            return found | dict(_samples(db, set(), names)) | dict(_vectors(db, set(), names))
 
     def erasures(self) -> list[str]:
         """Digests of files that are to be deleted."""
@@ -99,13 +99,14 @@ def parts_of(submission: Submission) -> References:
 
 def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
     """Of all tasks but those `without`, or of one task."""
-    kinds = (_samples, _models, _fitted, _vectors)
-    return {digest: one for of in kinds for digest, one in of(db, without, task)}
+    tasks = None if task is None else [task]
+    models = *_models(db, without, task), *_fitted(db, without, task)
+    return dict((*_samples(db, without, tasks), *models, *_vectors(db, without, tasks)))
 
 
-def _samples(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
+def _samples(db: sa.Connection, without: set[str], tasks: Names = None) -> Naming:
     query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-    query = _needed(query) if task is None else query.where(SHARD.c.task == task)
+    query = _needed(query) if tasks is None else query.where(SHARD.c.task.in_(tasks))
     for row in db.execute(query):
         if row.task not in without:
             what = f"the samples of {row.task}, version {row.version}"
@@ -128,9 +129,9 @@ def _is_not_cancelled() -> sa.ColumnElement[bool]:
     return TASK.c.removed.is_(None) | (TASK.c.removed != CANCELLED)
 
 
-def _vectors(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
+def _vectors(db: sa.Connection, without: set[str], tasks: Names = None) -> Naming:
     query = sa.select(VECTOR.c.task, VECTOR.c.reference)
-    for row in db.execute(query if task is None else query.where(VECTOR.c.task == task)):
+    for row in db.execute(query if tasks is None else query.where(VECTOR.c.task.in_(tasks))):
         if row.task not in without:
             ref = VectorRef.model_validate_json(row.reference)
             yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")

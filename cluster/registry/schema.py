@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0006"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0007"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -37,6 +37,7 @@ TASK = _table(
     _column("removed", STRING, nullable=True),  # removed | purged | CANCELLED
     _column("head", STRING),  # blob digest, once it has a vector
     _column("owner", STRING, nullable=True, index=True),  # none: of a home of before
+    _column("rows", STRING, nullable=True, index=True),  # digest of what was submitted, if known
 )
 sa.Index("ix_task_removed", TASK.c.removed, TASK.c.name)
 SHARD = _table(

@@ -65,6 +65,7 @@ class Tasks(Database):
             db.execute(TASK.delete().where(TASK.c.name == name))
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
             row |= {"owner": submission.owner, "submission": submission.model_dump_json()}
+            row |= {"rows": submission.rows or None}
             put(db, TASK, **row)
             # What a cancelled task shared under this name keeps its versions: runs have met them.
             version = next_version(db, name)
@@ -149,7 +150,7 @@ class Tasks(Database):
 
     def with_rows(self, rows: str) -> list[str]:
         """Names of the tasks that have exactly these rows, by their digest."""
-        holds = sa.and_(TASK.c.removed.is_(None), TASK.c.submission.contains(f'"rows":"{rows}"'))
+        holds = sa.and_(TASK.c.removed.is_(None), TASK.c.rows == rows)
         return list(self._values(sa.select(TASK.c.name).where(holds).order_by(TASK.c.ordinal)))
 
     def purged(self) -> set[str]:

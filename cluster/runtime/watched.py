@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from cluster import tracing
@@ -16,11 +17,12 @@ from tacl.errors import NotAllowed
 
 OF_MANY = ("holders", "compositions")  # several questions in one call, of the HTTP API
 OF_HEADS = ("serves",)
+LONG = ("collect", "references")  # they read all there is, and let others go on meanwhile
 
 
 class WatchedCoordinator:
-    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`, one at a time: those through
-    Ray, and those of its own machine."""
+    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`: those through Ray, and those
+    of its own machine; one at a time, but for LONG."""
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
         from cluster.runtime.actors import TickingCoordinator
@@ -39,7 +41,8 @@ def _passing_on(method: str) -> Callable[..., Any]:
         run_id = _of_run(method, arguments)
         parent = traceparent or (run_id and tracing.of_run(run_id))
         ids = {"run_id": run_id, "request_id": _request_id(arguments)}
-        with self._turn, tracing.span(method, parent, **ids):
+        turn = nullcontext() if method in LONG else self._turn
+        with turn, tracing.span(method, parent, **ids):
             answer = getattr(self._coordinator, method)(*arguments, **named)
             tracing.note(run_id=getattr(answer, "run_id", None))
             return answer

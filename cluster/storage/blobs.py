@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ class Blobs:
         self._local = self._storage.is_local
         self._checked: set[str] = set()  # files of the cache that this process has read whole
         self._denied: Collection[str] = ()  # being erased by somebody
+        self._sizes: dict[str, int] = {}  # of what was asked about: no blob ever changes
         if self._local:
             self._cache = self
         elif cache is not None:
@@ -124,6 +125,12 @@ class Blobs:
         """Whether a file of that name is there; its content is not checked."""
         return digest not in self._denied and self._has(digest, size=None)
 
+    def there(self, digests: Set[str]) -> Set[str]:
+        """Those of which there is a file. A bucket is listed: a look at each would take longer."""
+        if self._local:
+            return {digest for digest in digests if self._has(digest, size=None)}
+        return digests & {one.digest for one in self.stored()}
+
     @contextmanager
     def without(self, digests: Collection[str]) -> Iterator[None]:
         """Inside the block, in which they are erased through another object, none of these is there
@@ -134,11 +141,14 @@ class Blobs:
         finally:
             self._denied = ()
 
-    def size(self, digests: Iterable[str]) -> int:
-        """Bytes of all of these that are there."""
+    def size(self, digests: Collection[str]) -> int:
+        """Bytes of all of these that are there, or were when this was last asked: in a bucket a
+        look at each takes a while."""
+        new = [digest for digest in digests if digest not in self._sizes]
         with self._storage.reaching():
-            found = self._filesystem.get_file_info([self._place(digest) for digest in digests])
-        return sum(file.size for file in found if file.is_file)
+            found = self._filesystem.get_file_info([self._place(digest) for digest in new])
+        self._sizes |= {file.base_name: file.size for file in found if file.is_file}
+        return sum(self._sizes.get(digest, 0) for digest in digests)
 
     def verify(self, digest: str) -> None:
         """Read it all: CorruptBlob when missing, truncated or altered."""

@@ -118,6 +118,7 @@ class Population:
     def newcomer(self, name: str, shard: BlobRef) -> Submission:
         """A task to come, such as those that are there."""
         changed = {"request_id": f"submit {name}", "name": name, "shard": shard}
+        changed |= {"rows": identity("rows", {"task": name})}
         return self.tasks[0].submission.model_copy(update=changed)
 
     def user(self, number: int) -> str:
@@ -133,7 +134,7 @@ class Population:
             )
             row = {"name": shard.task, "ordinal": shard.ordinal, "run_id": work.run_id}
             row |= {"submission": one.submission.model_dump_json(), "created": time.time()}
-            row |= {"owner": one.submission.owner}
+            row |= {"owner": one.submission.owner, "rows": one.submission.rows}
             yield table.TASK, row | {"removed": None, "head": shard.head}
             row = {"task": shard.task, "version": 1, "ordinal": shard.ordinal}
             row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
@@ -302,6 +303,7 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
             validation=data,
             test=data,
             shard=store_shard(blobs, inputs, probe),
+            rows=identity("rows", {"task": name}),
             options=Options(workers=1, heads="trained"),
         )
         versions = range(1, size.versions + 1)

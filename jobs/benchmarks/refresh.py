@@ -48,7 +48,7 @@ def contestants(one: Subject, device: str) -> dict[str, Run]:
     config = default_config(8 * STEPS, 0, one.trainable, steps=SOME)
     random = torch.Generator().manual_seed(2)
     head = random_head(one, random)
-    data = Labelled(own.items, torch.randint(CLASSES, (ROWS,), generator=random))
+    data = Labelled([*own.items], torch.randint(CLASSES, (ROWS,), generator=random))
 
     def steps() -> None:
         module.load_tau({})

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -41,24 +43,40 @@ RARE = ("submit", "the first lease")  # what a tenth of the rounds is enough for
 STARTS = 3
 
 
+class Hold(NamedTuple):
+    """One time under the lock: CPU milliseconds, of which method."""
+
+    milliseconds: float
+    method: str
+
+
 class Held(Lock):
-    """Notes for how much of the processor's time it is held, in milliseconds."""
+    """Notes for how much of the processor's time it is held."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._depth, self._since, self.times = 0, 0.0, list[float]()
+        self._depth, self._since, self._method = 0, 0.0, ""
+        self.times = list[Hold]()
 
     def __enter__(self) -> None:
         super().__enter__()
         if self._depth == 0:
+            self._method = _public(sys._getframe(1))
             self._since = time.thread_time()
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.times.append(1000 * (time.thread_time() - self._since))
+            self.times.append(Hold(1000 * (time.thread_time() - self._since), self._method))
         super().__exit__(*error)
+
+
+def _public(frame: FrameType) -> str:
+    """The method that somebody called, of whatever it is made of."""
+    while frame.f_code.co_name.startswith("_") and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code.co_name
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,7 @@ class Measured:
     size: Size
     start: Cost
     memory: int  # bytes of the coordinator
-    held: Sequence[float]  # CPU milliseconds of each time under the lock
+    held: Sequence[Hold]  # each time under the lock
     calls: Sequence[Cost]
     arrival: Arrival
 
@@ -98,7 +116,9 @@ class Scale:
         for size, one in self.homes.items():
             yield f"start at {size} tasks, CPU seconds", START_S[size], one.start.cpu.p99 / 1000
         for size, one in self.homes.items():
-            yield f"longest time under the lock at {size} tasks, CPU ms", LOCK_MS, max(one.held)
+            longest = max(one.held)
+            what = f"longest time under the lock at {size} tasks, in `{longest.method}`, CPU ms"
+            yield what, LOCK_MS, longest.milliseconds
         for size, one in self.homes.items():
             for call in one.calls:
                 at = f"{call.name}, at {size} tasks"
@@ -212,6 +232,10 @@ def markdown(found: Scale, options: str = "") -> str:
     for name, one in homes.items():
         came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
         parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
+    for name, one in homes.items():
+        longest = max(one.held)
+        held = f"{longest.milliseconds:.1f} CPU ms, in `{longest.method}`"
+        parts.append(f"- the longest time under the lock at {name} tasks: {held}")
     parts += ["", markdown_table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
     parts += _upkeep(found.upkeep) if found.upkeep else []
     parts += _fleets(found.fleets) if found.fleets else []
@@ -274,7 +298,13 @@ def _fleets(fleets: Sequence[Fleet]) -> list[str]:
         for one in fleets
     )
     about = FLEETS.format(each=1000 / STEP_MS, CORE=CORE, STEP_MS=STEP_MS)
-    return [about, markdown_table(columns, rows, "---:"), ""]
+    carried = [one.learners for one in fleets if one.core <= CORE and one.wait_p99 <= STEP_MS]
+    largest = (
+        f"The largest of them within both goals: {max(carried):,} learners."
+        if carried
+        else ("None of them is within both goals.")
+    )
+    return [about, markdown_table(columns, rows, "---:"), "", largest, ""]
 
 
 def _described(size: Size) -> str:
@@ -296,7 +326,7 @@ def histogram(found: Scale) -> Iterator[list[str]]:
     """How often the lock was held so long."""
     for low, high in pairwise([0.0, *HELD_MS, float("inf")]):
         said = f"{low:g} to {high:g}" if high < float("inf") else f"over {low:g}"
-        counts = [sum(low <= t < high for t in one.held) for one in found.homes.values()]
+        counts = [sum(low <= t < high for t, _ in one.held) for one in found.homes.values()]
         yield [said, *(f"{count:,}" for count in counts)]
 
 
@@ -310,7 +340,7 @@ def picture(found: Scale, path: Path) -> None:
             rows = np.arange(len(one.calls)) + 0.4 * place
             left.barh(rows, [call.cpu.p99 for call in one.calls], 0.4, label=f"{size} tasks")
             left.set_yticks(np.arange(len(one.calls)), [call.name for call in one.calls])
-            times = np.sort(one.held)
+            times = np.sort([hold.milliseconds for hold in one.held])
             right.plot(times, 1 - np.arange(len(times)) / len(times), label=f"{size} tasks")
         left.axvline(CPU_MS, color="black", linestyle=":")
         left.set(xscale="log", xlabel="CPU ms, 99th percentile")

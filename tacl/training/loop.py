@@ -74,7 +74,7 @@ class Store:
     """
 
     name: str
-    items: list[Item]
+    items: Sequence[Item]
     feature_norm: float
     statistics: Statistics | None = None
 

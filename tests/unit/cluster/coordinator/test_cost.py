@@ -9,12 +9,26 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import CompositionMethod
-from cluster.scheduler.state import Node
-from tests.support.fakes import ADMIN, Scene, asks, submission
+from cluster.domain.tasks import Submission
+from cluster.scheduler.state import Fit, Node
+from tacl.errors import SameData
+from tests.support.fakes import ADMIN, BASE, Scene, asks, submission
 
-GROWING = {"run", "user", "composition", "holds", "made", "awaited", "token", "request", "event"}
+GROWING = {
+    "task",
+    "run",
+    "user",
+    "composition",
+    "holds",
+    "made",
+    "awaited",
+    "token",
+    "request",
+    "event",
+}
 ANN = RequestContext(user="ann", limited=True)
 
 
@@ -33,8 +47,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     found.coordinator.close()
 
 
-def scans(scene: Scene, ask: Callable[[], object]) -> list[str]:
-    """What the database says of the statements that read a whole table that grows with people."""
+def statements(scene: Scene, ask: Callable[[], object]) -> list[tuple[str, Any]]:
     engine, asked = scene.coordinator._registry._engine, list[tuple[str, Any]]()
 
     def heard(*told: Any) -> None:
@@ -45,8 +58,14 @@ def scans(scene: Scene, ask: Callable[[], object]) -> list[str]:
         ask()
     finally:
         event.remove(engine, "before_cursor_execute", heard)
+    return asked
+
+
+def scans(scene: Scene, ask: Callable[[], object]) -> list[str]:
+    """What the database says of the statements that read a whole table that grows with people."""
     found = []
-    with engine.connect() as db:
+    asked = statements(scene, ask)
+    with scene.coordinator._registry._engine.connect() as db:
         for statement, values in asked:
             if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
                 continue
@@ -83,6 +102,35 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "task": lambda call: call.task(ANN, "news"),
     "vectors": lambda call: call.vectors(ANN, "news"),
 }
+
+
+def test_a_submit_finds_who_has_its_rows_without_reading_all_tasks(scene: Scene) -> None:
+    asked = submission(scene.home, "third", rows="d" * 64)
+    assert not [said for said in scans(scene, submit(scene, asked)) if "max(" not in said]
+    with pytest.raises(SameData, match="third"):
+        submit(scene, submission(scene.home, "fourth", rows="d" * 64))()
+
+
+def submit(scene: Scene, asked: Submission) -> Callable[[], object]:
+    return lambda: scene.coordinator.submit(ADMIN, asked)
+
+
+def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:
+    registry = scene.coordinator._registry
+    before = len(statements(scene, lambda: registry.stored_of("ann")))
+    scene.coordinator.submit(ADMIN, submission(scene.home, "third", owner="ann"))
+    scene.settle()
+    assert len(statements(scene, lambda: registry.stored_of("ann"))) == before
+    assert {one.task for one in registry.stored_of("ann").values()} == {"news", "spam", "third"}
+
+
+def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: Scene) -> None:
+    registry = scene.coordinator._registry
+    digests = {task: ref.digest for task, ref in registry.champion_references().items()}
+    asked = [Fit("fit", "", tuple(digests.items())[:count]) for count in (1, 2)]
+    counts = [len(statements(scene, lambda one=one: fitting(registry, BASE, one))) for one in asked]
+    assert counts[0] == counts[1]
+    assert [one.vector.task for one in fitting(registry, BASE, asked[1]).tasks] == ["news", "spam"]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -15,6 +15,8 @@ from cluster.coordinator import retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import Submission
+from cluster.registry import Registry
+from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
 from tacl.errors import CorruptBlob, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks, submission
@@ -51,6 +53,72 @@ def test_requests_are_answered_while_files_are_deleted(
     scene.coordinator.tick()
     assert answered == [True]
     assert scene.process("train", "signs")
+    assert scene.coordinator._registry.erasures() == []
+
+
+def test_a_purge_deletes_what_was_computed_of_samples_and_rows(scene: Scene) -> None:
+    scene.trained("digits")
+    kept = [scene.home.path / "cache" / kind / "x" for kind in ("tangents", "heads", "probes")]
+    for path in kept:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"of digits, perhaps")
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    scene.coordinator.tick()
+    assert not any(path.exists() for path in kept)
+
+
+READING: dict[str, Callable[[Scene], object]] = {
+    "what gc would delete": lambda scene: scene.coordinator.collect(True),
+    "what gc deletes": lambda scene: (scene.coordinator.collect(), scene.coordinator.tick()),
+    "what is referred to": lambda scene: scene.coordinator.references(ADMIN),
+    "what a purge spares": lambda scene: scene.coordinator.tick(),
+}
+
+
+@pytest.mark.parametrize("what", READING)
+def test_requests_are_answered_while_all_that_is_referred_to_is_read(
+    what: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At ten thousand tasks that takes a second."""
+    stray(scene, b"of nobody")
+    scene.trained("digits")
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    answered, real = list[bool](), Registry.referenced
+
+    def slow(registry: Registry) -> References:
+        other = threading.Thread(target=scene.coordinator.version)
+        other.start()
+        other.join(10)
+        answered.append(not other.is_alive())
+        return real(registry)
+
+    monkeypatch.setattr(Registry, "referenced", slow)
+    READING[what](scene)
+    assert answered
+    assert all(answered)
+
+
+def test_a_purge_while_another_is_decided_spares_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files were still needed as the first was decided."""
+    scene.trained("digits")
+    scene.coordinator.submit(ADMIN, twin(scene))
+    scene.settle()
+    mine = set(scene.coordinator._registry.references_of("twin"))
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    real = Registry.referenced
+
+    def late(registry: Registry) -> References:
+        found = real(registry)
+        scene.coordinator.remove(asks("purge both"), "twin", True)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "referenced", late)
+        scene.coordinator.tick()
+    scene.coordinator.tick()
+    assert not any(map(scene.home.blobs().exists, mine))
     assert scene.coordinator._registry.erasures() == []
 
 

@@ -1,0 +1,92 @@
+"""What a learner reads and prepares of other tasks: what its steps see, and nothing twice."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from cluster.domain.tasks import Shard
+from cluster.learner.artifacts import Materials, Prepared
+from cluster.storage import samples
+from tacl.backbone import Backbone
+from tests.support import tiny
+from tests.support.learned import Scene
+
+RAWS = ["ab", "cde", "", "f"]
+
+
+class Counted:
+    """Prepares texts, and says which."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes | str] = []
+        self.read = 0
+
+    def raws(self) -> list[bytes | str]:
+        self.read += 1
+        return [*RAWS]
+
+    def __call__(self, raw: bytes | str) -> torch.Tensor:
+        self.asked.append(raw)
+        return torch.tensor([len(raw)])
+
+
+def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
+    counted = Counted()
+    rows = Prepared(counted.raws, counted)
+    assert counted.read == 0
+    assert len(rows) == 4
+    assert not counted.asked
+    assert rows[1].item() == 3
+    assert counted.asked == ["cde"]
+    assert [row.item() for row in rows[2:]] == [0, 1]
+    assert [row.item() for row in rows] == [2, 3, 0, 1]
+    assert rows[-1].item() == 1
+    assert counted.read == 1
+    with pytest.raises(IndexError):
+        rows[4]
+
+
+def test_large_originals_are_prepared_together_and_kept_no_longer() -> None:
+    counted = Counted()
+    rows = Prepared(counted.raws, counted, large=5)
+    assert len(rows) == 4
+    assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
+    assert counted.asked == RAWS
+    assert RAWS not in vars(rows).values()
+    assert counted.read == 1
+
+
+def test_a_store_prepares_nothing_before_a_step_asks_for_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, materials = tiny.shard_of(scene.tasks[1]), scene.materials
+    prepare, asked = Backbone.prepare, list[object]()
+
+    def counted(backbone: Backbone, raw: bytes | str) -> torch.Tensor:
+        asked.append(raw)
+        return prepare(backbone, raw)
+
+    monkeypatch.setattr(Backbone, "prepare", counted)
+    store = materials.store(shard, 1.0)
+    assert store.items
+    assert not asked
+    raws = samples.training_inputs(materials.blobs, shard.blob)
+    expected = partial(prepare, materials.backbone)
+    assert torch.equal(store.items[3], expected(raws[3]))
+    assert asked == [raws[3]]
+
+
+def test_the_features_of_a_probe_are_computed_once_on_a_machine(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training compares its task with all others, and needs the norms of all."""
+    shard: Shard = tiny.shard_of(scene.tasks[1])
+    first = Materials.features(scene.materials, scene.materials.probe_items(shard.blob))
+    scene.materials.probe_features(shard.blob)
+    monkeypatch.delattr(Materials, "features")
+    later = scene.materials  # of another process
+    assert torch.equal(later.probe_features(shard.blob), first)
+    assert later.feature_norm(shard.blob) == pytest.approx(first.norm(dim=-1).mean().item())
