@@ -90,6 +90,7 @@ class Shell:
             with self._lock:
                 self._registry.keep()
                 self._make_sure()
+                self._board.look(self._state)  # a little each time, for whoever looks next
         except HomeInUse:
             raise
         except Exception as error:

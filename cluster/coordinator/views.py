@@ -65,6 +65,7 @@ class Sight:
             name=name,
             owner=submission.owner,
             private=submission.private,
+            imports=submission.vector_blob is not None,
             state=shown.TASK_STATES[entry.training.state],
             ordinal=entry.task.ordinal,
             modality=submission.modality,

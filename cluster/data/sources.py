@@ -200,7 +200,7 @@ def _told(data: str, load: Callable[[], object]) -> object:
                 f"not reached ({error})"
             ) from error
         raise DataNotFound(
-            f"no data that can be read at {data}: {error}. Give {FORMATS}."
+            f"no data that can be read at {data}{_likely(data)}: {error}. Give {FORMATS}."
         ) from error
     except Exception as error:  # every reader of datasets has exceptions of its own
         raise _unreadable(data, error) from error

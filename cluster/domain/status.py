@@ -128,6 +128,7 @@ class TaskStatus(RunProgress[TaskState]):
     name: str
     owner: str
     private: bool
+    imports: bool = False  # its vector comes from elsewhere, and is not trained
     ordinal: int | None
     modality: Modality
     classes: int

@@ -1,4 +1,4 @@
-"""Asking a coordinator on its own machine, through a socket in the home.
+"""Asking a coordinator, or a server's predictors, on their own machine: by a socket in the home.
 
 To import Ray and to join its cluster takes longer than what most commands ask for. What is not
 answered here is asked through Ray: every call is idempotent by its arguments.
@@ -20,6 +20,7 @@ from cluster.storage.home import Home, Running
 from tacl.errors import ClusterNotRunning, TaclError
 
 SOCKET = "coordinator.sock"  # whoever may read the home may connect
+PREDICTORS = "predictors.sock"  # of the server
 LONGEST = 100  # bytes of its path; operating systems take little more
 
 LOG = logging.getLogger(__name__)
@@ -27,18 +28,18 @@ Call = Callable[[str, Sequence[object]], Any]  # a method by its name, and its a
 
 
 class NotNear(Exception):
-    """No coordinator answered on this machine."""
+    """Nobody answered on this machine."""
 
 
-# -- the coordinator's side
+# -- the side of whoever answers
 
 
-def listen(home: Path, call: Call) -> None:
+def listen(home: Path, call: Call, name: str = SOCKET) -> None:
     """Answer whoever asks there, for as long as this process lives."""
-    place = home / SOCKET
+    place = home / name
     if len(bytes(place)) > LONGEST or not home.is_dir():
         return
-    place.unlink(missing_ok=True)  # of a coordinator that was killed
+    place.unlink(missing_ok=True)  # of a process that was killed
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place))
     place.chmod(0o600)
@@ -67,10 +68,10 @@ def _answer(connection: Connection, call: Call) -> None:
 # -- the side of whoever asks
 
 
-def ask(home: Path, method: str, arguments: Sequence[object]) -> Any:
+def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET) -> Any:
     """Raises what the method raises, or NotNear."""
     try:
-        with Client(str(home / SOCKET), "AF_UNIX") as connection:
+        with Client(str(home / name), "AF_UNIX") as connection:
             connection.send((method, arguments))
             found, error = connection.recv()
     except (OSError, EOFError) as cause:

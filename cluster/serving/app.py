@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import replace
@@ -40,6 +40,7 @@ from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
+from cluster.runtime import near
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
@@ -165,6 +166,8 @@ class Ingress:
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._stored = Shared[StoreFigures](LISTED)
+        self._loop = asyncio.get_running_loop()
+        near.listen(Home.at(home).path, self._near, near.PREDICTORS)
 
     def __serve_build_asgi_app__(self) -> Any:
         return create_app(self, open_to_all=self._open)
@@ -222,6 +225,12 @@ class Ingress:
                     piece.cancel()
         async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
+
+    def _near(self, method: str, arguments: Sequence[Any]) -> Answered:
+        """To whoever may read the home, in a thread of theirs."""
+        if method != "predict":
+            raise errors.NotAllowed(f"a server's predictors have no method {method}")
+        return asyncio.run_coroutine_threadsafe(self.predict(*arguments), self._loop).result()
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
         """Given up is cancelled there too."""

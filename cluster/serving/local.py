@@ -1,14 +1,12 @@
-"""The predictor beside a cluster without a server: an actor that loads its base when first
-asked."""
+"""Who answers on the command line: the predictors of the server, where one runs; else an actor
+that loads its base when first asked."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import ray
-
 from cluster.api.service import Answered, Question
-from cluster.runtime.connection import NAMESPACE, patiently
+from cluster.runtime import near
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
 
@@ -36,15 +34,25 @@ class LazyPredictor:
 
 
 class HomePredictor:
-    """The predictor of a home; the first call of all makes it."""
+    """The predictor of a home; without a server, the first call of all makes it."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
 
     def ask(self, question: Question) -> Answered:
-        return patiently(self._home, self._actor, "ask", [question])
+        near.running(self._home)
+        try:
+            return near.ask(self._home.path, "predict", [question], near.PREDICTORS)
+        except near.NotNear:
+            from cluster.runtime.connection import patiently
+
+            return patiently(self._home, self._actor, "ask", [question])
 
     def _actor(self) -> Any:
+        import ray
+
+        from cluster.runtime.connection import NAMESPACE
+
         remote: Any = ray.remote(LazyPredictor)
         return remote.options(
             name="predictor",

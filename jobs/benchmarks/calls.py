@@ -115,13 +115,14 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield Call("user", "cancel", changed("cancel", call.cancel_compositions))
     yield Call("user", "accuracies", own(call.accuracy_history))
     yield Call("user", "usage", lambda row: call.usage(users[row]))
+    call.version()  # as each tick does: takes in what the calls above changed
     yield Call("user", "task", of_task(call.task))
     yield Call("user", "logs", of_task(call.logs))
     yield Call("user", "vectors", of_task(call.vectors))
     yield Call("user", "aliases", of_task(call.aliases))
     yield Call("user", "move an alias", move("move", "stable"))
     yield Call("user", "all users, a page", lambda row: call.users(NOBODY, None, users[row]))
-    call.version()  # as a server asks each second: takes in what the calls above changed
+    call.version()
     yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
     yield Call("page", "interference", lambda row: call.interference(whose[row]))
     yield Call("user", "interference of a task", of_task(call.interference_of))

@@ -111,7 +111,7 @@ def verb(
         own = inspect.signature(function, eval_str=True)
 
         def guarded(home: Path | None = None, as_json: bool = False, **options: Any) -> None:
-            from tacl.errors import TaclError
+            from tacl.errors import BadConfig, TaclError
 
             try:
                 options |= {"as_json": as_json} if "as_json" in own.parameters else {}
@@ -120,6 +120,10 @@ def verb(
                     tell(told[0], as_json, told[1])
             except TaclError as error:
                 refuse(error, as_json)
+            except OSError as error:
+                if error.filename is None:  # not of a file that was named
+                    raise
+                refuse(BadConfig(f"{error.filename}: {error.strerror}"), as_json)
             except KeyboardInterrupt as stop:
                 print(stop.args[0] if stop.args else "stopped", file=sys.stderr)
                 raise typer.Exit(130) from None

@@ -60,6 +60,6 @@ def heat_map(report: InterferenceReport, path: Path) -> Path:
             axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=8)
     figure.colorbar(image, shrink=0.8, extend="max")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, format="png")
     plt.close(figure)
     return path

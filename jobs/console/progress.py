@@ -190,8 +190,7 @@ def alone(status: ClusterStatus, names: Collection[str]) -> ClusterStatus:
 
 
 def _behind(one: TaskStatus, status: ClusterStatus) -> TaskStatus:
-    """What runs, and what waits and goes before a training: an earlier one, and whatever a person
-    waits for."""
+    """What runs, and what waits and goes before it."""
     if one.state != "queued" or one.waits_for == "nodes":
         return one
     owed = [run for run in (*status.tasks, *status.work) if run.is_owed]
@@ -201,9 +200,15 @@ def _behind(one: TaskStatus, status: ClusterStatus) -> TaskStatus:
 
 
 def _goes_first(run: Watched, task: TaskStatus) -> bool:
+    """Before a training: an earlier one, and whatever a person waits for; that is an import too,
+    before which go earlier ones of all these. What no node can hold keeps nobody waiting."""
+    if run.waits_for == "nodes":
+        return False
+    earlier = run.created < task.created
     if isinstance(run, TaskStatus):
-        return run.created < task.created and run.waits_for != "nodes"
-    return isinstance(run, RunStatus) and run.kind in ("evaluate", "compose")
+        return earlier if run.imports == task.imports else run.imports
+    awaited = isinstance(run, RunStatus) and run.kind in ("evaluate", "compose")
+    return awaited and (earlier or not task.imports)
 
 
 def _by_run(status: ClusterStatus) -> dict[str, Watched]:
@@ -213,11 +218,12 @@ def _by_run(status: ClusterStatus) -> dict[str, Watched]:
 def described(one: Watched, counted: bool = False) -> str:
     """State, step unless it is `counted` elsewhere, loss, time left, accuracy and reason, in one
     line."""
-    parts = [str(one.state)]
+    importing = one.state == "training" and isinstance(one, TaskStatus) and one.imports
+    parts = ["importing" if importing else str(one.state)]
     if one.is_owed and one.steps:
         parts += [] if counted else [f"step {one.step or 0} of {one.steps}"]
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
-    elif one.state == "training":
+    elif one.state == "training" and not importing:
         parts.append("starting")
     parts += filter(None, [time_left(left_of(one))])
     if isinstance(one, TaskStatus) and one.accuracy_after is not None:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import httpx2
 import pytest
+import ray
 from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.config import RequestRouterConfig
@@ -22,7 +23,7 @@ from cluster.domain.operations import Answers, Ranked, candidates
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
-from cluster.runtime.connection import connect, leave
+from cluster.runtime.connection import NAMESPACE, connect, leave
 from cluster.serving import routing
 from cluster.serving.app import require_safe
 from cluster.serving.predictor import Predictor
@@ -243,6 +244,18 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
     assert found.killed == {"predictor": 1}
     assert found.wrong == 0, said
     assert found.longest > 1  # somebody waited for the new predictor
+
+
+@pytest.mark.ray
+def test_the_command_line_asks_the_predictors_of_the_server(client: Client, url: str) -> None:
+    """It needs no second copy of the base."""
+    task = client.status().tasks[0].name
+    client.compose("shell", [f"+{task}"])
+    (answer,) = client.query("shell", tiny.pictures(1)[0]).answers
+    assert answer.keys() == {task}
+    connect(client.home)
+    with pytest.raises(ValueError, match="predictor"):
+        ray.get_actor("predictor", NAMESPACE)
 
 
 @pytest.mark.ray

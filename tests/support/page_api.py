@@ -30,6 +30,9 @@ class FakeApi:
         self.loudest: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
+        self.failing = set[str]()  # paths of which the next answer is 503
+        self.trouble: str | None = None
+        self.explains = "ab12" * 16  # digest of the model of now
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
@@ -60,6 +63,9 @@ class FakeApi:
                 and said != f"Bearer {self.token}"
             ):
                 return JSONResponse({"message": "sign in"}, 401)
+            if request.url.path in self.failing:
+                self.failing.remove(request.url.path)
+                return JSONResponse({"message": "The coordinator does not answer now."}, 503)
             return await answer(request)
 
     def _cluster(self, app: FastAPI) -> None:
@@ -67,6 +73,7 @@ class FakeApi:
         def status() -> Any:
             base = {"spec": "embedded", "modality": self.modality}
             told = {"base": base, "tasks": self.tasks, "work": self.work}
+            told["trouble"] = self.trouble
             return told | {"version": "1", "whole": True, "more": False, "gone": []}
 
         @app.get("/v1/me")
@@ -109,7 +116,7 @@ class FakeApi:
         @app.post("/v1/explain")
         async def explain(request: Request) -> Any:
             self.asked.append(("explain", await request.json()))
-            return {"user": "me", "digest": "ab12" * 16, "explanations": [_explained()]}
+            return {"user": "me", "digest": self.explains, "explanations": [_explained()]}
 
         @app.get("/v1/vectors")
         def vectors(task: str, after: str = "") -> Any:

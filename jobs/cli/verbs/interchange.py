@@ -114,7 +114,7 @@ def import_(
             progress=progress,
             **options,
         )
-    with console.progress.watching() as watch:
+    with cli.detachable(), console.progress.watching() as watch:
         asked.wait(name, progress=lambda status: watch(console.progress.alone(status, [name])))
     vector = min(asked.vectors(name), key=lambda one: one.version)
     measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}

@@ -11,7 +11,7 @@ from jobs import console
 from jobs.cli import names
 from jobs.cli.app import Client, Told, class_names, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
-from tacl.errors import BadConfig, BadRecipe
+from tacl.errors import BadConfig, BadRecipe, UnknownVector
 
 if TYPE_CHECKING:
     from cluster.domain.compositions import Method
@@ -66,7 +66,12 @@ def alias(
         before = ANY if expected is None else _version(expected)
         found = asked.move_alias(task, called or CHAMPION, _version(version), before)
     else:
-        return asked.aliases(task), lambda f: console.tables.aliases(f, called)
+        found = asked.aliases(task)
+        if called and called not in found.aliases:
+            from cluster.domain.names import no_such
+
+            raise UnknownVector(no_such(f"alias of {task}", called, found.aliases))
+        return found, lambda f: console.tables.aliases(f, called)
     return found, lambda f: f"{f.task}@{f.name} is now v{f.version}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.support.page_api import FakeApi, finding
@@ -106,6 +107,7 @@ def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:
 
 
 def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None:
+    api.role = "admin"  # who may name another user
     api.ready("digits", "signs", "faces")
     recipe = [("digits", 1.0), ("signs", -0.5)]
     terms = [{"vector": {"task": task}, "coefficient": factor} for task, factor in recipe]
@@ -122,3 +124,22 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     page.locator("#compose input[name=user]").press("Tab")
     says(page, "#compose .told", "made by ties of +a +b")
     assert page.locator("#compose output").inner_text() == "nothing picked"
+
+
+def test_a_task_that_was_removed_can_be_picked_no_more(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    page = open_page()
+    page.get_by_role("button", name="Pick all").click()
+    says(page, "#compose output", "+digits +signs")
+    api.tasks, api.changes = api.tasks[1:], api.changes + 1
+    page.locator("#compose output", has_text=re.compile(r"^\+signs$")).wait_for()
+    assert page.locator("#compose .terms li").count() == 1
+
+
+def test_only_an_admin_is_asked_whose_model(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    for role, is_asked in (("user", False), ("submitter", False), ("admin", True)):
+        api.role = role
+        page = open_page()
+        says(page, "#link.live", "live")
+        assert page.get_by_label("Model of").is_visible() == is_asked

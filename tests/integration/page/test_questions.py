@@ -57,6 +57,9 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
     assert [what for what, _ in api.asked] == ["predict", "explain"]
     assert api.asked[0][1]["inputs"] == [{"text": "one"}, {"text": "two"}]
     assert api.asked[1][1]["inputs"] == [{"text": "two"}]
+    api.explains = "ef56" * 16
+    page.locator("#try article").nth(0).get_by_text("Why?").click()
+    says(page, "#try article", "The model has changed since; ask again.")
 
 
 def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:

@@ -58,3 +58,22 @@ def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:
     page.context.set_offline(True)
     page.evaluate("document.dispatchEvent(new CustomEvent('composed'))")
     says(page, "#link.lost", "does not answer")
+    page.context.set_offline(False)
+    says(page, "#link.live", "live")
+
+
+@pytest.mark.parametrize("path", ["status", "interference", "accuracy"])
+def test_what_was_not_answered_once_is_asked_again(api: FakeApi, open_page: Any, path: str) -> None:
+    api.ready("digits", "signs")
+    api.rows = [{"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}}]
+    api.failing.add(f"/v1/{path}")
+    page = open_page()
+    page.locator("#heat td").first.wait_for()
+    page.locator("#accuracy td").first.wait_for()
+    says(page, "#link.live", "live")
+
+
+def test_what_the_cluster_cannot_do_now_is_said(api: FakeApi, open_page: Any) -> None:
+    api.trouble = "the disk is full"
+    page = open_page()
+    says(page, "#trouble", "the disk is full")

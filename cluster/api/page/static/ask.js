@@ -77,7 +77,7 @@ function answer({ input, shown }, found, i, whose) {
     belonging?.none ? el("p", { className: "hint" },
       `19 of 20 inputs of the model’s tasks are more like them; the nearest is ${best}.`) : null,
     el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain)),
-    why(whose, input));
+    why(whose, input, found.digest));
 }
 
 const likeliest = (answer) => Object.entries(answer)

@@ -17,7 +17,14 @@ export function showTerms(tasks) {
   for (const task of ready) {
     if (chosen.has(task.name)) continue;
     chosen.set(task.name, { on: false, sign: 1, size: 1 });
-    list.append(term(task.name));
+    chosen.get(task.name).line = term(task.name);
+    list.append(chosen.get(task.name).line);
+  }
+  const names = new Set(ready.map((task) => task.name));
+  for (const [name, { line }] of chosen) { // of a task that was removed
+    if (names.has(name)) continue;
+    line.remove();
+    chosen.delete(name);
   }
   if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet. A task has one as soon as it is trained."));
   else $(".none", list)?.remove();

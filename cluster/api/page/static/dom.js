@@ -13,7 +13,12 @@ export function el(tag, properties = {}, ...children) {
 }
 
 export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
-export const clock = (at) => new Date(1000 * at).toLocaleTimeString([], { timeStyle: "short" });
+// With the day, where that is not today.
+export function clock(at) {
+  const [time, now] = [new Date(1000 * at), new Date()];
+  const options = time.toDateString() === now.toDateString() ? {} : { dateStyle: "medium" };
+  return time.toLocaleString([], { timeStyle: "short", ...options });
+}
 // Until the moment that the cluster expects: ", 40 s left"; nothing where it does not know.
 export const left = (expected) => (expected ? `, ${duration(Math.max(0, expected - Date.now() / 1000))} left` : "");
 export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { dateStyle: "medium" }) : "never");

@@ -3,8 +3,11 @@
 import { explain } from "./api.js";
 import { el, opened, percent, shade, table } from "./dom.js";
 
-export const why = (user, input) => opened("Why?", async () => {
-  const [found] = (await explain(user, [input])).explanations;
+// Of the model that answered; another may be used by now.
+export const why = (user, input, digest) => opened("Why?", async () => {
+  const explained = await explain(user, [input]);
+  if (explained.digest !== digest) throw new Error("The model has changed since; ask again.");
+  const [found] = explained.explanations;
   const { task, label } = found.best;
   const rows = found.parts.map((part) => [part.part, percent(part.share), signed(part.logits[task][label]),
     part.without ? other(part.without, found.best) : "", part.without ? part.probability.toFixed(2) : ""]);

@@ -16,6 +16,8 @@ let shown = null; // whose model was ticked
 async function look() {
   const me = await isSignedIn();
   const found = await api.status();
+  if (streaming) link("live");
+  $("#trouble").textContent = found.trouble ?? "";
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
   tasks.show(found.tasks, found.work);
@@ -29,9 +31,9 @@ async function look() {
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
   if (now === versions) return;
-  versions = now;
   compose.know(await matrices.showInterference());
   await matrices.showAccuracy(compose.user());
+  versions = now; // both are shown
 }
 
 // At most one look at a time, and one more when something happened meanwhile.
@@ -47,8 +49,14 @@ function soon() {
 
 function failed(error) {
   if (error.status === 401) signedOut();
-  else link("lost", error.message);
+  else {
+    link("lost", `${error.message} Trying again …`);
+    setTimeout(soon, AGAIN);
+  }
 }
+
+const AGAIN = 3000; // milliseconds after a look that failed
+let streaming = false; // whether events arrive
 
 function link(state, words = state) {
   $("#link").className = state;
@@ -75,8 +83,9 @@ $("#sign-in").addEventListener("submit", async (event) => {
 soon();
 api.follow(soon, (state) => {
   if (state === "signed out") return signedOut();
-  link(state);
-  if (state === "live") soon();
+  streaming = state === "live";
+  link(state, streaming ? "live" : "connection lost, trying again");
+  if (streaming) soon();
 });
 $("#compose form").elements.user.addEventListener("change", () => { versions = ""; soon(); });
 document.addEventListener("composed", () => { versions = ""; soon(); });

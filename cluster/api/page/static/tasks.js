@@ -47,8 +47,10 @@ function line(task, lineage) {
 
 function progress(task) {
   const made = el("div", { className: "progress" });
-  if (task.state === "training" && !task.steps) made.append("starting");
-  else if (["training", "running"].includes(task.state) && task.steps) {
+  const runs = ["training", "running"].includes(task.state);
+  if (runs && !task.steps && task.expected) made.append(`${task.imports ? "importing" : "begun"}${left(task.expected)}`);
+  else if (task.state === "training" && !task.steps) made.append(task.imports ? "importing" : "starting");
+  else if (runs && task.steps) {
     const label = `${task.step ?? 0} of ${task.steps} ${task.kind === "evaluate" ? "rows" : "steps"}`;
     const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": `${task.name ?? task.about}: ${label}` });
     const loss = typeof task.loss === "number" ? `, loss ${task.loss.toFixed(2)}` : "";

@@ -31,8 +31,14 @@ function end(name, me) {
   const button = el("button", { type: "button", className: "plain", "aria-label": `End all tokens of ${name}` }, "End");
   button.addEventListener("click", async () => {
     if (!window.confirm(`End all tokens of ${name}?`)) return;
-    await api.revoke(name);
-    await showUsers(me);
+    button.disabled = true;
+    try {
+      await api.revoke(name);
+      await showUsers(me);
+    } catch (error) {
+      told(form, error.message, "error");
+      button.disabled = false;
+    }
   });
   return button;
 }

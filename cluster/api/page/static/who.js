@@ -12,6 +12,7 @@ export async function isSignedIn() {
   $("#who").textContent = known ? `signed in as ${me.user} (${me.role})` : "open to all";
   $("#sign-out").hidden = !known;
   for (const one of document.querySelectorAll(".submitter")) one.hidden = me.role === "user";
+  for (const one of document.querySelectorAll(".admin")) one.hidden = me.role !== "admin";
   return me;
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,13 +20,14 @@ from cluster.api.service import Answered, Question
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
+from cluster.runtime import near
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
 from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from cluster.storage.home import Home, Serving
-from tacl.errors import BadSample, RunFailed, TaclError
+from tacl.errors import BadSample, NotAllowed, RunFailed, TaclError
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -196,10 +199,10 @@ class Handle:
         return [[one.model.user for one in call] for call in self.calls]
 
 
-def ingress(handle: Handle, monkeypatch: pytest.MonkeyPatch) -> Ingress:
+def ingress(handle: Handle, monkeypatch: pytest.MonkeyPatch, home: str = "/nowhere") -> Ingress:
     monkeypatch.setattr(app, "log_to", lambda *where: None)
     monkeypatch.setattr(app, "_listen_as_the_node", lambda: None)
-    return Ingress("/nowhere", cast(Any, handle), 1, False)
+    return Ingress(home, cast(Any, handle), 1, False)
 
 
 async def asked(served: Ingress, *questions: Question) -> list[asyncio.Task[Answered]]:
@@ -419,3 +422,22 @@ def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     asked = Serving(host="127.0.0.1", port=8300, most=1, open_to_all=False, **each)
     assert app.start(Home(tmp_path), asked) == "http://127.0.0.1:8300"
     assert told == [logging.WARNING, logging.WARNING]
+
+
+def test_who_may_read_the_home_asks_a_server_without_ray(monkeypatch) -> None:
+    """On its machine, by a socket; an error comes as it is."""
+
+    async def story(home: Path) -> None:
+        handle = Handle()
+        handle.open.set()
+        served = ingress(handle, monkeypatch, str(home))
+        asked = partial(near.ask, home, "predict", name=near.PREDICTORS)
+        answered = await asyncio.to_thread(asked, [question("ann")])
+        assert answered == await served.predict(question("ann"))
+        with pytest.raises(BadSample, match="odd"):
+            await asyncio.to_thread(asked, [replace(question("ann"), inputs=["odd"])])
+        with pytest.raises(NotAllowed):
+            await asyncio.to_thread(near.ask, home, "prepare", [], near.PREDICTORS)
+
+    with tempfile.TemporaryDirectory(prefix="near") as folder:  # a short name, as a socket needs
+        asyncio.run(story(Path(folder)))

@@ -185,6 +185,10 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     assert rows[0] == ["faces@v1", "digits", "0.25", "0.25", "0.500"]
     assert rows[-1][:2] == ["digits@v1", "faces"]
     assert tacl("interference", "faces", "--picture", "x.png").exit_code == exit_code(BadConfig(""))
+    Path("out/file").touch()
+    refused = tacl("interference", "--picture", "out/file/matrix.png")
+    assert refused.exit_code == exit_code(BadConfig(""))
+    assert "out/file" in refused.stderr
 
 
 def test_a_store_grows(tacl: Tacl, tmp_path: Path) -> None:
@@ -296,6 +300,9 @@ def test_versions_are_moved_rolled_back_and_compared(tacl: Tacl) -> None:
     assert tacl("vectors", "faces", "--compare", "v1").exit_code == exit_code(BadConfig(""))
     assert tacl("compose", "bob").exit_code == exit_code(BadRecipe(""))
     assert tacl("alias", "faces", "v9").exit_code == exit_code(UnknownVector(""))
+    misspelt = tacl("alias", "faces@chmapion")
+    assert misspelt.exit_code == exit_code(UnknownVector(""))
+    assert "no alias of faces is named chmapion (did you mean champion?)" in misspelt.stderr
     assert tacl("alias", "faces@v3", "v1").exit_code == exit_code(BadName(""))
 
 

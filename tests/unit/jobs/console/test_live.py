@@ -95,6 +95,27 @@ def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
     assert described(faces) == "training, starting"
 
 
+def test_an_import_goes_before_trainings_and_behind_what_was_asked_for_before(tmp_path) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.trained("digits")
+    for name in ("runs", "trains"):
+        scene.submit(name)
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    scene.coordinator.evaluate(asks("two"), "alice")
+    blob = scene.home.blobs().put(b"a vector from elsewhere")
+    for name in ("first", "second"):
+        scene.submit(name, vector_blob=blob)
+    scene.coordinator.compose(asks("three"), "bob", ["-digits"])
+    scene.coordinator.evaluate(asks("four"), "bob")
+    told = {one.name: one for one in scene.status().tasks}
+    behind = {name: described(alone(scene.status(), [name]).tasks[0]) for name in told}
+    assert behind["first"] == "queued, behind 2 others"  # the training that runs, an evaluation
+    assert behind["second"] == "queued, behind 3 others"
+    assert behind["trains"] == "queued, behind 5 others"
+    state = {"state": TaskState.TRAINING, "expected": None}
+    assert described(told["first"].model_copy(update=state)) == "importing"
+
+
 def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
     scene = Scene(tmp_path, Node(2))
     for name, workers in (("runs", 1), ("wide", 2), ("waits", 1), ("last", 1)):
