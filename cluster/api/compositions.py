@@ -117,6 +117,7 @@ async def fit(
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
     whose, names = asked.caller.user(user), _names(classes)
+    await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, classes=names)
         how = await asked.service.prepare(rows)
@@ -136,6 +137,7 @@ async def adapt(
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
     whose, names = asked.caller.user(user), _names(classes)
+    await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         rows = GivenRows(whose, terms, method, select, adapt=place, classes=names)
         how = await asked.service.prepare(rows)

@@ -82,7 +82,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
         weight = await run_in_threadpool(limits.weighed, inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         if body.way != "linearized":
-            measured = await _measured(asked, user, body)
+            measured = await _measured(asked, user, model.digest, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         found = await asked.service.predict(replace(question, pixels=weight.pixels))
     return Answer(
@@ -115,8 +115,10 @@ def _wire(answers: Sequence[Ranked]) -> Chances:
     ]
 
 
-async def _measured(asked: Asked, user: str, body: Ask) -> dict[str, dict[str, float]]:
-    """What the approximation costs: measured, shown and accepted before it may answer."""
+async def _measured(asked: Asked, user: str, digest: str, body: Ask) -> dict[str, dict[str, float]]:
+    """What the approximation costs: measured, shown and accepted before it may answer. To ask again
+    is to look, so that a measuring that failed is told, and not begun anew each time."""
+    asked = replace(asked, key=f"evaluate {digest} materialized")
     run = await asked.ask(CoordinatorAPI.evaluate, user, True, False, [])
     result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
     if result is None:

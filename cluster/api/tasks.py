@@ -95,8 +95,7 @@ async def _submit(
     asked: Asked, data: Path, name: str, private: bool, options: Options, again: bool
 ) -> Submitted:
     asked.caller.require_own_name(name)
-    if asked.key is None:
-        await asked.ask(CoordinatorAPI.admit, name)
+    await asked.ask(CoordinatorAPI.admit, name)
     context, service, owner = asked.context, asked.service, asked.caller.name
     upload = Upload(data, name, owner, private, options, context.request_id)
     submission = await service.prepare(upload)

@@ -46,7 +46,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         """
         checked_name(name)
         self._require_here("import")
-        self.coordinator.admit(self.context(), name)
+        self._admitted(name, how.get("request_id"))
         from cluster.learner.importing import converted
 
         said: list[str] = []

@@ -104,10 +104,10 @@ class TaskOperations(Session):
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 
     def _admitted(self, name: str, request_id: str | None) -> RequestContext:
-        """Before rows are read; what is repeated under its id was admitted before."""
-        if request_id is None:
-            self.coordinator.admit(self.context(), name)
-        return self.context(request_id)
+        """Before rows are read."""
+        context = self.context(request_id)
+        self.coordinator.admit(context, name)
+        return context
 
     def add_samples(
         self,

@@ -21,7 +21,7 @@ from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored, took
-from cluster.coordinator.retries import Retries
+from cluster.coordinator.retries import LONGEST, Retries
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
@@ -93,6 +93,7 @@ class Execution:
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
+        self._said_at = -LONGEST  # when the log heard of it
         self.state = self._taken_over()
         for run, seconds in took(registry):
             self.pace.took(self.state, run, seconds)
@@ -366,8 +367,12 @@ class Execution:
         return Arrivals(reached, self._registry.arrivals(run_id))
 
     def say(self, error: Exception) -> None:
-        self._said = f"{type(error).__name__}: {error}"
-        LOG.exception("what is due is tried again")
+        """Each tick tries again: the log hears of it once, and then now and again."""
+        said, now = f"{type(error).__name__}: {error}", time.monotonic()
+        if said != self._said or now - self._said_at > LONGEST:
+            self._said_at = now
+            LOG.exception("what is due is tried again")
+        self._said = said
 
     def _forget_checkpoints(self) -> None:
         """Of runs that ended, or begin anew, while nobody was there to delete them."""

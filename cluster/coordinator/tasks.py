@@ -24,9 +24,12 @@ from tacl.errors import SameData
 class Tasks(Quotas):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
-    def admit(self, context: RequestContext, name: str) -> None:
+    def admit(self, context: RequestContext, name: str | None) -> None:
         with self._lock:
-            require_free(name, self._shards)
+            if self._registry.is_answered(context.request_id):
+                return
+            if name is not None:
+                require_free(name, self._shards)
             if context.user is not None:
                 self._require_share(context, context.user)
 

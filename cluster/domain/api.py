@@ -24,9 +24,10 @@ class CoordinatorAPI(Protocol):
 
     # -- tasks
 
-    def admit(self, context: RequestContext, name: str) -> None:
-        """What `submit` would refuse whatever the data are; asked before they are read. Raises
-        NameTaken, TooMany."""
+    def admit(self, context: RequestContext, name: str | None) -> None:
+        """What `submit` would refuse whatever the data are, or, without a name, a composition that
+        learns from rows; asked before they are read. A request that was answered is repeated, and
+        not refused. Raises NameTaken, TooMany."""
         ...
 
     def submit(

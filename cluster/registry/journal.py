@@ -8,7 +8,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from cluster.domain.status import Event
-from cluster.registry.database import Database, put
+from cluster.registry.database import Database, one, put
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
 
@@ -40,6 +40,10 @@ class Journal(Database):
             if row.asked == asked:
                 return row.answer
             raise NameTaken(f"request id {request_id} was used to ask something else; use a new id")
+
+    def is_answered(self, request_id: str) -> bool:
+        this = one(REQUEST, request_id=request_id)
+        return bool(self._values(sa.select(REQUEST.c.request_id).where(*this)))
 
     def events(self, task: str) -> list[Event]:
         """Oldest first."""

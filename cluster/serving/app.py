@@ -45,7 +45,7 @@ from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
-from cluster.serving.reading import Job, read
+from cluster.serving.reading import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.giving_way import give_way
@@ -149,7 +149,8 @@ class Ingress:
             "holder": Gathering(self._many("holders"), most=AT_ONCE),
             "composition": Gathering(self._many("compositions"), most=AT_ONCE),
         }
-        gathering = partial(Gathering, self._predicted, alone=_alone, waiting=WAITING)
+        shared = {"alone": _alone, "waiting": WAITING, "suspects": asyncio.Lock()}
+        gathering = partial(Gathering, self._predicted, **shared)
         self._lane: Callable[[bool], Gathering[Question, Answered]] = lambda bulk: gathering(
             most=ROWS if bulk else AT_ONCE,
             weight=lambda question: question.rows,
@@ -266,8 +267,8 @@ class Ingress:
         return await self._stored.ask("all", lambda: asyncio.to_thread(_listed, self._home))
 
     async def reads(self) -> bool:
-        """Uploads are read in the threads of this process."""
-        return await asyncio.to_thread(lambda: True)
+        """A process for a data set can be started: the thread that does is not stuck."""
+        return await asyncio.wrap_future(STARTING.submit(lambda: True))
 
     async def prepare(self, given: Any) -> Any:
         """Of few data sets at a time, and of each user of one."""

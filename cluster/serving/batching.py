@@ -4,7 +4,8 @@ A way to another process or a pass through an encoder costs much by itself and l
 question more. Nobody waits for a clock: who comes while no call is on its way goes at once. Users
 take turns, so that nobody waits behind all that somebody else asked. What
 nobody waits for any more is dropped, on its way too. Where the process that was asked died, one of
-the questions may have killed it: each is asked once more by itself, and never a third time.
+the questions may have killed it: each is asked once more by itself, while no other suspect is on
+its way, and never a third time.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Gathering(Generic[Q, A]):
         calls: how many may be on their way; those beside the first leave when they are full, or
             with somebody of whom nothing is on its way: a newcomer does not wait for two calls.
         waiting: questions that may wait for a call.
+        suspects: held by the one suspect that is on its way; shared by all whose questions the same
+            process answers, for it may die with calls of several.
     """
 
     def __init__(
@@ -53,7 +56,9 @@ class Gathering(Generic[Q, A]):
         each: int | None = None,
         calls: int = 1,
         waiting: int = 1 << 20,
+        suspects: asyncio.Lock | None = None,
     ) -> None:
+        self._suspects = suspects or asyncio.Lock()
         self._send, self._alone, self._most, self._weight = send, alone, most, weight
         self._whose, self._most_calls, self._limit = whose, calls, waiting
         self._each = min(most, each or most)
@@ -125,7 +130,8 @@ class Gathering(Generic[Q, A]):
 
     async def _again(self, question: Q, future: asyncio.Future[A]) -> None:
         try:
-            await self._answer([(question, future)])
+            async with self._suspects:
+                await self._answer([(question, future)])
         except Died:
             if not future.done():
                 future.set_exception(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
 from importlib.metadata import version
@@ -124,10 +124,14 @@ GOALS = (
 )
 
 
-def bench_all(device: str, say: Callable[[str], None]) -> dict[str, Figures]:
+def bench_all(
+    device: str, say: Callable[[str], None], without: Collection[str] = ()
+) -> dict[str, Figures]:
     """Every bench, one after another; a bench that cannot run here says why and is left out."""
     found: dict[str, Figures] = {}
     for name, bench in BENCHES.items():
+        if name in without:
+            continue
         say(f"tacl bench {bench.command}")
         start = time.perf_counter()
         try:
@@ -138,17 +142,19 @@ def bench_all(device: str, say: Callable[[str], None]) -> dict[str, Figures]:
     return found
 
 
-def markdown(found: dict[str, Figures]) -> str:
+def markdown(found: dict[str, Figures], gpu: str = "") -> str:
+    """`gpu`: its name, where the passes ran on one."""
     threads = next((f["threads"] for f in found.values() if "threads" in f), "?")
     missing = {"left_out": "not run"}
+    made = "gpu --out results/gpu.md" if gpu else "all --out results/performance.md"
     lines = [
-        "# Performance",
+        "# Performance on a GPU" if gpu else "# Performance",
         "",
-        "Made by `tacl bench all --out results/performance.md`. Every figure is a ratio within one",
+        f"Made by `tacl bench {made}`. Every figure is a ratio within one",
         "run: the contestants take turns, and of the ratios of the rounds the median is taken.",
         "",
-        f"Machine: {processor()}, {os.cpu_count()} cores, {threads} threads, torch "
-        f"{version('torch')}, Python {platform.python_version()}.",
+        f"Machine: {gpu + ', ' if gpu else ''}{processor()}, {os.cpu_count()} cores, "
+        f"{threads} threads, torch {version('torch')}, Python {platform.python_version()}.",
         "",
         markdown_table(
             ("what", "arithmetic", "goal", "measured", ""),

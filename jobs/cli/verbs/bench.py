@@ -129,6 +129,24 @@ def everything(out: Out = None) -> Told:
     return _kept(found, markdown(found), out)
 
 
+@verb("bench", of=bench)
+def gpu(out: Out = None) -> Told:
+    """All that runs on a GPU: training steps in float32 and bfloat16, composing, evaluating and
+    refreshing, as ratios within one run. For `results/gpu.md`."""
+    import torch
+
+    from jobs.benchmarks.report import bench_all, markdown
+
+    if not torch.cuda.is_available():
+        raise BadConfig(
+            "torch finds no GPU here: `tacl bench all` measures the same on the CPU; `tacl doctor` "
+            "says what torch was built for"
+        )
+    with console.progress.saying("bench") as say:
+        found = bench_all("cuda", say, without=("submit",))  # whose learner has no GPU by default
+    return _kept(found, markdown(found, torch.cuda.get_device_name()), out)
+
+
 @verb("bench", of=bench, home=False)
 def registry(
     size: Annotated[

@@ -247,6 +247,21 @@ def test_a_failed_evaluation_is_told_and_tried_again_when_it_is_asked_anew(
     assert found["result"]["absolute"] == 0.88
 
 
+def test_a_materialized_model_whose_measuring_failed_is_not_measured_at_every_question(
+    people: dict[str, Person], service: Local
+) -> None:
+    eve = people["eve"]
+    eve.post("compositions", {"terms": ["news"]})
+    service.launcher.broken.add("eve")
+    asked = {"inputs": [{"text": "x"}], "way": "materialized"}
+    for _ in range(3):
+        found = eve.post("predict", asked)
+        assert (found.status_code, found.json()["error"]) == (500, "RunFailed")
+        assert "the test rows are harmed" in found.json()["message"]
+    evaluations = [p for p in service.launcher.processes if p.work.kind == "evaluate"]
+    assert len(evaluations) == 1
+
+
 def test_a_client_that_waits_is_told_that_an_evaluation_failed(service: Local, world: Any) -> None:
     eve = Client(server=Server("http://test", "token of eve", world[0]))
     eve.compose("eve", ["news"])

@@ -18,7 +18,8 @@ from PIL import Image
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
-from tacl.errors import BadSample
+from tacl.errors import BadColumns, BadSample
+from tests.support.opened import watched
 
 ROWS = 12
 
@@ -74,6 +75,47 @@ def test_a_file_given_alone_opens_no_other(
             ingest_samples(data, blobs, "image")
     assert len(said) == 1  # whether a file is there is not told
     assert not list(blobs.stored())
+
+
+NESTED = {"bytes": {"dtype": "binary", "_type": "Value"}, "x": {"_type": "Image"}}
+FEATURES = {  # of a column, by what it is made of; each has a picture that names a file
+    "a picture beside the bytes": NESTED,
+    "a list of pictures": {"_type": "List", "feature": {"_type": "Image"}},
+    "in a list": {"_type": "List", "feature": NESTED},
+}
+
+
+FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+BESIDE = pa.struct([("bytes", pa.binary()), ("x", FILE)])
+STORED = dict(zip(FEATURES, (BESIDE, pa.list_(FILE), pa.list_(BESIDE)), strict=True))
+
+
+@pytest.mark.parametrize("what", FEATURES)
+def test_no_file_is_opened_that_something_nested_names(
+    tmp_path: Path, secret: Path, what: str
+) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.png")  # who opens it waits for ever
+    said = set()
+    for name in (
+        str(secret),
+        str(tmp_path / "is not there"),
+        str(pipe),
+        "http://localhost:9/a.png",
+    ):
+        file = {"bytes": None, "path": name}
+        row = file if what == "a list of pictures" else {"bytes": picture(5), "x": file}
+        column = pa.array([row if FEATURES[what] is NESTED else [row]] * ROWS, STORED[what])
+        features = {"image": FEATURES[what], "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
+        about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+        table = pa.table({"image": column, "label": [number % 2 for number in range(ROWS)]})
+        pq.write_table(table.replace_schema_metadata(about), data := tmp_path / "data.parquet")
+        with watched(secret) as opened:
+            try:
+                said.add(str(ingest(data, Blobs(tmp_path / "blobs"), "image").classes))
+            except (BadColumns, BadSample) as refused:
+                said.add(str(refused))
+            assert not opened()
+    assert len(said) == 1  # whether a file is there is not told
 
 
 def test_a_folder_opens_what_lies_in_it_and_nothing_else(tmp_path: Path, secret: Path) -> None:

@@ -441,3 +441,14 @@ def test_who_may_read_the_home_asks_a_server_without_ray(monkeypatch) -> None:
 
     with tempfile.TemporaryDirectory(prefix="near") as folder:  # a short name, as a socket needs
         asyncio.run(story(Path(folder)))
+
+
+def test_one_suspect_is_on_its_way_whatever_it_asked(monkeypatch) -> None:
+    """A predictor dies with calls of few rows, of many and of large pictures."""
+
+    async def story() -> None:
+        served = ingress(Handle(), monkeypatch)
+        few, many, large = served._lane(False), served._lane(True), served._large
+        assert few._suspects is many._suspects is large._suspects
+
+    run(story())

@@ -250,6 +250,40 @@ def test_one_poisoned_question_kills_twice_and_the_others_are_answered() -> None
     run(story())
 
 
+class Process:
+    """One that answers several calls at a time: of 100 and more it dies, with all that it has."""
+
+    def __init__(self) -> None:
+        self.there, self.deaths = list[asyncio.Future[None]](), 0
+
+    async def __call__(self, numbers: list[int]) -> list[int | Exception]:
+        died = asyncio.get_running_loop().create_future()
+        self.there.append(died)
+        try:
+            await asyncio.wait([died], timeout=0.05)
+            if max(numbers) >= 100 and not died.done():
+                self.deaths += 1
+                for one in self.there:
+                    one.set_result(None)
+            if died.done():
+                raise Died
+        finally:
+            self.there.remove(died)
+        return [2 * number for number in numbers]
+
+
+def test_who_was_in_another_call_of_a_process_that_died_is_not_blamed_for_the_next() -> None:
+    async def story() -> None:
+        process, suspects = Process(), asyncio.Lock()
+        few, many = (Gathering(process, most=10, suspects=suspects) for _ in range(2))
+        poisoned, innocent = await asyncio.gather(many.ask(100), few.ask(1), return_exceptions=True)
+        assert isinstance(poisoned, RunFailed)
+        assert innocent == 2
+        assert process.deaths == 2
+
+    run(story())
+
+
 def test_a_death_of_another_cause_costs_nobody_the_answer() -> None:
     async def story() -> None:
         mortal = Mortal()
