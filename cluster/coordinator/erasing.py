@@ -75,11 +75,12 @@ class Erasing:
     def _unneeded(self, asked: frozenset[str]) -> Iterator[frozenset[str]]:
         """Of these files those that nothing refers to; none of them is there inside the block.
 
-        To read all that is referred to takes a while, in which nobody can have the lock: so first
-        none of `asked` is there, and what was accepted before is in the registry by then."""
+        To read all that is referred to takes a while, in which somebody may come to need one: what
+        was accepted before none of them was there, the second reading finds."""
+        gone = asked.difference(self._registry.referenced())
         with ExitStack() as meanwhile:
             with self._lock:
-                meanwhile.enter_context(self._blobs.without(asked))
-            gone = asked.difference(self._registry.referenced())
+                meanwhile.enter_context(self._blobs.without(gone))
+            gone = gone.difference(self._registry.referenced())
             meanwhile.enter_context(self._blobs.without(gone))
             yield gone

@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from cluster.domain.receipts import CollectedGarbage
@@ -68,8 +69,10 @@ def erase(home: Home, digests: Collection[str]) -> None:
     for digest in digests:
         blobs.remove(digest)
     # A backup under way has its snapshot beside them.
-    for kind in ("tangents", "heads", "probes", homes.REGISTRIES):
-        for path in _files(home.path / "cache" / kind):
+    kinds = ("tangents", "heads", "probes", homes.REGISTRIES)
+    # Learners of a home in a bucket have a place of their own.
+    for place in {home.path, Home.at(home.where).path}:
+        for path in chain.from_iterable(_files(place / "cache" / kind) for kind in kinds):
             path.unlink(missing_ok=True)
 
 

@@ -21,6 +21,7 @@ from cluster.coordinator.executor import Execution
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
+from cluster.coordinator.retries import Retries
 from cluster.coordinator.views import Sight
 from cluster.domain.base import Message, RequestContext, identity
 from cluster.domain.receipts import QueuedRun
@@ -75,7 +76,7 @@ class Shell:
         self._steps = 0  # of trainings, since this process began
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
-        self._board = Board(self._registry)
+        self._board, self._looking = Board(self._registry), Retries()
         self._board.look(self._state)
 
     # -- looking after what runs
@@ -90,7 +91,6 @@ class Shell:
             with self._lock:
                 self._registry.keep()
                 self._make_sure()
-                self._board.look(self._state)  # a little each time, for whoever looks next
         except HomeInUse:
             raise
         except Exception as error:
@@ -98,6 +98,12 @@ class Shell:
         else:
             self._erasing.tick()
             self._execution.tick()
+            self._looking.done(("bring the status up to date", ""), self._look)
+
+    def _look(self) -> None:
+        """So that whoever looks next is told soon."""
+        with self._lock:
+            self._board.look(self._state)
 
     def close(self) -> None:
         """Stop what runs; it stays owed."""
@@ -167,7 +173,8 @@ class Shell:
             yield
         except Exception as error:
             self._unsure = not isinstance(error, TaclError) or isinstance(error, StorageUnavailable)
-            self._erasing.owed |= self._unsure
+            if self._unsure:
+                self._erasing.owed = True
             raise
 
     def _make_sure(self) -> None:

@@ -128,8 +128,8 @@ class Tasks(Quotas):
 
             def withdraw() -> None:
                 self._withdraw(Removed(task, uses, tuple(anew)))
-                self._erasing.owed |= purge
                 if purge:
+                    self._erasing.owed = True
                     self._execution.heads.purge(task)
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)

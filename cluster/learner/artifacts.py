@@ -39,6 +39,7 @@ from tacl.vectors.vector import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
 LARGE = 64 << 20  # bytes of the originals of one task
+ROWS = 2048  # of other tasks that stay prepared: those of two
 T = TypeVar("T")
 
 
@@ -106,6 +107,7 @@ class Materials:
         self.blobs, self._probes = home.blobs(), home.path / "cache" / "probes"
         self._probed: dict[str, Tensor] = {}
         self.backbone = _loaded(base.spec, base.digest, device, home.path / "cache" / "bases")
+        self._prepare = lru_cache(ROWS)(self.backbone.prepare)
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
@@ -128,7 +130,7 @@ class Materials:
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
-        return Prepared(partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare)
+        return Prepared(partial(samples.training_inputs, self.blobs, shard), self._prepare)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))
@@ -151,7 +153,9 @@ class Materials:
     def probe_features(self, shard: BlobRef) -> Tensor:
         """f(x; theta0) of its probe, [N, D]; kept, for every training asks for that of all."""
         if (digest := shard.digest) not in self._probed:
-            file = self._probes / f"{self.backbone.digest}-{digest}"
+            # Of other threads, or another device, the last bits differ.
+            how = f"{self.backbone.device.type}{torch.get_num_threads()}"
+            file = self._probes / f"{self.backbone.digest}-{digest}-{how}"
             self._probed[digest] = kept(file, lambda: self.features(self.probe_items(shard)))
         return self._probed[digest]
 

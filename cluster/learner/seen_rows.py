@@ -7,6 +7,7 @@ rows follow the vectors that arrive.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+LOG = logging.getLogger(__name__)
 
 
 class Seen(NamedTuple):
@@ -61,7 +64,10 @@ def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tens
         return load_file(path)[name]
     except (OSError, SafetensorError, KeyError):
         features_ND = make()
-        _write(path, {name: features_ND.contiguous()})
+        try:
+            _write(path, {name: features_ND.contiguous()})
+        except (OSError, SafetensorError):
+            LOG.exception("%s is not kept: it is made again when it is needed", path.name)
         return features_ND
 
 

@@ -17,6 +17,7 @@ import logging
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,7 @@ from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
-from tacl.errors import ClusterNotRunning, HomeInUse, TaclError
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 SERVING = "cluster.serving.again"  # a program
@@ -189,6 +190,7 @@ def _start_ray(cpus: int | None) -> None:
     without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
     alone = partial(parameter.RayParams, **without)
     parameter.RayParams = alone  # pyright: ignore[reportAttributeAccessIssue]
+    folder = sessions()
     try:
         ray.init(
             address="local",
@@ -198,6 +200,7 @@ def _start_ray(cpus: int | None) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=STORE_BYTES,
+            _temp_dir=str(folder),
         )
     except Exception as error:  # Ray has no class for it
         LOG.exception("Ray did not start")
@@ -205,6 +208,20 @@ def _start_ray(cpus: int | None) -> None:
             f"Ray did not start: {' '.join(str(error).split()).rstrip('.')}. Mostly the machine "
             "is too busy or short of memory: free some of it, then `tacl up` again"
         ) from error
+
+
+def sessions(within: Path = Path("/tmp")) -> Path:
+    """Where Ray has its sockets and logs, which it opens to everybody: within a folder that this
+    user alone may enter. `within`: a short path, as sockets need. Raises BadConfig."""
+    path = within / f"tacl-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700 or path.is_symlink():
+        raise BadConfig(
+            f"{path}, where Ray is to have its sockets, is not a folder that only you may enter; "
+            "whoever made it has to remove it"
+        )
+    return path / "ray"
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ LONG = ("collect", "references")  # they read all there is, and let others go on
 
 
 class WatchedCoordinator:
-    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`: those through Ray, and those
-    of its own machine; one at a time, but for LONG."""
+    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`: those through Ray one at a
+    time, and those of its own machine, of which LONG ones hold up nobody."""
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
         from cluster.runtime.actors import TickingCoordinator

@@ -35,6 +35,7 @@ from ray.serve.schema import LoggingConfig
 from cluster import tracing
 from cluster.api.access import is_loopback
 from cluster.api.app import create_app
+from cluster.api.limits import weighed
 from cluster.api.service import Answered, P, Question, R
 from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     Prepared = list[tuple[Question, Decoded]]
 
+LOG = logging.getLogger(__name__)
 APP = "tacl"
 AT_ONCE = 64  # rows in one pass
 FEW = 4  # rows of a question that waits for one of more rows at the most
@@ -228,10 +230,20 @@ class Ingress:
             return await self._large.ask(question)
 
     def _near(self, method: str, arguments: Sequence[Any]) -> Answered:
-        """To whoever may read the home, in a thread of theirs."""
+        """To whoever may read the home, in a thread of theirs; weighed as what comes by HTTP."""
         if method != "predict":
             raise errors.NotAllowed(f"a server's predictors have no method {method}")
-        return asyncio.run_coroutine_threadsafe(self.predict(*arguments), self._loop).result()
+        (question,) = arguments
+        question = replace(question, pixels=weighed(question.inputs).pixels)
+        try:
+            return asyncio.run_coroutine_threadsafe(self.predict(question), self._loop).result()
+        except TimeoutError as error:
+            raise errors.TooLate(f"no answer within {LONGEST:g} s; ask for less") from error
+        except errors.TaclError:
+            raise
+        except Exception as error:
+            LOG.exception("a question of the command line was not answered")
+            raise errors.RunFailed(f"the server did not answer: {error!r}") from error
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
         """Given up is cancelled there too."""

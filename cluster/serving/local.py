@@ -3,8 +3,10 @@ that loads its base when first asked."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from cluster.api.limits import INPUTS
 from cluster.api.service import Answered, Question
 from cluster.runtime import near
 from cluster.runtime.logs import log_to
@@ -41,12 +43,13 @@ class HomePredictor:
 
     def ask(self, question: Question) -> Answered:
         near.running(self._home)
-        try:
-            return near.ask(self._home.path, "predict", [question], near.PREDICTORS)
-        except near.NotNear:
-            from cluster.runtime.connection import patiently
+        if question.rows <= INPUTS:  # more than a server is asked at once are nobody else's burden
+            with suppress(near.NotNear):
+                where = Home.at(self._home.where).path
+                return near.ask(where, "predict", [question], near.PREDICTORS)
+        from cluster.runtime.connection import patiently
 
-            return patiently(self._home, self._actor, "ask", [question])
+        return patiently(self._home, self._actor, "ask", [question])
 
     def _actor(self) -> Any:
         import ray

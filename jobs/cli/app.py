@@ -121,7 +121,7 @@ def verb(
             except TaclError as error:
                 refuse(error, as_json)
             except OSError as error:
-                if error.filename is None:  # not of a file that was named
+                if not _is_named(error.filename, options):
                     raise
                 refuse(BadConfig(f"{error.filename}: {error.strerror}"), as_json)
             except KeyboardInterrupt as stop:
@@ -138,6 +138,15 @@ def verb(
         return command
 
     return decorate
+
+
+def _is_named(path: object, options: dict[str, Any]) -> bool:
+    """Whether a file is one that the command names, or lies below or above it."""
+    found = Path(path) if isinstance(path, str) else None
+    named = [one for one in options.values() if isinstance(one, Path)]
+    return found is not None and any(
+        found == one or found in one.parents or one in found.parents for one in named
+    )
 
 
 @contextmanager

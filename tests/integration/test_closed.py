@@ -7,11 +7,15 @@ import os
 import signal
 import time
 
+import grpc
 import psutil
 import pytest
+from ray.core.generated.gcs_service_pb2 import CheckAliveRequest  # pyright: ignore
+from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 
 from cluster.domain.base import RequestContext
 from cluster.runtime.connection import connect
+from cluster.runtime.head import sessions
 from cluster.runtime.near import coordinator_of
 from cluster.serving.app import LOGGING, _listen_as_the_node
 from cluster.storage.home import Home
@@ -53,6 +57,11 @@ def test_a_cluster_is_closed_and_started_again_when_ray_dies(home: Home) -> None
     commands = " ".join(processes(home).values())
     assert "gcs/gcs_server" in commands
     assert not any(one in commands for one in ("log_monitor.py", "autoscaler/_private/monitor.py"))
+    assert f"--temp-dir={sessions()}" in commands
+    assert sessions().parent.stat().st_mode & 0o077 == 0
+    with grpc.insecure_channel(head.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=10)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
     (raylet,) = [pid for pid, command in processes(home).items() if "raylet/raylet " in command]
     os.kill(raylet, signal.SIGKILL)
     killed = time.monotonic()

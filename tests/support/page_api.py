@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -30,7 +31,7 @@ class FakeApi:
         self.loudest: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
-        self.failing = set[str]()  # paths of which the next answer is 503
+        self.failing = Counter[str]()  # paths of which so many answers are 503
         self.trouble: str | None = None
         self.explains = "ab12" * 16  # digest of the model of now
         self.changes = 0
@@ -63,8 +64,8 @@ class FakeApi:
                 and said != f"Bearer {self.token}"
             ):
                 return JSONResponse({"message": "sign in"}, 401)
-            if request.url.path in self.failing:
-                self.failing.remove(request.url.path)
+            if self.failing[request.url.path] > 0:
+                self.failing[request.url.path] -= 1
                 return JSONResponse({"message": "The coordinator does not answer now."}, 503)
             return await answer(request)
 

@@ -63,10 +63,10 @@ def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:
 
 
 @pytest.mark.parametrize("path", ["status", "interference", "accuracy"])
-def test_what_was_not_answered_once_is_asked_again(api: FakeApi, open_page: Any, path: str) -> None:
+def test_what_was_not_answered_is_asked_again(api: FakeApi, open_page: Any, path: str) -> None:
     api.ready("digits", "signs")
     api.rows = [{"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}}]
-    api.failing.add(f"/v1/{path}")
+    api.failing[f"/v1/{path}"] = 3
     page = open_page()
     page.locator("#heat td").first.wait_for()
     page.locator("#accuracy td").first.wait_for()

@@ -69,8 +69,8 @@ def test_users_are_seen_by_admins(api: FakeApi, open_page: Any) -> None:
     page.get_by_text("Issue a token").click()
     page.locator("#users input[name=user]").fill("bob")
     page.get_by_role("button", name="Issue", exact=True).click()
-    says(page, "#users .told", "shown once")
-    token = page.locator("#users .told").inner_text().rpartition(" ")[2]
+    says(page, "#users form .told", "shown once")
+    token = page.locator("#users form .told").inner_text().rpartition(" ")[2]
     ((_, (user, body)),) = api.asked
     assert (user, body["role"], body["days"]) == ("bob", "user", 365)
     assert body["token_hash"] == hashlib.sha256(token.encode()).hexdigest()

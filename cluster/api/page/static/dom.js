@@ -28,6 +28,11 @@ function duration(seconds) {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
+// Where it is read aloud when it changes.
+export function say(place, text) {
+  if (place.textContent !== text) place.textContent = text;
+}
+
 export function told(form, text, kind = "") {
   const line = $(".told", form);
   line.className = `told ${kind}`;

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import * as ask from "./ask.js";
 import * as compose from "./compose.js";
-import { $ } from "./dom.js";
+import { $, say } from "./dom.js";
 import * as matrices from "./matrices.js";
 import * as tasks from "./tasks.js";
 import { showUsers } from "./users.js";
@@ -17,7 +17,7 @@ async function look() {
   const me = await isSignedIn();
   const found = await api.status();
   if (streaming) link("live");
-  $("#trouble").textContent = found.trouble ?? "";
+  say($("#trouble"), found.trouble ?? "");
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
   tasks.show(found.tasks, found.work);
@@ -31,9 +31,14 @@ async function look() {
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
   if (now === versions) return;
-  compose.know(await matrices.showInterference());
-  await matrices.showAccuracy(compose.user());
-  versions = now; // both are shown
+  versions = now;
+  try {
+    compose.know(await matrices.showInterference());
+    await matrices.showAccuracy(compose.user());
+  } catch (error) {
+    versions = ""; // to be shown yet
+    throw error;
+  }
 }
 
 // At most one look at a time, and one more when something happened meanwhile.
@@ -50,17 +55,20 @@ function soon() {
 function failed(error) {
   if (error.status === 401) signedOut();
   else {
-    link("lost", `${error.message} Trying again …`);
-    setTimeout(soon, AGAIN);
+    const passes = !error.status || error.status === 429 || error.status >= 500;
+    link("lost", passes ? `${error.message} Trying again …` : error.message);
+    clearTimeout(retry);
+    if (passes) retry = setTimeout(soon, AGAIN);
   }
 }
 
 const AGAIN = 3000; // milliseconds after a look that failed
+let retry = null;
 let streaming = false; // whether events arrive
 
 function link(state, words = state) {
   $("#link").className = state;
-  $("#link").textContent = words;
+  say($("#link"), words);
 }
 
 function signedOut() {

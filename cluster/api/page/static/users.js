@@ -1,7 +1,7 @@
 // Users, their tokens and shares, for admins. A token is made here, shown once, and sent as its sha256.
 
 import * as api from "./api.js";
-import { $, day, el, onSubmit, table } from "./dom.js";
+import { $, day, el, onSubmit, table, told } from "./dom.js";
 
 const section = $("#users");
 const form = $("form", section);
@@ -36,7 +36,7 @@ function end(name, me) {
       await api.revoke(name);
       await showUsers(me);
     } catch (error) {
-      told(form, error.message, "error");
+      told(section, error.message, "error");
       button.disabled = false;
     }
   });

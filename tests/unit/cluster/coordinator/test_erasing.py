@@ -98,6 +98,26 @@ def test_requests_are_answered_while_all_that_is_referred_to_is_read(
     assert all(answered)
 
 
+def test_what_others_need_is_there_while_a_purge_is_decided(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("digits")
+    scene.coordinator.submit(ADMIN, twin(scene))
+    scene.settle()
+    shared = twin(scene).train.digest
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    there, real = list[bool](), Registry.referenced
+
+    def asked(registry: Registry) -> References:
+        there.append(scene.coordinator._blobs.exists(shared))
+        return real(registry)
+
+    monkeypatch.setattr(Registry, "referenced", asked)
+    scene.coordinator.tick()
+    assert there
+    assert all(there)
+
+
 def test_a_purge_while_another_is_decided_spares_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def test_large_originals_are_prepared_together_and_kept_no_longer() -> None:
 def test_a_store_prepares_nothing_before_a_step_asks_for_it(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shard, materials = tiny.shard_of(scene.tasks[1]), scene.materials
+    shard = tiny.shard_of(scene.tasks[1])
     prepare, asked = Backbone.prepare, list[object]()
 
     def counted(backbone: Backbone, raw: bytes | str) -> torch.Tensor:
@@ -70,13 +70,15 @@ def test_a_store_prepares_nothing_before_a_step_asks_for_it(
         return prepare(backbone, raw)
 
     monkeypatch.setattr(Backbone, "prepare", counted)
+    materials = scene.materials
     store = materials.store(shard, 1.0)
     assert store.items
     assert not asked
     raws = samples.training_inputs(materials.blobs, shard.blob)
     expected = partial(prepare, materials.backbone)
     assert torch.equal(store.items[3], expected(raws[3]))
-    assert asked == [raws[3]]
+    assert store.items[3] is store.items[3]
+    assert asked == [raws[3]]  # and stays so for a while
 
 
 def test_the_features_of_a_probe_are_computed_once_on_a_machine(

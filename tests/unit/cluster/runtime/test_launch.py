@@ -96,3 +96,16 @@ def test_a_start_that_takes_too_long_is_ended(
     with pytest.raises(ClusterNotRunning, match=r"0 s.*head\.log"):
         Client(tmp_path / "home").up("hf:x", "generic")
     assert Home(tmp_path / "home").running() is None
+
+
+def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(tmp_path: Path) -> None:
+    path = head.sessions(tmp_path).parent
+    assert path == head.sessions(tmp_path).parent
+    assert path.stat().st_mode & 0o777 == 0o700
+    path.chmod(0o755)
+    with pytest.raises(BadConfig, match="only you may enter"):
+        head.sessions(tmp_path)
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(BadConfig):
+        head.sessions(tmp_path)

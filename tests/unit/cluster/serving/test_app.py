@@ -27,7 +27,7 @@ from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from cluster.storage.home import Home, Serving
-from tacl.errors import BadSample, NotAllowed, RunFailed, TaclError
+from tacl.errors import BadSample, NotAllowed, RunFailed, TaclError, TooLate
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -438,6 +438,12 @@ def test_who_may_read_the_home_asks_a_server_without_ray(monkeypatch) -> None:
             await asyncio.to_thread(asked, [replace(question("ann"), inputs=["odd"])])
         with pytest.raises(NotAllowed):
             await asyncio.to_thread(near.ask, home, "prepare", [], near.PREDICTORS)
+        with pytest.raises(BadSample):  # before it is decoded
+            await asyncio.to_thread(asked, [replace(question("ann"), inputs=[b"no picture"])])
+        handle.open.clear()
+        monkeypatch.setattr(app, "LONGEST", 0.1)
+        with pytest.raises(TooLate):  # and no second base is loaded for it
+            await asyncio.to_thread(asked, [question("ann")])
 
     with tempfile.TemporaryDirectory(prefix="near") as folder:  # a short name, as a socket needs
         asyncio.run(story(Path(folder)))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cluster.errors import exit_code
 from jobs.benchmarks import compose, evaluate, learners, refresh, report, step, submit, timing
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.timing import Made
@@ -288,3 +289,26 @@ def test_what_a_cluster_takes_of_the_processors_is_counted_until_its_processes_e
             process.stdin.close()
             process.wait()
     assert 0.05 < spent.seconds < 10
+
+
+def test_a_gpu_is_measured_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its benches are those of the CPU, made there; nothing else is asked of a machine."""
+    asked: list[str] = []
+    benches = {
+        name: report.Bench(one.command, lambda device, say: asked.append(device) or {"threads": 1})
+        for name, one in report.BENCHES.items()
+    }
+    monkeypatch.setattr(report, "BENCHES", benches)
+    monkeypatch.setattr(report, "GOALS", ())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refused = CliRunner().invoke(app, ["bench", "gpu"])
+    assert refused.exit_code == exit_code(BadConfig(""))
+    assert "finds no GPU" in refused.stderr
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
+    done = CliRunner().invoke(app, ["bench", "gpu", "--out", str(tmp_path / "gpu.md")])
+    assert done.exit_code == 0, done.output
+    assert asked == ["cuda"] * (len(benches) - 1)
+    assert "Machine: NVIDIA H100, " in (tmp_path / "gpu.md").read_text()
