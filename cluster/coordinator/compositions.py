@@ -197,7 +197,7 @@ class Compositions(Runs):
         return (
             how.method != "grid"
             and not new
-            and all(upkeep.is_fitted(self._state, task) for task in answering(model))
+            and all(self._state.tasks[task].teaches for task in answering(model))
         )
 
     def _require_shared(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from cluster.domain.status import RunState
@@ -85,6 +86,11 @@ class Task:
     owner: str = ""
     head: str = ""  # digest, once it has a vector
     allowance: int = 0  # what its arrival may cost (`budget`)
+
+    @cached_property
+    def teaches(self) -> bool:
+        """Whether its labelled rows may teach heads."""
+        return self.options.heads == "fitted" and self.options.share == "samples"
 
 
 @dataclass(frozen=True)

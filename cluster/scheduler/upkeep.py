@@ -15,7 +15,7 @@ from itertools import chain, islice, zip_longest
 
 from cluster.domain.base import identity
 from cluster.domain.status import RunState
-from cluster.domain.tasks import GENERIC, Options
+from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import budget, matrix
 from cluster.scheduler import state as facts
@@ -272,8 +272,9 @@ def is_current(state: State, run: Run) -> bool:
 
 def _fits(state: State) -> Iterator[Fit]:
     """One at a time, and when vectors rest: what is measured or refreshed may move them."""
-    owed = (fit for fit in fits(state) if is_owed(state, fit))
-    if rests(state) and (fit := next(owed, None)):
+    if not rests(state):  # which fits there are is worked out where it matters
+        return
+    if fit := next((fit for fit in fits(state) if is_owed(state, fit)), None):
         add(state, Run(fit.run_id, "fit", 0, others=frozenset(dict(fit.champions))))
         yield fit
 
@@ -304,7 +305,7 @@ def fits(state: State) -> tuple[Fit, ...]:
 
 
 def _fits_of(state: State) -> Iterator[Fit]:
-    teaching = {t for t, task in state.tasks.items() if _teaches(task.options)}
+    teaching = {t for t, task in state.tasks.items() if task.teaches}
     able = {task: v.digest for task, v in state.champions.items() if task in teaching}
     owners = {owner for task, owner in state.owners.items() if task in able}
     for owner in ("", *sorted(owners)):
@@ -313,12 +314,3 @@ def _fits_of(state: State) -> Iterator[Fit]:
         if champions:
             parts = {"base": state.base, "owner": owner, "champions": champions}
             yield Fit(identity("fit", parts), owner, champions)
-
-
-def is_fitted(state: State, task: str) -> bool:
-    """Whether its labelled rows may teach heads."""
-    return _teaches(state.tasks[task].options)
-
-
-def _teaches(options: Options) -> bool:
-    return options.heads == "fitted" and options.share == "samples"

@@ -175,11 +175,11 @@ def _measured(
     memory = _resident() - before
     gc.freeze()  # as its actor does
     coordinator._lock = coordinator._execution._lock = held = Held()
-    costs = [
-        cost(call, max(1, rounds // 10) if call.what in RARE else rounds)
-        for call in calls(population, coordinator, rounds)
-        if not only or call.what in only
-    ]
+    costs = list[Cost]()
+    for call in calls(population, coordinator, rounds):
+        if not only or call.what in only:
+            costs.append(cost(call, max(1, rounds // 10) if call.what in RARE else rounds))
+            coordinator.version()  # as each tick does: takes in what these calls changed
     arrived = arrival(population, coordinator)
     coordinator.close()
     gc.unfreeze()

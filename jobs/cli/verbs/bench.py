@@ -121,7 +121,8 @@ def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
 
 @verb("bench", of=bench, name="all")
 def everything(out: Out = None) -> Told:
-    """step, compose, evaluate, refresh and submit, against their goals; about ten minutes on a machine without other work."""
+    """step, compose, evaluate, refresh and submit, against their goals; about ten minutes on a
+    machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
 
     with console.progress.saying("bench") as say:
