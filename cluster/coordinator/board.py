@@ -229,7 +229,8 @@ class Board:
             self._read_tasks(None)
             self._read_runs(None)
         elif found:
-            self._read_tasks(dict.fromkeys(one.task for one in found if one.task))
+            if tasks := dict.fromkeys(one.task for one in found if one.task):
+                self._read_tasks(tasks)
             self._read_runs(dict.fromkeys(one.run_id for one in found if one.run_id))
         for one in found:
             if one.kind == "fitted" and one.run_id:

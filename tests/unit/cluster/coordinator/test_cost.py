@@ -138,6 +138,16 @@ def test_no_question_of_one_reads_what_everybody_has(name: str, scene: Scene) ->
     assert scans(scene, lambda: CALLS[name](scene.coordinator)) == []
 
 
+def test_what_users_do_makes_the_board_read_no_tasks(scene: Scene) -> None:
+    """Each tick takes in what happened: it would read all of them."""
+    scene.coordinator.version()
+    scene.coordinator.compose(asks("new"), "ann", ["+spam"])
+    scene.coordinator.evaluate(asks("of it"), "ann")
+    asked = statements(scene, scene.coordinator.version)
+    assert asked
+    assert not [said for said, _ in asked if "FROM shard" in said or "FROM task" in said]
+
+
 def test_models_are_listed_a_page_at_a_time(scene: Scene) -> None:
     users = [f"user{number:03}" for number in range(PAGE + 5)]
     for user in users:
