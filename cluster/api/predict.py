@@ -19,6 +19,8 @@ from cluster.api.schemas import Answer, Ask, Chances, Explain, Input, Name
 from cluster.api.service import Question
 from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import identity
+from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanations
 from cluster.domain.operations import Ranked, best
 from tacl.errors import Inexact, TooLarge, TooLate
@@ -82,7 +84,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
         weight = await run_in_threadpool(limits.weighed, inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         if body.way != "linearized":
-            measured = await _measured(asked, user, model.digest, body)
+            measured = await _measured(asked, user, model, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         found = await asked.service.predict(replace(question, pixels=weight.pixels))
     return Answer(
@@ -115,10 +117,14 @@ def _wire(answers: Sequence[Ranked]) -> Chances:
     ]
 
 
-async def _measured(asked: Asked, user: str, digest: str, body: Ask) -> dict[str, dict[str, float]]:
+async def _measured(
+    asked: Asked, user: str, model: Composition, body: Ask
+) -> dict[str, dict[str, float]]:
     """What the approximation costs: measured, shown and accepted before it may answer. To ask again
-    is to look, so that a measuring that failed is told, and not begun anew each time."""
-    asked = replace(asked, key=f"evaluate {digest} materialized")
+    is to look, so that a measuring that failed is told, and not begun anew each time; of the model
+    of this user, with the heads that answer now."""
+    answering = identity("materialized", model.model_dump(mode="json"))
+    asked = replace(asked, key=f"evaluate {user} {answering}")
     run = await asked.ask(CoordinatorAPI.evaluate, user, True, False, [])
     result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
     if result is None:

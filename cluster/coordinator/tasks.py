@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 from cluster.coordinator import work_orders
@@ -26,12 +27,18 @@ class Tasks(Quotas):
 
     def admit(self, context: RequestContext, name: str | None) -> None:
         with self._lock:
-            if self._registry.is_answered(context.request_id):
+            if self._is_repeated(context.request_id, name):
                 return
             if name is not None:
                 require_free(name, self._shards)
             if context.user is not None:
                 self._require_share(context, context.user)
+
+    def _is_repeated(self, request_id: str, name: str | None) -> bool:
+        """Whether a submit of this task, or what queues a run, was answered under this id."""
+        kept = self._registry.kept(request_id) or ""
+        answer = json.loads(kept) if kept.startswith("{") else {}
+        return "run_id" in answer and answer.get("task") == name
 
     def submit(
         self, context: RequestContext, submission: Submission, again: bool = False

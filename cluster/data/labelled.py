@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-import pyarrow as pa
 from datasets import Dataset, Json
 
 from cluster.data.bad_rows import Bad, listed, require_good
@@ -187,9 +186,10 @@ def _checked_rows(
     """As they are stored: `datasets` decodes pictures wherever they are nested, and opens the files
     and addresses that they name."""
     chosen = dataset.select(rows).select_columns([column])
-    table: pa.Table = chosen.with_format("arrow")[:]  # type: ignore
+    is_own = chosen.format["type"] == "custom"  # a program's transform is its own
     try:
-        values = table.column(column).to_pylist()
+        stored: Any = chosen[:] if is_own else chosen.with_format("arrow")[:]
+        values = stored[column] if is_own else stored.column(column).to_pylist()
     except UnicodeDecodeError as error:
         raise BadSample(
             f"{place(rows[0])} and the {len(rows) - 1} after it: column {column!r} holds bytes "

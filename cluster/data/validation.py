@@ -48,6 +48,7 @@ def checked_image(
     raw, path = value, None
     if isinstance(value, dict):
         raw, path = value.get("bytes"), value.get("path")
+        path = path if isinstance(path, str) else None
     where = f"{where} ({Path(path).name})" if path else where
     if raw is None and path:
         raw = _file_bytes(Path(path), where, folders)

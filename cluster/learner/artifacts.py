@@ -66,12 +66,19 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
 
 class Prepared(Sequence[Item]):
     """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
-    see few. But originals of more than LARGE bytes are prepared together, and take less then."""
+    see few. But originals of more than LARGE bytes are prepared together, and take less then.
+
+    `one`: prepares one, and may keep it with its original."""
 
     def __init__(
-        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], large: int = LARGE
+        self,
+        read: Callable[[], Sequence[Raw]],
+        prepare: Callable[[Raw], Item],
+        one: Callable[[Raw], Item] | None = None,
+        large: int = LARGE,
     ) -> None:
         self._read, self._prepare, self._large = read, prepare, large
+        self._one = one or prepare
 
     @cached_property
     def _raws(self) -> Sequence[Raw]:
@@ -94,7 +101,7 @@ class Prepared(Sequence[Item]):
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
         together = self._together
-        return self._prepare(self._raws[row]) if together is None else together[row]
+        return self._one(self._raws[row]) if together is None else together[row]
 
 
 class Materials:
@@ -130,7 +137,8 @@ class Materials:
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
-        return Prepared(partial(samples.training_inputs, self.blobs, shard), self._prepare)
+        read, prepare = partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare
+        return Prepared(read, prepare, self._prepare)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))

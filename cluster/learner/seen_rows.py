@@ -74,5 +74,8 @@ def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tens
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    save_file(tensors, beside)
-    beside.rename(path)
+    try:
+        save_file(tensors, beside)
+        beside.rename(path)
+    finally:
+        beside.unlink(missing_ok=True)

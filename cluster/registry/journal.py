@@ -41,9 +41,10 @@ class Journal(Database):
                 return row.answer
             raise NameTaken(f"request id {request_id} was used to ask something else; use a new id")
 
-    def is_answered(self, request_id: str) -> bool:
+    def kept(self, request_id: str) -> str | None:
+        """The answer already given, whatever was asked."""
         this = one(REQUEST, request_id=request_id)
-        return bool(self._values(sa.select(REQUEST.c.request_id).where(*this)))
+        return next(iter(self._values(sa.select(REQUEST.c.answer).where(*this))), None)
 
     def events(self, task: str) -> list[Event]:
         """Oldest first."""

@@ -210,12 +210,19 @@ def _start_ray(cpus: int | None) -> None:
         ) from error
 
 
-def sessions(within: Path = Path("/tmp")) -> Path:
+def sessions(within: Path | None = None) -> Path:
     """Where Ray has its sockets and logs, which it opens to everybody: within a folder that this
-    user alone may enter. `within`: a short path, as sockets need. Raises BadConfig."""
-    path = within / f"tacl-{os.getuid()}"
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
+    user alone may enter. `within`: a short path, as sockets need; default $RAY_TMPDIR, or /tmp.
+    Raises BadConfig."""
+    path = (within or Path(os.environ.get("RAY_TMPDIR", "/tmp"))) / f"tacl-{os.getuid()}"
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise BadConfig(
+            f"{path}, where Ray is to have its sockets, cannot be made: {error.strerror}; name "
+            "another folder, with a short path: RAY_TMPDIR"
+        ) from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700 or path.is_symlink():
         raise BadConfig(
             f"{path}, where Ray is to have its sockets, is not a folder that only you may enter; "

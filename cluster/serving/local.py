@@ -6,11 +6,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from cluster.api.limits import INPUTS
+from cluster.api.limits import EXPLAINED_ROWS, INPUTS
 from cluster.api.service import Answered, Question
 from cluster.runtime import near
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
+from tacl.errors import TooLarge
 
 if TYPE_CHECKING:
     from cluster.serving.predictor import Predictor
@@ -43,8 +44,10 @@ class HomePredictor:
 
     def ask(self, question: Question) -> Answered:
         near.running(self._home)
-        if question.rows <= INPUTS:  # more than a server is asked at once are nobody else's burden
-            with suppress(near.NotNear):
+        few = len(question.inputs) <= INPUTS
+        if few and (len(question.inputs) == 1 or question.rows <= EXPLAINED_ROWS):
+            # What is more than a server answers at once is nobody else's burden.
+            with suppress(near.NotNear, TooLarge):
                 where = Home.at(self._home.where).path
                 return near.ask(where, "predict", [question], near.PREDICTORS)
         from cluster.runtime.connection import patiently

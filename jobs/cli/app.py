@@ -8,8 +8,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -121,7 +122,7 @@ def verb(
             except TaclError as error:
                 refuse(error, as_json)
             except OSError as error:
-                if not _is_named(error.filename, options):
+                if not is_named(error.filename, [home, *options.values()]):
                     raise
                 refuse(BadConfig(f"{error.filename}: {error.strerror}"), as_json)
             except KeyboardInterrupt as stop:
@@ -140,13 +141,18 @@ def verb(
     return decorate
 
 
-def _is_named(path: object, options: dict[str, Any]) -> bool:
+def is_named(path: object, values: Sequence[object]) -> bool:
     """Whether a file is one that the command names, or lies below or above it."""
-    found = Path(path) if isinstance(path, str) else None
-    named = [one for one in options.values() if isinstance(one, Path)]
-    return found is not None and any(
-        found == one or found in one.parents or one in found.parents for one in named
-    )
+    if not isinstance(path, str | Path):
+        return False
+    parts = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in values)
+    named = [_absolute(one) for one in parts if isinstance(one, str | Path) and str(one)]
+    found = _absolute(path)
+    return any(found == one or found in one.parents or one in found.parents for one in named)
+
+
+def _absolute(path: str | Path) -> Path:
+    return Path(path).expanduser().absolute()
 
 
 @contextmanager

@@ -32,6 +32,7 @@ function end(name, me) {
   button.addEventListener("click", async () => {
     if (!window.confirm(`End all tokens of ${name}?`)) return;
     button.disabled = true;
+    told(section, "");
     try {
       await api.revoke(name);
       await showUsers(me);

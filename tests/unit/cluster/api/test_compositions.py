@@ -260,6 +260,10 @@ def test_a_materialized_model_whose_measuring_failed_is_not_measured_at_every_qu
         assert "the test rows are harmed" in found.json()["message"]
     evaluations = [p for p in service.launcher.processes if p.work.kind == "evaluate"]
     assert len(evaluations) == 1
+    root = people["root"]  # may ask for anybody: of the same recipe the model of each is its own
+    for user in ("eve", "bob"):
+        root.post("compositions", {"user": user, "terms": ["news"]})
+        assert root.post("predict", {**asked, "user": user}).json()["error"] != "NameTaken"
 
 
 def test_a_client_that_waits_is_told_that_an_evaluation_failed(service: Local, world: Any) -> None:

@@ -71,8 +71,9 @@ def test_runs_are_counted_by_who_asked(scene: Scene, monkeypatch: pytest.MonkeyP
         with pytest.raises(TooMany, match="ann has 2 runs queued"):
             refused()
     call.admit(over("ann").model_copy(update={"request_id": "one"}), "one")  # as it was answered
-    with pytest.raises(TooMany):
-        call.admit(over("ann").model_copy(update={"request_id": "new"}), None)
+    for request_id, name in (("new", None), ("one", "other"), ("one", None)):
+        with pytest.raises(TooMany):
+            call.admit(over("ann").model_copy(update={"request_id": request_id}), name)
     again = call.submit(over("ann"), submission(home, "one", owner="ann", request_id="one"))
     assert again.task == "one"  # what was accepted is answered the same
     call.submit(over("bob"), submission(home, "his", owner="bob"))

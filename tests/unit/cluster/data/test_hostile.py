@@ -118,6 +118,13 @@ def test_no_file_is_opened_that_something_nested_names(
     assert len(said) == 1  # whether a file is there is not told
 
 
+@pytest.mark.parametrize("path", [7, {"bytes": b"x"}, None])
+def test_a_path_that_is_no_text_is_nothing(path: object) -> None:
+    assert checked_image({"bytes": picture(1), "path": path}, "row 0") == picture(1)
+    with pytest.raises(BadSample, match="empty"):
+        checked_image({"bytes": None, "path": path}, "row 0")
+
+
 def test_a_folder_opens_what_lies_in_it_and_nothing_else(tmp_path: Path, secret: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

@@ -17,6 +17,10 @@ from tests.support.learned import Scene
 RAWS = ["ab", "cde", "", "f"]
 
 
+def unasked(raw: bytes | str) -> torch.Tensor:
+    raise AssertionError("it would keep the original")
+
+
 class Counted:
     """Prepares texts, and says which."""
 
@@ -51,7 +55,7 @@ def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
 
 def test_large_originals_are_prepared_together_and_kept_no_longer() -> None:
     counted = Counted()
-    rows = Prepared(counted.raws, counted, large=5)
+    rows = Prepared(counted.raws, counted, unasked, large=5)
     assert len(rows) == 4
     assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
     assert counted.asked == RAWS

@@ -109,3 +109,7 @@ def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(tmp_path: 
     path.symlink_to(tmp_path)
     with pytest.raises(BadConfig):
         head.sessions(tmp_path)
+    path.unlink()
+    path.write_text("a file")
+    with pytest.raises(BadConfig, match="RAY_TMPDIR|only you may enter"):
+        head.sessions(tmp_path)
