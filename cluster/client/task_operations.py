@@ -88,7 +88,7 @@ class TaskOperations(Session):
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent), again)
         context = self._admitted(name, request_id)
-        told: dict[str, Any] = {"progress": progress, "read": read, "agree": agree}
+        how |= {"progress": progress, "read": read, "agree": agree}
         submission = prepared_submission(
             name,
             data,
@@ -99,7 +99,6 @@ class TaskOperations(Session):
             request_id=context.request_id,
             private=private,
             **how,
-            **told,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 

@@ -163,21 +163,23 @@ def _require(dataset: Dataset, column: str, option: str) -> None:
         raise BadColumns(f"no column {column!r} ({option}): found {described(dataset)}")
 
 
-def _column(dataset: Dataset, name: str) -> pa.ChunkedArray:
+def stored(dataset: Dataset, name: str) -> pa.ChunkedArray:
+    """A column as it is stored: `datasets` decodes pictures wherever they are nested, and opens the
+    files and addresses that they name."""
     table: pa.Table = dataset.select_columns([name]).with_format("arrow")[:]  # type: ignore
     return table.column(name)
 
 
 def _values(dataset: Dataset, column: str) -> list[Any]:
     try:
-        return _column(dataset, column).to_pylist()
+        return stored(dataset, column).to_pylist()
     except UnicodeDecodeError as error:
         raise BadSample(f"column {column!r} holds bytes that are not text: {error}") from error
 
 
 def _repeats(dataset: Dataset, column: str) -> bool:
     """Whether values come again, as classes do and sentences do not."""
-    return len(_column(dataset, column).unique()) <= dataset.num_rows / 2
+    return len(stored(dataset, column).unique()) <= dataset.num_rows / 2
 
 
 def is_unlabelled(dataset: Dataset, train: Dataset, column: str) -> bool:
@@ -190,7 +192,7 @@ def _distinct(dataset: Dataset, column: str) -> list[Any]:
     """The different numbers of a column; none where it holds something else."""
     if kind(dataset.features.get(column)) not in ("class", "number"):
         return []
-    return _column(dataset, column).unique().to_pylist()
+    return stored(dataset, column).unique().to_pylist()
 
 
 def class_names(

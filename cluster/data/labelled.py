@@ -20,6 +20,7 @@ from cluster.data.columns import (
     is_unlabelled,
     known_classes,
     numbered,
+    stored,
     with_whole_numbers,
 )
 from cluster.data.sources import Data, Opened, Splits, opened
@@ -183,13 +184,10 @@ def _checked_rows(
     check: Callable[[Any, str], Raw],
     place: Callable[[int], str],
 ) -> Iterator[Raw | Bad]:
-    """As they are stored: `datasets` decodes pictures wherever they are nested, and opens the files
-    and addresses that they name."""
     chosen = dataset.select(rows).select_columns([column])
     is_own = chosen.format["type"] == "custom"  # a program's transform is its own
     try:
-        stored: Any = chosen[:] if is_own else chosen.with_format("arrow")[:]
-        values = stored[column] if is_own else stored.column(column).to_pylist()
+        values = chosen[:][column] if is_own else stored(chosen, column).to_pylist()
     except UnicodeDecodeError as error:
         raise BadSample(
             f"{place(rows[0])} and the {len(rows) - 1} after it: column {column!r} holds bytes "

@@ -39,7 +39,6 @@ from tacl.vectors.vector import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
 LARGE = 64 << 20  # bytes of the originals of one task
-ROWS = 2048  # of other tasks that stay prepared: those of two
 T = TypeVar("T")
 
 
@@ -66,32 +65,21 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
 
 class Prepared(Sequence[Item]):
     """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
-    see few. But originals of more than LARGE bytes are prepared together, and take less then.
-
-    `one`: prepares one, and may keep it with its original."""
+    see few. But originals of more than LARGE bytes are prepared together, and take less then."""
 
     def __init__(
-        self,
-        read: Callable[[], Sequence[Raw]],
-        prepare: Callable[[Raw], Item],
-        one: Callable[[Raw], Item] | None = None,
-        large: int = LARGE,
+        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], large: int = LARGE
     ) -> None:
         self._read, self._prepare, self._large = read, prepare, large
-        self._one = one or prepare
 
     @cached_property
-    def _raws(self) -> Sequence[Raw]:
-        return self._read()
-
-    @cached_property
-    def _together(self) -> list[Item] | None:
-        if sum(map(len, self._raws)) <= self._large:
-            return None
-        return [*map(self._prepare, self.__dict__.pop("_raws"))]
+    def _rows(self) -> list[Raw | Item]:
+        raws = self._read()
+        is_large = sum(map(len, raws)) > self._large
+        return [*map(self._prepare, raws)] if is_large else [*raws]
 
     def __len__(self) -> int:
-        return len(self._raws if self._together is None else self._together)
+        return len(self._rows)
 
     @overload
     def __getitem__(self, row: int) -> Item: ...
@@ -100,8 +88,9 @@ class Prepared(Sequence[Item]):
     def __getitem__(self, row: int | slice) -> Item | list[Item]:
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
-        together = self._together
-        return self._one(self._raws[row]) if together is None else together[row]
+        if isinstance(found := self._rows[row], bytes | str):
+            found = self._rows[row] = self._prepare(found)
+        return found
 
 
 class Materials:
@@ -114,7 +103,6 @@ class Materials:
         self.blobs, self._probes = home.blobs(), home.path / "cache" / "probes"
         self._probed: dict[str, Tensor] = {}
         self.backbone = _loaded(base.spec, base.digest, device, home.path / "cache" / "bases")
-        self._prepare = lru_cache(ROWS)(self.backbone.prepare)
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
@@ -137,8 +125,7 @@ class Materials:
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
-        read, prepare = partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare
-        return Prepared(read, prepare, self._prepare)
+        return Prepared(partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))

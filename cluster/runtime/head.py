@@ -210,11 +210,10 @@ def _start_ray(cpus: int | None) -> None:
         ) from error
 
 
-def sessions(within: Path | None = None) -> Path:
+def sessions() -> Path:
     """Where Ray has its sockets and logs, which it opens to everybody: within a folder that this
-    user alone may enter. `within`: a short path, as sockets need; default $RAY_TMPDIR, or /tmp.
-    Raises BadConfig."""
-    path = (within or Path(os.environ.get("RAY_TMPDIR", "/tmp"))) / f"tacl-{os.getuid()}"
+    user alone may enter, in $RAY_TMPDIR or /tmp: sockets need a short path. Raises BadConfig."""
+    path = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / f"tacl-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         found = path.lstat()

@@ -392,17 +392,12 @@ def test_what_is_over_a_quota_is_refused_before_it_is_stored(app, monkeypatch) -
         answer = Person(http, "ann").submit("news")
         assert (answer.status_code, answer.json()["error"]) == (429, "TooMany")
         assert answer.headers["retry-after"] == "60"
-        given = {
-            "headers": {**headers("ann"), "idempotency-key": "any"},
-            "files": {"file": ("x.csv", CSV)},
-        }
+        keyed, file = headers("ann") | {"idempotency-key": "any"}, {"file": ("x.csv", CSV)}
         rows = {"terms": ["news"], "shots": "1"}
-        for path, fields in (
-            ("tasks", {"name": "news"}),
-            ("making/fit", rows),
-            ("making/adapt", rows),
-        ):
-            assert http.post(f"/v1/{path}", data=fields, **given).json()["error"] == "TooMany"
+        asked = {"tasks": {"name": "news"}, "making/fit": rows, "making/adapt": rows}
+        for path, fields in asked.items():
+            refused = http.post(f"/v1/{path}", data=fields, headers=keyed, files=file)
+            assert refused.json()["error"] == "TooMany"
         assert Person(http, "ann").get("usage").json()[0]["queued_most"] == 0
         assert {one["user"] for one in Person(http, "root").get("usage").json()} == set(PEOPLE)
 

@@ -44,6 +44,12 @@ def twin(scene: Scene) -> Submission:
     return submission(scene.home, "twin", **{k: BlobRef(**blob) for k, blob in parts.items()})
 
 
+def with_twin(scene: Scene) -> None:
+    scene.trained("digits")
+    scene.coordinator.submit(ADMIN, twin(scene))
+    scene.settle()
+
+
 def test_requests_are_answered_while_files_are_deleted(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,9 +107,7 @@ def test_requests_are_answered_while_all_that_is_referred_to_is_read(
 def test_what_others_need_is_there_while_a_purge_is_decided(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.trained("digits")
-    scene.coordinator.submit(ADMIN, twin(scene))
-    scene.settle()
+    with_twin(scene)
     shared = twin(scene).train.digest
     scene.coordinator.remove(asks("purge"), "digits", True)
     there, real = list[bool](), Registry.referenced
@@ -122,9 +126,7 @@ def test_a_purge_while_another_is_decided_spares_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files were still needed as the first was decided."""
-    scene.trained("digits")
-    scene.coordinator.submit(ADMIN, twin(scene))
-    scene.settle()
+    with_twin(scene)
     mine = set(scene.coordinator._registry.references_of("twin"))
     scene.coordinator.remove(asks("purge"), "digits", True)
     real = Registry.referenced
@@ -203,9 +205,7 @@ def test_what_is_being_deleted_is_not_there_for_a_new_task(
 def test_a_second_purge_of_the_same_bytes_meanwhile_is_owed_too(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.trained("digits")
-    scene.coordinator.submit(ADMIN, twin(scene))
-    scene.settle()
+    with_twin(scene)
     registry, blobs = scene.coordinator._registry, scene.home.blobs()
     both = {*registry.references_of("digits"), *registry.references_of("twin")}
     scene.coordinator.remove(asks("purge"), "digits", True)

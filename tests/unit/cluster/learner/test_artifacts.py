@@ -17,10 +17,6 @@ from tests.support.learned import Scene
 RAWS = ["ab", "cde", "", "f"]
 
 
-def unasked(raw: bytes | str) -> torch.Tensor:
-    raise AssertionError("it would keep the original")
-
-
 class Counted:
     """Prepares texts, and says which."""
 
@@ -55,11 +51,11 @@ def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
 
 def test_large_originals_are_prepared_together_and_kept_no_longer() -> None:
     counted = Counted()
-    rows = Prepared(counted.raws, counted, unasked, large=5)
+    rows = Prepared(counted.raws, counted, large=5)
     assert len(rows) == 4
     assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
     assert counted.asked == RAWS
-    assert RAWS not in vars(rows).values()
+    assert not any(isinstance(row, str) for row in rows._rows)
     assert counted.read == 1
 
 
@@ -82,7 +78,7 @@ def test_a_store_prepares_nothing_before_a_step_asks_for_it(
     expected = partial(prepare, materials.backbone)
     assert torch.equal(store.items[3], expected(raws[3]))
     assert store.items[3] is store.items[3]
-    assert asked == [raws[3]]  # and stays so for a while
+    assert asked == [raws[3]]  # and stays so
 
 
 def test_the_features_of_a_probe_are_computed_once_on_a_machine(

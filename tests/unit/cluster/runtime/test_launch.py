@@ -98,18 +98,21 @@ def test_a_start_that_takes_too_long_is_ended(
     assert Home(tmp_path / "home").running() is None
 
 
-def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(tmp_path: Path) -> None:
-    path = head.sessions(tmp_path).parent
-    assert path == head.sessions(tmp_path).parent
+def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    path = head.sessions().parent
+    assert path == head.sessions().parent
     assert path.stat().st_mode & 0o777 == 0o700
     path.chmod(0o755)
     with pytest.raises(BadConfig, match="only you may enter"):
-        head.sessions(tmp_path)
+        head.sessions()
     path.rmdir()
     path.symlink_to(tmp_path)
     with pytest.raises(BadConfig):
-        head.sessions(tmp_path)
+        head.sessions()
     path.unlink()
     path.write_text("a file")
     with pytest.raises(BadConfig, match="RAY_TMPDIR|only you may enter"):
-        head.sessions(tmp_path)
+        head.sessions()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,14 +18,13 @@ from cluster.api.service import Answered, Question
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
-from cluster.runtime import near
 from cluster.serving import app, predictor
 from cluster.serving.app import LARGE, Ingress, Predictors
 from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from cluster.storage.home import Home, Serving
-from tacl.errors import BadSample, NotAllowed, RunFailed, TaclError, TooLate
+from tacl.errors import BadSample, RunFailed, TaclError
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -422,31 +419,6 @@ def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     asked = Serving(host="127.0.0.1", port=8300, most=1, open_to_all=False, **each)
     assert app.start(Home(tmp_path), asked) == "http://127.0.0.1:8300"
     assert told == [logging.WARNING, logging.WARNING]
-
-
-def test_who_may_read_the_home_asks_a_server_without_ray(monkeypatch) -> None:
-    """On its machine, by a socket; an error comes as it is."""
-
-    async def story(home: Path) -> None:
-        handle = Handle()
-        handle.open.set()
-        served = ingress(handle, monkeypatch, str(home))
-        asked = partial(near.ask, home, "predict", name=near.PREDICTORS)
-        answered = await asyncio.to_thread(asked, [question("ann")])
-        assert answered == await served.predict(question("ann"))
-        with pytest.raises(BadSample, match="odd"):
-            await asyncio.to_thread(asked, [replace(question("ann"), inputs=["odd"])])
-        with pytest.raises(NotAllowed):
-            await asyncio.to_thread(near.ask, home, "prepare", [], near.PREDICTORS)
-        with pytest.raises(BadSample):  # before it is decoded
-            await asyncio.to_thread(asked, [replace(question("ann"), inputs=[b"no picture"])])
-        handle.open.clear()
-        monkeypatch.setattr(app, "LONGEST", 0.1)
-        with pytest.raises(TooLate):  # and no second base is loaded for it
-            await asyncio.to_thread(asked, [question("ann")])
-
-    with tempfile.TemporaryDirectory(prefix="near") as folder:  # a short name, as a socket needs
-        asyncio.run(story(Path(folder)))
 
 
 def test_one_suspect_is_on_its_way_whatever_it_asked(monkeypatch) -> None:

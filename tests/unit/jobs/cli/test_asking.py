@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.errors import exit_code
-from jobs.cli import main
+from jobs.cli import app, main
 from jobs.cli.verbs import tasks
 from tacl.errors import BadConfig
 from tests.support.command_line import Tacl, ok
@@ -73,3 +73,15 @@ def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
     assert "Erase them?" in refused.stderr
     monkeypatch.setattr(tasks, "_is_person", lambda: False)
     assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
+
+
+def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anything else is a defect, with its trace."""
+    monkeypatch.chdir(tmp_path)
+    here, elsewhere = tmp_path / "data" / "a.csv", tmp_path / "elsewhere"
+    for named in ("data", "data/a.csv", Path("data/a.csv/b"), ["x", str(here)]):
+        assert app.is_named(str(here), [None, 3, named])
+    assert not app.is_named(str(elsewhere), ["data", "", None])
+    assert not app.is_named(None, ["data"])

@@ -443,15 +443,3 @@ def test_an_interrupt_says_what_becomes_of_the_work(
     done = CliRunner().invoke(main.app, [*asked, "--home", str(tmp_path)])
     assert done.exit_code == 130
     assert done.stderr.startswith(said)
-
-
-def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Anything else is a defect, with its trace."""
-    monkeypatch.chdir(tmp_path)
-    here, elsewhere = tmp_path / "data" / "a.csv", tmp_path / "elsewhere"
-    for named in ("data", "data/a.csv", Path("data/a.csv/b"), ["x", str(here)]):
-        assert app.is_named(str(here), [None, 3, named])
-    assert not app.is_named(str(elsewhere), ["data", "", None])
-    assert not app.is_named(None, ["data"])
