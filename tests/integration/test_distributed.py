@@ -27,7 +27,7 @@ from tacl.embedded.parquet import png
 from tacl.training.loop import Engine, PlainEngine, Share, Store, losses
 from tests.support import tiny
 from tests.support.places import ROOT
-from tests.support.started import started
+from tests.support.started import joined, started
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # minutes where the CPUs are shared
 
@@ -52,7 +52,7 @@ def nodes() -> Iterator[list[str]]:
     cluster = started(**room | {"num_cpus": 0})
     try:
         for _ in range(2):
-            cluster.add_node(num_cpus=2, object_store_memory=room["object_store_memory"])
+            joined(cluster, **room)
         ray.init(address=cluster.address, log_to_driver=False)
         yield [node["NodeID"] for node in ray.nodes() if node["Resources"].get("CPU")]
     finally:

@@ -35,7 +35,7 @@ from tacl.vectors.params import Params, combine, norm
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import ROOT, until
 from tests.support import postgres, s3, tiny
-from tests.support.started import started
+from tests.support.started import joined, started
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]  # minutes where the CPUs are shared
 
@@ -73,7 +73,8 @@ class Nodes:
     def add(self, cpus: int) -> Any:
         self._number += 1
         cache = {"XDG_CACHE_HOME": str(self._folder / f"node{self._number}")}
-        return self.cluster.add_node(num_cpus=cpus, object_store_memory=100 << 20, env_vars=cache)
+        room = {"num_cpus": cpus, "object_store_memory": 100 << 20}
+        return joined(self.cluster, **room, env_vars=cache)
 
 
 @pytest.fixture(scope="module")
