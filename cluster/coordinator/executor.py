@@ -22,6 +22,7 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
+from cluster.coordinator.shares import over
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
@@ -40,6 +41,7 @@ from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
 from tacl.errors import RunFailed
 
+SHARES = 10.0  # seconds between looks at what users took
 LOG = logging.getLogger(__name__)
 
 
@@ -94,11 +96,13 @@ class Execution:
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
         self._said_at = -LONGEST  # when the log heard of it
+        self._shared_at = -SHARES  # when it was looked at what users took
         self.state = self._taken_over()
         for run, seconds in took(registry):
             self.pace.took(self.state, run, seconds)
         self.heads = FittedHeads(registry, self.state.owners)
         self._forget_checkpoints()
+        self._look_at_shares()
         self.happened(facts.NodesChanged(launcher.nodes(), launcher.free()))
 
     def happened(self, *events: facts.Event) -> None:
@@ -116,8 +120,7 @@ class Execution:
         if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
             urgency = urgency_of(run.kind, imports(run.work))
-            asked = run.user is not None
-            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, asked))
+            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, run.user))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""
@@ -137,6 +140,7 @@ class Execution:
             self._poll()
             nodes, free = self._launcher.nodes(), self._launcher.free()
             with self._lock:
+                self._look_at_shares()
                 if (nodes, free) != (self.state.nodes, self.state.free):
                     self.happened(facts.NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
@@ -172,6 +176,7 @@ class Execution:
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self._handles.keys()
         state = restored(self._registry, self._base.digest, running)
+        state.turns, state.over = self.state.turns, self.state.over
         others = {*self._handles, *runs(self._home.checkpoints)} - running
         for run_id in running & self._told.keys():
             self._told[run_id].anew(self._arrivals(run_id))
@@ -188,6 +193,16 @@ class Execution:
         for handle in self._handles.values():
             self._launcher.cancel(handle)
         self._handles.clear()
+
+    def _look_at_shares(self) -> None:
+        """Now and again, where several users have runs."""
+        if (now := time.monotonic()) - self._shared_at < SHARES:
+            return
+        self._shared_at, runs = now, self.state.runs.values()
+        users = {run.user for run in runs if run.user and run.state != RunState.FAILED}
+        taken = over(self._registry.ran_of(users)) if len(users) > 1 else frozenset[str]()
+        if taken != self.state.over:
+            self.happened(facts.MinutesTaken(taken))
 
     # -- what ended
 

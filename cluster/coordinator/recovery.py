@@ -96,7 +96,7 @@ def _run(record: Record, running: bool) -> Run:
         record.deaths,
         cells_of(record.work),
         _others_of(record.work),
-        record.user is not None,
+        record.user,
     )
 
 

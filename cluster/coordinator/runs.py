@@ -48,7 +48,11 @@ class Runs(Quotas):
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
             seconds = lease_seconds(self._execution.trainings)
-            return Leave(told.arrivals.after(asked.since), seconds)
+            return Leave(told.arrivals.after(asked.since), seconds, self._gives_way(asked.run_id))
+
+    def _gives_way(self, run_id: str) -> bool:
+        run = self._state.runs.get(run_id)
+        return run is not None and run.gives_way
 
     def _to_hear(self, told: Told) -> tuple[list[str], Heard]:
         """Tasks whose samples a run may not know as they are now, about a page, and what it has
@@ -93,7 +97,7 @@ class Runs(Quotas):
                 raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
             run = self._state.runs.get(run_id)
             self._stepped(run_id, run and run.task, progress)
-            return run is not None and run.gives_way
+            return self._gives_way(run_id)
 
     def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
         self._board.progressed(run_id, task, progress)

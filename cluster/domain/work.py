@@ -142,11 +142,13 @@ class Lease(Message):
 
 
 class Leave(NamedTuple):
-    """What a lease is answered: about a page of what changed, the earliest first, and for how many
-    seconds the next lease is to be. A plain tuple, because many ask all the time."""
+    """What a lease is answered: about a page of what changed, the earliest first; for how many
+    seconds the next lease is to be; and whether the run gives its place back instead, before the
+    first of these steps. A plain tuple, because many ask all the time."""
 
     arrivals: tuple[Arrival, ...]
     seconds: float
+    gives_way: bool = False
 
 
 class Trained(Message):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cluster.domain.outcomes import Lost
+from cluster.domain.outcomes import GivesWay, Lost
 from cluster.domain.tasks import Options
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.training import Known, train_task
@@ -136,7 +136,7 @@ def cause(failures: Mapping[int, BaseException]) -> Exception:
     """Of all that the ranks met: an answer, else a loss, else the first error in one line."""
     met = [link for rank in sorted(failures) for link in _links(failures[rank])]
     for error in met:
-        if isinstance(error, (TaclError, Lost)):
+        if isinstance(error, (TaclError, Lost, GivesWay)):
             return error
     if any(_is_loss(error) for error in met):
         names = ", ".join(dict.fromkeys(type(error).__name__ for error in met))

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
@@ -207,7 +208,7 @@ class Run:
     def _ask(self, step: int, known: Known) -> None:
         """For the steps from this one on; also where checkpoints fall."""
 
-        def ask() -> tuple[range, Sequence[Arrival], bool]:
+        def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
             done, now = len(self._leased), time.monotonic()
             left = 1 if self._hears_more else self.config.steps - step
             steps = leased(done, now - self._asked_at, self._seconds, left)
@@ -220,16 +221,18 @@ class Run:
                 progress=self._progress,
                 attempt=self.work.attempt,
             )
-            arrivals, self._seconds = page_by_page(known, asked)
+            arrivals, self._seconds, gives_way = page_by_page(known, asked)
             self._hears_more = len(arrivals) >= PAGE
             self._asked_at = time.monotonic()
-            late = now - self._saved_at > CHECKPOINT_SECONDS
-            return range(step, last + 1), arrivals, late and step > self._start
+            late = gives_way or now - self._saved_at > CHECKPOINT_SECONDS
+            return range(step, last + 1), arrivals, late and step > self._start, gives_way
 
-        self._leased, arrivals, due = self.ranks.first(ask)
+        self._leased, arrivals, due, gives_way = self.ranks.first(ask)
         self._arrivals.hear(arrivals)
         if due:
             self._checkpoint(step)
+        if gives_way:
+            raise GivesWay
 
     def record(self, record: StepRecord, told: Tracked) -> None:
         """After an optimizer step."""
@@ -282,13 +285,13 @@ def leased(done: int, took: float, seconds: float, left: int) -> int:
 
 def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:
     """All that a lease has to tell."""
-    page, seconds = known(asked)
-    arrivals = list(page)
-    while len(page) >= PAGE:
-        rest = {"since": max(one.changed for one in page), "progress": None}
-        page, seconds = known(asked.model_copy(update=rest))
-        arrivals += page
-    return Leave(tuple(arrivals), seconds)
+    leave = known(asked)
+    arrivals = list(leave.arrivals)
+    while len(leave.arrivals) >= PAGE:
+        rest = {"since": max(one.changed for one in leave.arrivals), "progress": None}
+        leave = known(asked.model_copy(update=rest))
+        arrivals += leave.arrivals
+    return leave._replace(arrivals=tuple(arrivals))
 
 
 def _result(

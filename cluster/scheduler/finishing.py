@@ -15,7 +15,7 @@ from statistics import median
 from typing import NamedTuple
 
 from cluster.domain.status import RunState
-from cluster.scheduler.queue import free
+from cluster.scheduler.queue import free, in_order
 from cluster.scheduler.state import Run, State, Urgency
 
 HORIZON = 100  # runs that wait, and of which it is told
@@ -122,7 +122,5 @@ def ends(state: State, left: Callable[[Run], float | None], now: float) -> dict[
 
 def _in_order(state: State) -> list[Run]:
     """What runs, then what waits as it goes."""
-    runs = state.runs.values()
-    running = [run for run in runs if run.state == RunState.RUNNING]
-    queued = (run for run in runs if run.state == RunState.QUEUED)
-    return running + heapq.nsmallest(HORIZON, queued, key=lambda run: (run.urgency, run.number))
+    running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
+    return running + in_order(state)[:HORIZON]

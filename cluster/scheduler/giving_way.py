@@ -1,9 +1,10 @@
-"""Which running upkeep gives its place to what somebody waits for, without I/O.
+"""Which running work gives its place to what somebody waits for, without I/O.
 
 A refresh, a measure or a fit that nobody asked for gives way to what a person asked for and to
 training: it is told when it next says how far it is, keeps what it has done, and waits in the queue
-again. Nothing gives way whose place would not be enough, and no more than are needed. After MOST
-times a run is let alone; with the patience of the queue, no upkeep waits for ever.
+again. So does a training of a user who took their minutes of the day, for one who did not. Nothing
+gives way whose place would not be enough, and no more than are needed. After MOST times upkeep is
+let alone; with the patience of the queue, none waits for ever.
 """
 
 from __future__ import annotations
@@ -28,17 +29,34 @@ def giving_way(state: State) -> list[Run]:
     """Those in whose place the first starts that waits, in the order of the queue, and can."""
     able = _able(state)
     for waiting in in_turn(state) if able else ():
-        if waiting.urgency != Urgency.UPKEEP and (chosen := _fewest(state, waiting.needs, able)):
+        if waiting.urgency == Urgency.UPKEEP:
+            continue
+        for_it = [
+            run for run in able if run.urgency == Urgency.UPKEEP or _is_within(state, waiting)
+        ]
+        if chosen := _fewest(state, waiting.needs, for_it):
             return chosen
     return []
 
 
 def _able(state: State) -> list[Run]:
-    """Those that were told before, then those that were accepted last."""
+    """Those that were told before, then upkeep, then those that were accepted last."""
     running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
-    upkeep = (run for run in running if run.urgency == Urgency.UPKEEP and not run.asked)
-    able = [run for run in upkeep if run.gave_way < MOST]
-    return sorted(able, key=lambda run: (not run.gives_way, -run.number))
+    able = [run for run in running if _is_spared(run) or _is_over(state, run)]
+    return sorted(able, key=lambda run: (not run.gives_way, -run.urgency, -run.number))
+
+
+def _is_spared(run: Run) -> bool:
+    """Upkeep that nobody asked for."""
+    return run.urgency == Urgency.UPKEEP and run.user is None and run.gave_way < MOST
+
+
+def _is_over(state: State, run: Run) -> bool:
+    return run.urgency == Urgency.TRAINING and run.user in state.over
+
+
+def _is_within(state: State, run: Run) -> bool:
+    return run.user is not None and run.user not in state.over
 
 
 def _fewest(state: State, needs: Needs, able: Sequence[Run]) -> list[Run]:

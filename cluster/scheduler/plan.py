@@ -35,6 +35,8 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
     match event:
         case facts.NodesChanged(nodes, free):
             state.nodes, state.free = nodes, free
+        case facts.MinutesTaken(users):
+            state.over = users
         case facts.SamplesArrived():
             _arrive(state, event)
         case facts.Requested():
@@ -93,7 +95,7 @@ def _queue(state: State, event: facts.Requested) -> None:
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
-    run.asked |= event.asked
+    run.user = run.user or event.user
 
 
 def _publish(state: State, event: facts.Published) -> None:

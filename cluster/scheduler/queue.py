@@ -1,9 +1,10 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
 What a person waits for (evaluate, export, import, compose) goes before training, and that before
-the upkeep of vectors and heads (measure, refresh, fit), each in order of acceptance; but the first
-that waits of each lets at most PATIENCE runs of the others pass, then the room is kept for it. So
-none starves another, and a wide run is not starved by narrow ones.
+the upkeep of vectors and heads (measure, refresh, fit); but the first that waits of each lets at
+most PATIENCE runs of the others pass, then the room is kept for it. So none starves another, and a
+wide run is not starved by narrow ones. Within each, users take turns: next is who waits since the
+longest for a start, with what they asked for first; who took their minutes of the day comes last.
 
 Room is counted over all nodes, without what serving holds; each worker must also find room on one
 of them, by what the cluster says is free there. That may lag, and Ray places the workers: so a
@@ -12,7 +13,9 @@ group that was started may still wait in Ray for a moment.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from cluster.domain.status import RunState, WaitsFor
 from cluster.domain.tasks import Options
@@ -101,6 +104,7 @@ def starts(state: State) -> Iterator[Start]:
         for other in _firsts(state):
             state.passed[other.urgency] = state.passed.get(other.urgency, 0) + 1
         state.passed[run.urgency] = 0
+        state.turns[run.user] = max(state.turns.values(), default=0) + 1
         yield Start(run.run_id, run.needs)
 
 
@@ -120,7 +124,24 @@ def _firsts(state: State) -> list[Run]:
     for run in state.runs.values():
         if run.state == RunState.QUEUED and placeable(state.nodes, run.needs):
             waiting[run.urgency].append(run)
-    return [min(runs, key=lambda run: run.number) for runs in waiting.values() if runs]
+    return [min(runs, key=partial(_turn, state)) for runs in waiting.values() if runs]
+
+
+def _turn(state: State, run: Run) -> tuple[bool, int, int]:
+    """The lowest is next."""
+    return run.user in state.over, state.turns.get(run.user, 0), run.number
+
+
+def in_order(state: State) -> list[Run]:
+    """What waits, as it starts where there is room for each, and nothing else comes."""
+    waiting = [run for run in state.runs.values() if run.state == RunState.QUEUED]
+    rounds = Counter[tuple[Urgency, str | None]]()
+    keys = dict[str, tuple[Urgency, bool, int, int, int]]()
+    for run in sorted(waiting, key=lambda run: run.number):
+        over, turn, number = _turn(state, run)
+        keys[run.run_id] = run.urgency, over, rounds[run.urgency, run.user], turn, number
+        rounds[run.urgency, run.user] += 1
+    return sorted(waiting, key=lambda run: keys[run.run_id])
 
 
 def _late(state: State) -> Run | None:

@@ -116,7 +116,7 @@ class Run:
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
     others: frozenset[str] = frozenset()  # of a refresh or a fit: tasks whose rows it sees
-    asked: bool = False  # a person asked for it
+    user: str | None = None  # the person who asked for it
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
 
@@ -146,6 +146,9 @@ class State:
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
+    # when a run of each user began last, counted in starts: users take turns
+    turns: dict[str | None, int] = field(default_factory=dict[str | None, int])
+    over: frozenset[str] = frozenset()  # users whose runs took their minutes of a day
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: they take turns
@@ -168,6 +171,13 @@ class NodesChanged:
 
     nodes: tuple[Node, ...]
     free: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class MinutesTaken:
+    """Whose runs took more than a user's minutes of a day, of all that have runs now."""
+
+    users: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -214,7 +224,7 @@ class Requested(RunEvent):
     task: str | None
     needs: Needs
     urgency: Urgency
-    asked: bool = False
+    user: str | None = None  # who asked for it
 
 
 @dataclass(frozen=True)
@@ -272,7 +282,7 @@ class Failed(RunEvent):
 
 
 _OfRun = Requested | Published | Measured | Ended | Cancelled | PlaceGivenBack | Died | Failed
-Event = NodesChanged | SamplesArrived | Championed | Removed | Forgotten | _OfRun
+Event = NodesChanged | MinutesTaken | SamplesArrived | Championed | Removed | Forgotten | _OfRun
 
 
 # -- what is to be done

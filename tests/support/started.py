@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes in this process.
 
-Ray forks while threads of a cluster before may call into gRPC; a child that such a fork leaves stuck
-never says that it is there, and the next one does.
+Ray forks while threads of a cluster before may call into gRPC; a child that such a fork leaves
+stuck never says that it is there, and the next one does.
 """
 
 from __future__ import annotations

@@ -101,11 +101,11 @@ class World:
             case Requeue(run_id) | Fail(run_id):
                 assert run_id in self.accepted
 
-    def submit(self, task: str, options: Options = NEVER) -> None:
+    def submit(self, task: str, options: Options = NEVER, user: str | None = None) -> None:
         """A task's samples and its training."""
         ordinal = len(self.state.tasks)
         self.happens(SamplesArrived(task, ordinal, options, f"{task} 1", allowance=self.allowance))
-        self.request(f"train {task}", "train", task, needs_of("train", options))
+        self.request(f"train {task}", "train", task, needs_of("train", options), user)
 
     def request(
         self,
@@ -113,9 +113,9 @@ class World:
         kind: str,
         task: str | None = None,
         needs: Needs = ONE_CPU,
-        asked: bool = False,
+        user: str | None = None,
     ) -> list[Instruction]:
-        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind), asked))
+        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind), user))
 
     def publish(
         self, run_id: str, tau: float = 0.0, measured: bool = True, near: tuple[str, ...] = ()

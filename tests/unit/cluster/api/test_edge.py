@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from cluster.api import bodies, events
 from cluster.api.access import require_here
 from cluster.api.shares import HOUR, Hourly, Places
-from cluster.coordinator import quotas
+from cluster.coordinator import shares
 from cluster.data.answers import ARROW
 from tacl.errors import NotAllowed, Overloaded, TooMany
 from tests.support.api_scene import headers, scene
@@ -386,7 +386,7 @@ def test_listeners_that_come_at_once_are_no_more_than_there_are_places(app, monk
 
 
 def test_what_is_over_a_quota_is_refused_before_it_is_stored(app, monkeypatch) -> None:
-    monkeypatch.setattr(quotas, "QUEUED", 0)
+    monkeypatch.setattr(shares, "QUEUED", 0)
     monkeypatch.setattr(app.state.service, "prepare", None)  # reads and stores data
     with TestClient(app) as http:
         answer = Person(http, "ann").submit("news")

@@ -1,16 +1,20 @@
-"""A refresh that nobody waits for gives way to what somebody does, and is no worse for it."""
+"""A refresh that nobody waits for gives way to what somebody does, and is no worse for it; so does
+a training of a user who took their minutes of the day.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from cluster.coordinator import executor
 from cluster.domain.outcomes import GaveWay
 from cluster.domain.status import RunState
-from cluster.domain.work import Progress
+from cluster.domain.work import Lease, Progress
 from cluster.scheduler.state import Node
-from tests.support.fakes import ADMIN, Scene, asks
+from tests.support.fakes import ADMIN, Scene, asks, submission
 
 
 def loud(task: str, on: str) -> float:
@@ -70,3 +74,28 @@ def test_it_gives_way_to_what_came_before_the_coordinator_died(scene: Scene) -> 
     scene.coordinator.evaluate(asks("evaluate"), "alice")
     scene.restart(outlived=True)
     assert tell(scene) is True
+
+
+def test_minutes_are_looked_at_while_runs_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "SHARES", 0.0)
+    scene = Scene(tmp_path, Node(1))
+    for owner in ("ann", "ben"):
+        scene.coordinator.submit(ADMIN, submission(scene.home, owner, owner=owner))
+
+    def told() -> bool:
+        scene.coordinator.tick()
+        run_id = scene.process("train", "ann").work.run_id
+        return scene.coordinator.lease(Lease(run_id=run_id, first=5, last=9)).gives_way
+
+    assert told() is False
+    begun = time.time()
+    monkeypatch.setattr(time, "time", lambda: begun + 24 * 3600)
+    assert told() is True
+    scene.end(GaveWay(), "train", "ann")
+    assert scene.process("train", "ben")
+    scene.restart()
+    scene.coordinator.tick()
+    scene.finish("train", "ben")
+    assert scene.process("train", "ann").work.attempt == 2

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.coordinator import quotas
-from cluster.coordinator.quotas import QUEUED, RAN, STORED, minutes, require_share, wait
+from cluster.coordinator import shares
+from cluster.coordinator.shares import QUEUED, RAN, STORED, minutes, require_share, wait
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.users import Usage
@@ -60,7 +60,7 @@ def used(scene: Scene, user: str) -> Usage:
 
 
 def test_runs_are_counted_by_who_asked(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "QUEUED", 2)
+    monkeypatch.setattr(shares, "QUEUED", 2)
     call, home = scene.coordinator, scene.home
     for name in ("one", "two"):
         call.submit(over("ann"), submission(home, name, owner="ann", request_id=name))
@@ -87,7 +87,7 @@ def test_runs_are_counted_by_who_asked(scene: Scene, monkeypatch: pytest.MonkeyP
 def test_runs_of_models_are_counted_and_those_that_are_there_are_answered(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quotas, "QUEUED", 1)
+    monkeypatch.setattr(shares, "QUEUED", 1)
     for name in ("one", "two"):
         scene.submit(name, refresh="never")
     scene.settle()
@@ -151,7 +151,7 @@ def test_minutes_are_those_of_every_attempt_of_a_day(
 def test_what_is_tried_again_is_counted_as_what_is_new(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quotas, "QUEUED", 2)
+    monkeypatch.setattr(shares, "QUEUED", 2)
     call, home = scene.coordinator, scene.home
     for name in ("one", "two", "three"):
         call.submit(over("ann"), submission(home, name, owner="ann", request_id=name))
@@ -170,7 +170,7 @@ def test_bytes_are_counted_until_they_are_purged(
     scene.settle()
     stored = used(scene, "ann").stored
     assert 0 < stored <= sum(blob.size for blob in home.blobs().stored())
-    monkeypatch.setattr(quotas, "STORED", stored)
+    monkeypatch.setattr(shares, "STORED", stored)
     new = submission(home, "two", owner="ann")
     with pytest.raises(TooMany, match="may have"):
         call.submit(over("ann"), new)

@@ -371,6 +371,8 @@ def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
 def test_the_cause_of_a_groups_failure_is_the_answer_before_the_loss() -> None:
     refused, broken = BadConfig("no such stage"), RuntimeError("[gloo/transport/tcp] reset by peer")
     assert cause({0: broken, 1: refused}) is refused
+    gives_way = GivesWay()
+    assert cause({0: gives_way, 1: broken}) is gives_way
     assert isinstance(cause({0: broken}), Lost)
     assert isinstance(cause({1: ActorDiedError()}), Lost)
     defect = cause({1: ZeroDivisionError("division by zero")})

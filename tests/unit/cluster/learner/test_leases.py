@@ -8,6 +8,7 @@ import pytest
 
 from cluster.coordinator import arrivals
 from cluster.coordinator.arrivals import Arrivals
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import Lease, Leave, Trained
 from cluster.learner import training
@@ -117,6 +118,28 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
     assert teller.leases == 3 + 3
+
+
+class Wanted(tiny.Teller):
+    """Somebody waits for the place of the run when it asks for its third lease."""
+
+    def __call__(self, asked: Lease) -> Leave:
+        return super().__call__(asked)._replace(gives_way=len(self.asked) == 3)
+
+
+def test_a_run_that_gives_its_place_back_goes_on_with_the_same_numbers(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
+    task, generic = new_task(home, 1), tiny.generic(home)
+    store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
+    whole = train(home, task, tiny.Teller(generic))
+    with pytest.raises(GivesWay):
+        train(home, task, Wanted(generic))
+    assert store.newest() == 10  # nothing that it did is done again
+    resumed = train(home, task, tiny.Teller(generic), attempt=2)
+    assert resumed.vector_digest == whole.vector_digest
+    assert resumed.curves == whole.curves
 
 
 class Paged(tiny.Teller):

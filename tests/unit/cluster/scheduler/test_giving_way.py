@@ -14,6 +14,7 @@ from cluster.scheduler.state import (
     ONE_CPU,
     Died,
     Ended,
+    MinutesTaken,
     Needs,
     Node,
     NodesChanged,
@@ -29,7 +30,7 @@ from tests.support.world import World
 
 def upkeep(world: World, *run_ids: str, needs: Needs = ONE_CPU, asked: bool = False) -> None:
     for run_id in run_ids:
-        world.request(run_id, "refresh", run_id, needs, asked)
+        world.request(run_id, "refresh", run_id, needs, "ann" if asked else None)
 
 
 def test_upkeep_gives_way_to_what_somebody_waits_for_and_goes_on_later() -> None:
@@ -119,6 +120,38 @@ def test_another_that_begins_meanwhile_is_not_told_too() -> None:
     assert world.giving_way == set()
 
 
+def test_a_training_beyond_its_users_minutes_gives_way_to_whoever_is_within_theirs() -> None:
+    world = World(Node(1))
+    world.request("a", "train", "a", user="ann")
+    world.request("b", "train", "b", user="ben")
+    assert world.giving_way == set()
+    world.happens(MinutesTaken(frozenset({"ann", "ben"})))
+    assert world.giving_way == set()  # neither is better than the other
+    world.happens(MinutesTaken(frozenset({"ann"})))
+    world.request("e", "evaluate", user="ann")
+    assert world.give_way() == {"a"}  # to ben's, who waits behind an evaluation of ann's own
+    assert world.running == {"e"}  # which goes first
+    world.happens(Ended("e"))
+    assert world.running == {"b"}
+    assert world.state.runs["a"].deaths == 0
+    world.request("more", "train", "more", user="ben")
+    world.happens(Ended("b"))
+    assert world.running == {"more"}  # though ann asked before
+    world.happens(Ended("more"))
+    assert world.running == {"a"}
+    upkeep(world, "r")
+    assert world.giving_way == set()
+
+
+def test_upkeep_gives_way_before_any_training() -> None:
+    world = World(Node(2))
+    world.request("a", "train", "a", user="ann")
+    upkeep(world, "r")
+    world.happens(MinutesTaken(frozenset({"ann"})))
+    world.request("b", "train", "b", user="ben")
+    assert world.giving_way == {"r"}
+
+
 def test_on_several_nodes_the_place_of_a_worker_is_one_piece() -> None:
     room = (Node(2), Node(2))
     world = World(*room)
@@ -165,19 +198,19 @@ def test_upkeep_ends_beside_a_stream_of_what_people_wait_for() -> None:
 
 needs = st.builds(Needs, st.integers(1, 2), st.integers(1, 3), st.integers(0, 1))
 runs = st.builds(
-    lambda kind, needs, urgency, state, asked, gave_way: (
+    lambda kind, needs, urgency, state, user, gave_way: (
         kind,
         needs,
         urgency,
         state,
-        asked,
+        user,
         gave_way,
     ),
     st.sampled_from(["refresh", "measure", "fit"]),
     needs,
     st.sampled_from(list(Urgency)),
     st.sampled_from([RunState.RUNNING, RunState.QUEUED, RunState.FAILED]),
-    st.booleans(),
+    st.sampled_from([None, "ann", "ben"]),
     st.integers(0, MOST),
 )
 held = st.integers(0, 2)  # by serving
@@ -186,19 +219,24 @@ rooms = st.lists(
 )
 
 
-@given(rooms, st.lists(runs, max_size=8), st.booleans())
+@given(rooms, st.lists(runs, max_size=8), st.booleans(), st.sets(st.sampled_from(["ann", "ben"])))
 @settings(max_examples=5 * budget(60), deadline=None)
-def test_whatever_is_there(nodes: list[Node], made: list, knows: bool) -> None:
+def test_whatever_is_there(nodes: list[Node], made: list, knows: bool, over: set[str]) -> None:
     free = tuple(Node(one.cpus - one.held_cpus, one.gpus - one.held_gpus) for one in nodes)
-    state = State("base", tuple(nodes), free if knows else ())
-    for number, (kind, wants, urgency, is_now, asked, gave_way) in enumerate(made):
-        run = Run(f"{number}", kind, number, None, wants, urgency, is_now, asked=asked)
+    state = State("base", tuple(nodes), free if knows else (), over=frozenset(over))
+    for number, (kind, wants, urgency, is_now, user, gave_way) in enumerate(made):
+        run = Run(f"{number}", kind, number, None, wants, urgency, is_now, user=user)
         run.gave_way = gave_way
         state.runs[run.run_id] = run
     chosen = giving_way(state)
     for run in chosen:
-        assert (run.state, run.urgency, run.asked) == (RunState.RUNNING, Urgency.UPKEEP, False)
-        assert run.gave_way < MOST
+        assert run.state == RunState.RUNNING
+        if run.urgency == Urgency.UPKEEP:
+            assert run.user is None
+            assert run.gave_way < MOST
+        else:
+            assert run.urgency == Urgency.TRAINING
+            assert run.user in over
         run.gives_way = True
     if chosen:
         given = [run.needs for run in chosen]

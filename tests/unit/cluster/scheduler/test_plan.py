@@ -29,6 +29,7 @@ from cluster.scheduler.state import (
     Fit,
     Inconsistent,
     Measured,
+    MinutesTaken,
     Node,
     NodesChanged,
     PlaceGivenBack,
@@ -103,6 +104,7 @@ def test_validate_finds_what_is_wrong() -> None:
 
 # -- anything may happen
 
+USERS = st.sampled_from([None, "ann", "ben"])
 options_of_tasks = st.builds(
     Options,
     workers=st.integers(1, 3),
@@ -136,9 +138,9 @@ class Anything(RuleBasedStateMachine):
     def pick(self, data: st.DataObject, found: set[str]) -> str:
         return data.draw(st.sampled_from(sorted(found)))
 
-    @rule(options=options_of_tasks)
-    def submit(self, options: Options) -> None:
-        self.world.submit(f"t{next(self.counter)}", options)
+    @rule(options=options_of_tasks, user=USERS)
+    def submit(self, options: Options, user: str | None) -> None:
+        self.world.submit(f"t{next(self.counter)}", options, user)
 
     @precondition(lambda self: len(self.world.state.tasks) > 1)
     @rule(data=st.data())
@@ -148,19 +150,23 @@ class Anything(RuleBasedStateMachine):
         shard = f"{name} {next(self.counter)}"
         self.world.happens(SamplesArrived(name, task.ordinal, task.options, shard))
 
-    @rule()
-    def evaluate(self) -> None:
-        self.world.request(f"evaluate {next(self.counter)}", "evaluate")
+    @rule(user=USERS)
+    def evaluate(self, user: str | None) -> None:
+        self.world.request(f"evaluate {next(self.counter)}", "evaluate", user=user)
+
+    @rule(users=st.sets(st.sampled_from(["ann", "ben"])))
+    def take_minutes(self, users: set[str]) -> None:
+        self.world.happens(MinutesTaken(frozenset(users)))
 
     @precondition(lambda self: self.world.state.champions)
-    @rule(data=st.data(), asked=st.booleans())
-    def force_a_refresh(self, data: st.DataObject, asked: bool) -> None:
+    @rule(data=st.data(), user=USERS)
+    def force_a_refresh(self, data: st.DataObject, user: str | None) -> None:
         task = self.pick(data, set(self.world.state.champions))
         active = [run.task for run in self.world.state.runs.values() if run.kind == "refresh"]
         run_id = refresh_of(self.world.state, task).run_id
         if task not in active and run_id not in self.world.state.done:
             needs = needs_of("refresh", self.world.state.tasks[task].options)
-            self.world.request(run_id, "refresh", task, needs, asked)
+            self.world.request(run_id, "refresh", task, needs, user)
 
     @rule(nodes=nodes_of_clusters)
     def nodes_change(self, nodes: list[Node]) -> None:

@@ -8,8 +8,16 @@ import pytest
 
 from cluster.domain.status import WaitsFor
 from cluster.domain.tasks import Options
-from cluster.scheduler.queue import PATIENCE, describe, free, needs_of, placeable
-from cluster.scheduler.state import ONE_CPU, Ended, Failed, Needs, Node, NodesChanged
+from cluster.scheduler.queue import PATIENCE, describe, free, in_order, needs_of, placeable
+from cluster.scheduler.state import (
+    ONE_CPU,
+    Ended,
+    Failed,
+    MinutesTaken,
+    Needs,
+    Node,
+    NodesChanged,
+)
 from tests.support.world import World
 
 
@@ -60,12 +68,38 @@ def test_what_a_person_waits_for_goes_first_then_training_then_upkeep() -> None:
         world.request(run_id, kind, run_id)
     for run_id, kind in (("c", "compose"), ("e", "evaluate")):
         world.request(run_id, kind)
+    assert started(world) == ["busy", "c", "e", "t", "u", "r", "m"]
+
+
+def started(world: World) -> list[str]:
+    """One run after the other, until none is left."""
     order = list[str]()
     while world.running:
         (run_id,) = world.running
         order.append(run_id)
         world.happens(Ended(run_id))
-    assert order == ["busy", "c", "e", "t", "u", "r", "m"]
+    return order
+
+
+def test_users_take_turns() -> None:
+    world = World(Node(1))
+    for number in range(4):
+        world.request(f"a{number}", "train", f"a{number}", user="ann")
+    world.request("b0", "train", "b0", user="ben")
+    world.request("b1", "train", "b1", user="ben")
+    world.request("c", "train", "c", user="cat")
+    foretold = ["a0", *(run.run_id for run in in_order(world.state))]
+    assert started(world) == ["a0", "b0", "c", "a1", "b1", "a2", "a3"] == foretold
+
+
+def test_who_took_their_minutes_of_the_day_comes_last() -> None:
+    world = World(Node(1))
+    world.request("busy", "train", "busy")
+    for name, user in (("a0", "ann"), ("a1", "ann"), ("b0", "ben"), ("b1", "ben")):
+        world.request(name, "train", name, user=user)
+    world.happens(MinutesTaken(frozenset({"ann"})))
+    foretold = [run.run_id for run in in_order(world.state)]
+    assert started(world) == ["busy", "b0", "b1", "a0", "a1"] == ["busy", *foretold]
 
 
 def test_upkeep_is_not_starved_by_trainings() -> None:

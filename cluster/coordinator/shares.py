@@ -1,0 +1,53 @@
+"""What a user may take of the cluster: how much that is, and whether somebody took it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from cluster.domain.users import Usage
+from cluster.registry import Ran
+from cluster.registry.ran import DAY, HOUR
+from tacl.errors import TooMany
+
+QUEUED = 32  # runs that wait or run: trainings, compositions and evaluations
+RAN = 24 * 60  # minutes within a day: one run all day long, or several for a part of it
+STORED = 64 << 30  # bytes: the samples and vectors of the user's tasks
+
+
+def require_share(usage: Usage, wait: int = 60) -> None:
+    """Of what it would be; `wait`: seconds until there are minutes again. Raises TooMany."""
+    if usage.queued > QUEUED:
+        raise TooMany(f"{usage.user} has {QUEUED} runs queued already; wait until one has ended")
+    if usage.ran >= RAN:
+        raise TooMany(
+            f"runs of {usage.user} took {usage.ran} minutes within a day, of {RAN}; those that are "
+            "queued go on, others may follow later",
+            wait,
+        )
+    if usage.stored > STORED:
+        raise TooMany(
+            f"{usage.user} would have {usage.stored / 2**30:.1f} GiB stored, and may have "
+            f"{STORED >> 30}; remove a task with `--purge`",
+            3600,
+        )
+
+
+def minutes(ran: Ran) -> int:
+    return int(sum(ran.values()) // 60)
+
+
+def wait(ran: Ran, now: float) -> int:
+    """Seconds until so much of it lies more than a day back that there are minutes again."""
+    left, at = dict(ran), now
+    for hour in sorted(ran):
+        if minutes(left) < RAN:
+            break
+        del left[hour]
+        at = (hour + DAY) * HOUR
+    return math.ceil(max(at - now, 1.0))
+
+
+def over(ran_of: Mapping[str, Ran]) -> frozenset[str]:
+    """Of these users those who took their minutes of the day."""
+    return frozenset(user for user, ran in ran_of.items() if minutes(ran) >= RAN)
