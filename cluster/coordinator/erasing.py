@@ -1,13 +1,15 @@
-"""Files of purged tasks, owed since the transaction of the purge, and garbage that is collected:
-deleted without the lock.
+"""Files that are owed their erasure: of purged tasks at once; of models that were replaced, of rows
+that models were made from, and of cancelled tasks, soon; and garbage that is collected. Deleted
+without the lock.
 
 While it is decided which they are, and from then on, nothing that is accepted can need one of
-them, for they are said not to be there. What a death leaves undone of a purge is owed by the
-registry; garbage is found again.
+them, for they are said not to be there. What a death leaves undone is owed by the registry; garbage
+is found again.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -19,7 +21,10 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 
 KEY = ("erase what was purged", "")  # no run's
+LEFT = ("delete what is needed no more", "")
 GARBAGE = ("delete what nothing refers to", "")
+PACE = 60.0  # seconds between looks at what is needed no more: it takes one to read what is needed
+AGAIN = 24 * 3600.0  # seconds until it is looked again at what is needed still
 
 
 class Erasing:
@@ -29,6 +34,7 @@ class Erasing:
         self._home, self._registry, self._blobs, self._lock = home, registry, blobs, lock
         self._retries = Retries()
         self.owed = True  # perhaps: the registry knows
+        self._looked = -PACE  # at what is needed no more
         self._garbage = frozenset[str]()
 
     @property
@@ -42,6 +48,9 @@ class Erasing:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
             if not self._retries.done(KEY, self._erase):
                 self.owed = True
+        if (now := time.monotonic()) - self._looked > PACE:
+            self._looked = now
+            self._retries.done(LEFT, self._delete_left)
         if self._garbage:
             self._retries.done(GARBAGE, self._delete)
 
@@ -55,6 +64,19 @@ class Erasing:
             garbage.delete(self._home, gone)
         with self._lock:
             self._garbage -= asked
+
+    def _delete_left(self) -> None:
+        """What is needed still, or again, may be needed no more later."""
+        now = time.time()
+        owed = frozenset(self._registry.left(now))
+        if not owed:
+            return
+        with self._unneeded(owed) as gone:
+            with self._lock:
+                self._registry.spared(owed - gone, now + AGAIN)
+            garbage.remove(self._home, gone)
+            with self._lock:
+                self._registry.erased(gone)
 
     def _erase(self) -> None:
         """What something else needs too is spared, and owed no more, unless that was purged too

@@ -62,12 +62,17 @@ def delete(home: Home, digests: Collection[str]) -> None:
             blobs.remove(digest)
 
 
-def erase(home: Home, digests: Collection[str]) -> None:
-    """Delete blobs at once, however new; and everything that was computed from any: it is computed
-    again. So are registries of before a migration."""
+def remove(home: Home, digests: Collection[str]) -> None:
+    """Delete blobs at once, however new."""
     blobs = home.blobs()
     for digest in digests:
         blobs.remove(digest)
+
+
+def erase(home: Home, digests: Collection[str]) -> None:
+    """Delete blobs, and everything that was computed from any: it is computed again. So are
+    registries of before a migration."""
+    remove(home, digests)
     # A backup under way has its snapshot beside them.
     kinds = ("tangents", "heads", "probes", homes.REGISTRIES)
     # Learners of a home in a bucket have a place of their own.

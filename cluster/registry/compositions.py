@@ -18,6 +18,7 @@ from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
 from cluster.registry.database import Database, exists, one, put, put_once
+from cluster.registry.erasure import dismiss, owe_later, parts_of_model
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
 from cluster.registry.schema import AWAITED, COMPOSITION, HOLDS, MADE, RUN, USER
@@ -50,7 +51,7 @@ class Models(Database):
             retry(db, work.run_id)
             if anew:
                 queue_again(db, work.run_id, "files of its result are gone")
-            _forget(db, work.user)
+            dismiss(db, AWAITED.c.user == work.user)
             put(db, AWAITED, user=work.user, run_id=work.run_id)
             made = sa.select(RUN.c.result).where(*one(RUN, run_id=work.run_id, state="done"))
             if result := db.scalar(made):
@@ -74,6 +75,8 @@ class Models(Database):
             log(db, "made", f"the {model.method} of {work.user}", None, run_id)
             if exists(db, *one(AWAITED, user=work.user, run_id=run_id)):
                 _take(db, model)
+            else:
+                owe_later(db, parts_of_model(db, [model.digest]))
 
     def awaited(self, run_ids: Collection[str]) -> set[str]:
         """Of these runs those whose model becomes their user's, when it is made."""
@@ -131,17 +134,14 @@ def _keep(db: sa.Connection, model: Composition) -> None:
 
 
 def _take(db: sa.Connection, model: Composition) -> None:
-    """It is its user's model now."""
+    """It is its user's model now; what the one before was made of may go."""
+    before = sa.select(USER.c.composition).where(USER.c.name == model.user)
+    owe_later(db, parts_of_model(db, before))
     if not put_once(db, USER, name=model.user, composition=model.digest):
         this = USER.c.name == model.user
         db.execute(USER.update().where(this).values(composition=model.digest))
-    _forget(db, model.user)
+    dismiss(db, AWAITED.c.user == model.user)
     log(db, "composed", f"{model.user}: {model.digest}")
-
-
-def _forget(db: sa.Connection, user: str) -> None:
-    """What this user awaited."""
-    db.execute(AWAITED.delete().where(AWAITED.c.user == user))
 
 
 def _composition(row: sa.Row) -> Composition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from cluster.registry.schema import (
     USER,
     VECTOR,
 )
+
+LATER = 60.0  # seconds
 
 
 class Reference(NamedTuple):
@@ -60,33 +63,66 @@ class Erasure(Database):
     def references_of(self, task: str) -> References:
         """Those of one task, and of every model that was merged of its vectors."""
         with self._read() as db:
-            mine = sa.select(TASK.c.submission).where(TASK.c.name == task)
-            found = parts_of(Submission.model_validate_json(db.scalar(mine) or ""))
-            return found | _made_of(db, set(), task)
+            return dict(parts_of_task(db, task)) | _made_of(db, set(), task)
 
     def stored_of(self, owner: str) -> References:
-        """Rows, samples, statistics, vectors and heads of the tasks of an owner that were not
-        purged."""
-        own = TASK.c.owner == owner, TASK.c.removed.is_distinct_from("purged")
+        """Rows, samples, statistics, vectors and heads of the tasks of an owner that are kept, and
+        files of their model, and rows that the next is made from."""
+        kept = sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")
+        own = TASK.c.owner == owner, kept
         names = sa.select(TASK.c.name).where(*own)
         found: References = {}
         with self._read() as db:
             for text in db.scalars(sa.select(TASK.c.submission).where(*own)):
                 found |= parts_of(Submission.model_validate_json(text))
-            return found | dict(_samples(db, set(), names)) | dict(_vectors(db, set(), names))
+            found |= dict(_samples(db, set(), names)) | dict(_vectors(db, set(), names))
+            mine = sa.select(USER.c.composition).where(USER.c.name == owner)
+            return (
+                found | dict(parts_of_model(db, mine)) | dict(_given(db, AWAITED.c.user == owner))
+            )
 
     def erasures(self) -> list[str]:
-        """Digests of files that are to be deleted."""
-        return list(self._values(sa.select(ERASURE.c.digest)))
+        """Digests of files of purged tasks, which are to be deleted."""
+        return list(self._values(sa.select(ERASURE.c.digest).where(ERASURE.c.due == 0.0)))
+
+    def left(self, until: float) -> list[str]:
+        """Of files that are to be deleted by then, unless something needs them."""
+        due = ERASURE.c.due > 0.0, ERASURE.c.due <= until
+        return list(self._values(sa.select(ERASURE.c.digest).where(*due)))
 
     def erased(self, digests: Iterable[str]) -> None:
         with self._write() as db:
             db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(list(digests))))
 
+    def spared(self, digests: Iterable[str], until: float) -> None:
+        """They are not to be deleted before then: something needs them."""
+        these = ERASURE.c.digest.in_(list(digests)), ERASURE.c.due > 0.0
+        with self._write() as db:
+            db.execute(ERASURE.update().where(*these).values(due=until))
+
 
 def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
+    """Of purged tasks: at once."""
+    digests = list(digests)
+    db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(digests)))
     for digest in digests:
-        put_once(db, ERASURE, digest=digest)
+        put_once(db, ERASURE, digest=digest, due=0.0)
+
+
+def owe_later(db: sa.Connection, files: Iterable[tuple[str, Reference]]) -> None:
+    """Perhaps nobody needs these files any more: then they are deleted, once whoever asks of them
+    now has been answered."""
+    due = time.time() + LATER
+    for digest in {digest for digest, _ in files}:
+        if not put_once(db, ERASURE, digest=digest, due=due):
+            later = ERASURE.c.digest == digest, ERASURE.c.due > due
+            db.execute(ERASURE.update().where(*later).values(due=due))
+
+
+def dismiss(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> None:
+    """Models that nobody awaits any more, with the rows that they were to be made from."""
+    owe_later(db, _given(db, awaited))
+    db.execute(AWAITED.delete().where(awaited))
 
 
 def parts_of(submission: Submission) -> References:
@@ -95,6 +131,13 @@ def parts_of(submission: Submission) -> References:
     if submission.vector_blob is not None:
         found[submission.vector_blob] = Reference(name, f"the imported vector of {name}")
     return found
+
+
+def parts_of_task(db: sa.Connection, name: str) -> Naming:
+    """Without its vectors."""
+    text = db.scalar(sa.select(TASK.c.submission).where(TASK.c.name == name)) or ""
+    yield from parts_of(Submission.model_validate_json(text)).items()
+    yield from _samples(db, set(), [name])
 
 
 def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
@@ -145,16 +188,27 @@ def _asked_of(db: sa.Connection) -> Naming:
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
-        making = ComposeWork.model_validate_json(text).making
-        given = [making.fit.shots, making.fit.held_out] if making.fit else []
-        for blob in [*given, making.adapt and making.adapt.inputs]:
-            if blob is not None:
-                yield blob.digest, Reference("", "rows that a model is to be made from")
+        yield from _given_for(text)
     owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)
     for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
             if digest is not None:
                 yield digest, Reference("", "of a model that is to be evaluated")
+
+
+def _given(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> Naming:
+    """For models that somebody awaits."""
+    query = sa.select(RUN.c.work).join(AWAITED, AWAITED.c.run_id == RUN.c.run_id).where(awaited)
+    for text in db.scalars(query):
+        yield from _given_for(text)
+
+
+def _given_for(work: str) -> Naming:
+    making = ComposeWork.model_validate_json(work).making
+    given = [making.fit.shots, making.fit.held_out] if making.fit else []
+    for blob in [*given, making.adapt and making.adapt.inputs]:
+        if blob is not None:
+            yield blob.digest, Reference("", "rows that a model is to be made from")
 
 
 def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
@@ -196,15 +250,25 @@ def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Na
         query = query.where(MADE.c.digest.in_(holds))
     for row in db.execute(query):
         of = {term["vector"]["task"] for term in json.loads(row.terms)}
-        if of & without:
-            continue
-        if row.merged is not None:
-            blob = Merged.model_validate_json(row.merged).blob
-            yield blob, Reference("", "the merged vector of a model")
-        if row.target is not None and task is None:
-            target = Target.model_validate_json(row.target)
-            yield target.head_blob, Reference("", "the head of a model's own task")
-            if target.held_out is not None:
-                yield target.held_out.digest, Reference("", "rows that judge a model's own task")
-        if row.fitted is not None:
-            yield from _heads_of(Fitted.model_validate_json(row.fitted))
+        if not of & without:
+            yield from _parts_of_made(row, target=task is None)
+
+
+def parts_of_model(db: sa.Connection, digests: sa.Select | Sequence[str]) -> Naming:
+    """What these compositions have beside their terms."""
+    for row in db.execute(sa.select(MADE).where(MADE.c.digest.in_(digests))):
+        yield from _parts_of_made(row)
+
+
+def _parts_of_made(row: sa.Row, target: bool = True) -> Naming:
+    """`target`: with those of the model's own task."""
+    if row.merged is not None:
+        blob = Merged.model_validate_json(row.merged).blob
+        yield blob, Reference("", "the merged vector of a model")
+    if row.target is not None and target:
+        found = Target.model_validate_json(row.target)
+        yield found.head_blob, Reference("", "the head of a model's own task")
+        if found.held_out is not None:
+            yield found.held_out.digest, Reference("", "rows that judge a model's own task")
+    if row.fitted is not None:
+        yield from _heads_of(Fitted.model_validate_json(row.fitted))

@@ -19,6 +19,7 @@ from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, put
+from cluster.registry.erasure import dismiss
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
@@ -120,7 +121,7 @@ class Runs(Database):
         with self._write() as db:
             for run_id in run_ids:
                 stop(db, run_id, RunState.CANCELLED, f"cancelled by {who}")
-            db.execute(AWAITED.delete().where(AWAITED.c.run_id.in_(dismissed)))
+            dismiss(db, AWAITED.c.run_id.in_(dismissed))
             remember(db, request)
 
     def retry(self, run_ids: Collection[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0007"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0008"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -115,7 +115,11 @@ MOVE = _table(
     _column("version", sa.Integer),
     _column("cause", STRING),  # published | asked
 )
-ERASURE = _table("erasure", _key("digest"))  # blobs of purged tasks that may still lie there
+ERASURE = _table(  # blobs that may still lie there
+    "erasure",
+    _key("digest"),
+    _column("due", sa.Float),  # 0: of a purged task; else from when on, if nothing refers to it
+)
 COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )

@@ -14,7 +14,7 @@ from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
 from cluster.registry.database import Database, put
-from cluster.registry.erasure import owe_erasure
+from cluster.registry.erasure import owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
@@ -95,6 +95,8 @@ class Tasks(Database):
                 begin_anew(db, run_id)
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))
             owe_erasure(db, erased)
+            if how == CANCELLED:
+                owe_later(db, parts_of_task(db, name))
             log(db, how, f"by {by}" if by else f"{name} is withdrawn from later use", name)
             remember(db, request)
 

@@ -1,0 +1,158 @@
+"""Files that were of somebody's model, or of a task that was cancelled, and are needed no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cluster.coordinator import erasing
+from cluster.domain.work import ComposeWork
+from cluster.registry.erasure import LATER
+from tests.support.composing import fitted, make
+from tests.support.fakes import ADMIN, Scene, asks, submission
+
+Wait = Callable[[float], None]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path).trained("digits", "shapes")
+
+
+@pytest.fixture
+def wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Wait:
+    """So many seconds pass."""
+    monkeypatch.setattr(erasing, "PACE", -1.0)
+    now = [time.time()]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+
+    def pass_(seconds: float) -> None:
+        now[0] += seconds
+        scene.coordinator.tick()
+
+    return pass_
+
+
+def merged(scene: Scene, request_id: str = "one") -> str:
+    """The file of alice's model, a merge."""
+    make(scene, request_id=request_id)
+    scene.settle()
+    model = scene.coordinator.composition(ADMIN, "alice")
+    assert model.merged is not None
+    return model.merged.blob
+
+
+def stored(scene: Scene, user: str = "alice") -> int:
+    return next(one for one in scene.coordinator.usage(user)).stored
+
+
+def test_files_of_a_model_are_counted_and_deleted_once_it_was_replaced(
+    scene: Scene, wait: Wait
+) -> None:
+    blobs, before = scene.home.blobs(), stored(scene)
+    first = merged(scene)
+    assert stored(scene) > before
+    wait(LATER + 1)
+    assert blobs.exists(first)
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    assert stored(scene) == before
+    wait(LATER - 1)
+    assert blobs.exists(first)  # somebody may be about to answer with it
+    wait(2)
+    assert not blobs.exists(first)
+    assert merged(scene, request_id="again") == first  # made again, when it is asked for
+    assert blobs.exists(first)
+
+
+def test_a_model_that_came_back_is_kept_until_it_leaves_again(scene: Scene, wait: Wait) -> None:
+    blobs = scene.home.blobs()
+    first = merged(scene)
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    merged(scene, request_id="again")
+    wait(LATER + 1)
+    assert blobs.exists(first)
+    scene.coordinator.compose(asks("another sum"), "alice", ["+digits"])
+    wait(LATER + 1)
+    assert not blobs.exists(first)
+
+
+def test_what_others_answer_with_is_kept(scene: Scene, wait: Wait) -> None:
+    first = merged(scene)
+    make(scene, user="bob", request_id="bob's")
+    scene.settle()
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    wait(LATER + 1)
+    model = scene.coordinator.composition(ADMIN, "bob").merged
+    assert model is not None
+    scene.home.blobs().verify(model.blob)
+    scene.coordinator.compose(asks("his sum"), "bob", ["+digits"])
+    wait(LATER + 1)
+    wait(erasing.AGAIN)
+    assert not {first, model.blob} & scene.home.blobs().there({first, model.blob})
+
+
+def test_a_model_that_nobody_awaits_any_more_leaves_when_it_is_made(
+    scene: Scene, wait: Wait
+) -> None:
+    make(scene)
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    found = {one.digest for one in scene.home.blobs().stored()}
+    scene.settle()
+    assert scene.coordinator.composition(ADMIN, "alice").method == "sum"
+    new = {one.digest for one in scene.home.blobs().stored()} - found
+    assert new
+    wait(LATER + 1)
+    assert not new & {one.digest for one in scene.home.blobs().stored()}
+
+
+def given(scene: Scene) -> dict[str, str]:
+    """Digests of the rows that alice's next model is made from."""
+    (work,) = (one for one in scene.running() if isinstance(one, ComposeWork))
+    assert work.making.fit is not None
+    assert work.making.fit.held_out is not None
+    return {"shots": work.making.fit.shots.digest, "held out": work.making.fit.held_out.digest}
+
+
+def test_rows_that_a_model_is_made_from_leave_with_it(scene: Scene, wait: Wait) -> None:
+    blobs, before = scene.home.blobs(), stored(scene)
+    make(scene, making=fitted(scene))
+    rows = given(scene)
+    assert stored(scene) > before
+    wait(LATER + 1)
+    scene.settle()
+    wait(LATER + 1)
+    assert not blobs.exists(rows["shots"])
+    assert blobs.exists(rows["held out"])  # they judge it
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    wait(LATER + 1)
+    assert not blobs.exists(rows["held out"])
+    assert stored(scene) == before
+
+
+def test_rows_of_a_model_that_is_cancelled_leave(scene: Scene, wait: Wait) -> None:
+    make(scene, making=fitted(scene))
+    rows = {*given(scene).values()}
+    scene.coordinator.cancel_compositions(asks("stop"), "alice")
+    wait(LATER + 1)
+    assert not scene.home.blobs().there(rows)
+
+
+def test_files_of_a_cancelled_task_leave_and_count_no_more(scene: Scene, wait: Wait) -> None:
+    new = submission(scene.home, "signs", owner="ann")
+    scene.coordinator.submit(ADMIN, new)
+    assert stored(scene, "ann") > 0
+    scene.coordinator.cancel(asks("stop"), "signs", False)
+    assert stored(scene, "ann") == 0
+    wait(LATER + 1)
+    assert not scene.home.blobs().there({new.train.digest, new.test.digest})
+
+
+def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None:
+    first = merged(scene)
+    scene.coordinator.compose(asks("sum"), "alice", ["+digits"])
+    scene.restart()
+    wait(LATER + 1)
+    assert not scene.home.blobs().exists(first)
