@@ -33,7 +33,9 @@ FACTS = (
 
 
 def log_to(folder: Path, name: Literal["cluster", "coordinator", "learners", "serving"]) -> None:
-    """From now on, in this process; harmless when it does already."""
+    """From now on, in this process, whose other files of the home nobody else can read either;
+    harmless when it does already."""
+    os.umask(0o077)  # on a node of a joined cluster nothing else has closed them
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = folder / f"{name}.log"
     root = logging.getLogger()

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httpx2
@@ -31,7 +32,7 @@ from cluster.serving.router import ToVectors
 from cluster.storage.home import EMBEDDED, Home
 from jobs.benchmarks.load import VECTORS, Asking, Oracle
 from jobs.benchmarks.serving import Loads, free_port, populated
-from tacl.errors import BadConfig, NotAuthenticated, Overloaded, TooLate
+from tacl.errors import BadConfig, NotAuthenticated, NotPlaceable, Overloaded, TooLate
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import pids, processes, start_head, until
 from tests.support import tiny
@@ -320,3 +321,11 @@ def test_open_to_all_only_on_loopback() -> None:
     for host in ("0.0.0.0", "10.0.0.1", "example.org", "::"):
         with pytest.raises(BadConfig, match="tacl users issue"):
             require_safe(host, True)
+
+
+@pytest.mark.ray
+def test_what_serving_holds_is_no_runs_room(client: Client, url: str, tmp_path: Path) -> None:
+    """Of the node's CPUs, which Ray counts and its actors take."""
+    data = tiny.folder_of(tmp_path / "data", 40, task=1)
+    with pytest.raises(NotPlaceable, match=r"of which serving holds [1-9]\d* CPU"):
+        client.submit("wide", data, cpus_per_worker=64)

@@ -85,6 +85,21 @@ def test_many_processes_write_one_file(folder: Path, monkeypatch: pytest.MonkeyP
     assert sorted(written) == sorted(f"{c} {n}" for c in range(3) for n in range(LINES))
 
 
+def test_what_a_process_writes_from_then_on_is_its_owners(folder: Path) -> None:
+    """Also where another program started it, as on the nodes of a joined cluster."""
+    if (pid := os.fork()) == 0:
+        try:
+            os.umask(0o022)
+            log_to(folder, "learners")
+            (folder / "below").mkdir()
+            (folder / "below" / "checkpoint").touch()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    modes = [(folder / name).stat().st_mode & 0o777 for name in ("below", "below/checkpoint")]
+    assert modes == [0o700, 0o600]
+
+
 def test_libraries_are_heard_when_they_warn(folder: Path) -> None:
     log_to(folder, "serving")
     logging.getLogger("somebody").info("chatter")
