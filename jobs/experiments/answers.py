@@ -34,7 +34,7 @@ class Answering(Merging):
         """Individual: each task's own vector alone, with the same head."""
         bench, pool = model.bench, model.bench.pool
         at = self._at_theta0(bench)
-        cell = fitted(bench, model.first, at)
+        cell = fitted(bench, self.added(bench), at)
         heads = {task: _head(bench, cell, task) for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}

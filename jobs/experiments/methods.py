@@ -7,6 +7,7 @@ are multiplied by.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +55,20 @@ mixed_grown = partial(tau_jp, penalty="mixed", grow_strength=True)
 LONGER: dict[str, Any] = {"steps": 400, "learning_rate": 2e-4}  # two passes at twice the rate
 # The default: for longer, with a row of each of eight other tasks at every step.
 longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
+
+
+def arriving(bench: Bench, task: str) -> Vector:
+    """As `longer`, where tasks arrive one by one: against the samples that were there by then."""
+    order = order_of(bench)
+    there = [*bench.suite.generics, *order[: order.index(task)]]
+    return trained(bench, task, there, penalty="mixed", penalty_batch=8, **LONGER)
+
+
+def order_of(bench: Bench) -> list[str]:
+    """The order in which the pool arrives under this seed."""
+    order = list(bench.pool)
+    random.Random(f"order {bench.seed}").shuffle(order)
+    return order
 
 
 def curvature(bench: Bench, task: str) -> Vector:
@@ -148,6 +163,8 @@ METHODS: dict[str, Merging] = {
         Merging("strict", strict, saw.PENALISED, saw.NOTHING, total),
         Merging("mixed", mixed, saw.PENALISED, saw.NOTHING, total),
         Merging("mixed-longer", longer, saw.PENALISED, saw.NOTHING, total),
+        Merging("arriving", arriving, saw.EARLIER, saw.NOTHING, total),
+        Merging("arriving+refresh", arriving, saw.EARLIER, saw.INPUTS, refreshed_total),
         Merging("taujp-grown", grown, saw.PENALISED, saw.NOTHING, total),
         Merging("mixed-grown", mixed_grown, saw.PENALISED, saw.NOTHING, total),
         Merging("curvature", curvature, "own labels, others' statistics", saw.NOTHING, total),

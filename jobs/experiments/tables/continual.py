@@ -6,7 +6,6 @@ of the tasks before it. Vectors before it are not trained again; refreshing them
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cost
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import merge_of
-from jobs.experiments.methods import ordinary
+from jobs.experiments.methods import order_of, ordinary
 from jobs.experiments.models import (
     Direction,
     Sum,
@@ -34,7 +33,6 @@ from tacl.evaluation import metrics
 from tacl.vectors.params import Params
 
 PART = "test:300"
-EARLIER = "own labels, earlier tasks' inputs"
 ABOUT = (
     "Tasks arrive one by one, in an order by seed; the seed also decides splits and batches. R[i, "
     "j] is the accuracy on task j, on at most 300 of its test rows and with its own head, after "
@@ -56,13 +54,6 @@ class Arrival:
     model: Direction
     training: Cost
     merging: Cost
-
-
-def order_of(bench: Bench) -> list[str]:
-    """The order in which the pool arrives under this seed."""
-    order = list(bench.pool)
-    random.Random(f"order {bench.seed}").shuffle(order)
-    return order
 
 
 def linear_sum(bench: Bench, order: list[str]) -> list[Arrival]:
@@ -153,8 +144,8 @@ class Streaming(Method):
 
 METHODS = (
     Streaming("linear", None, saw.LABELS, saw.NOTHING, linear_sum),
-    Streaming("taujp", None, EARLIER, saw.NOTHING, tau_jp_sum),
-    Streaming("taujp+refresh", None, EARLIER, saw.INPUTS, tau_jp_refreshed),
+    Streaming("taujp", None, saw.EARLIER, saw.NOTHING, tau_jp_sum),
+    Streaming("taujp+refresh", None, saw.EARLIER, saw.INPUTS, tau_jp_refreshed),
     Streaming("sequential", None, saw.LABELS, saw.NOTHING, sequential),
     Streaming("magmax", None, saw.LABELS, saw.NOTHING, magmax_so_far),
     Streaming("opcm", None, saw.LABELS, saw.NOTHING, opcm_so_far),

@@ -18,7 +18,8 @@ from tests.support import small_suite
 
 @pytest.mark.train
 def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
-    request = small_suite.request(tmp_path, "out", "addition", ["taujp", "taujp+inner"])
+    methods = ["taujp", "taujp+inner", "taujp+refresh+inner"]
+    request = small_suite.request(tmp_path, "out", "addition", methods)
     entries = {one.variant: one for one in reproduce(request).table.entries}
     before, after = entries["taujp"], entries["taujp+inner"]
     assert (after.saw_training, after.saw_merging) == (before.saw_training, "labels of all tasks")
@@ -27,10 +28,12 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
 
     cells = Cells(tmp_path / "out" / ".cells")
     bench = Bench(request.suite, 0, request.data, cells, Base.of(request.suite))
-    method = ANSWERING["taujp+inner"]
+    method, refreshed = ANSWERING["taujp+inner"], ANSWERING["taujp+refresh+inner"]
     model = method.model(bench)
     heads = fitted(bench, model.first, bench.plain).tensors()
+    under = fitted(bench, refreshed.added(bench), bench.plain)  # the vectors as they are now
     assert cells.made == []
+    assert any(not torch.equal(under.tensors()[task], heads[task]) for task in bench.pool)
     weight_CD = torch.cat([heads[task] for task in bench.pool])
     start = 0
     for task in bench.pool:

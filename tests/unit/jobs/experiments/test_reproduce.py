@@ -17,11 +17,11 @@ from torch.nn.utils import clip_grad_norm_
 
 from jobs.experiments.catalogue import TABLES
 from jobs.experiments.context import Bench
-from jobs.experiments.methods import METHODS, linear, total
+from jobs.experiments.methods import LONGER, METHODS, arriving, linear, order_of, total
 from jobs.experiments.models import Kept, Sum, features, tangent
 from jobs.experiments.runner import reproduce, waves
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
-from jobs.experiments.training import joint
+from jobs.experiments.training import joint, trained
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
 from tacl.evaluation.tangents import cached_tangents
@@ -246,16 +246,24 @@ def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
 
 def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
     """A change of what comes later leaves the vectors before it as they are."""
-    order = continual.order_of(bench)
+    order = order_of(bench)
     again = [order[0], order[2], order[1]]
     first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
     assert first[0].model.key == second[0].model.key
     assert first[1].model.key != second[1].model.key
 
 
+def test_the_default_training_meets_those_that_came_before(bench: Bench) -> None:
+    order, generic = order_of(bench), bench.suite.generics
+    mixed = {"penalty": "mixed", "penalty_batch": 8, **LONGER}
+    for place, task in enumerate(order):
+        expected = trained(bench, task, [*generic, *order[:place]], **mixed)
+        assert arriving(bench, task).key == expected.key
+
+
 def test_sequential_training_against_a_loop(bench: Bench) -> None:
     """The second task starts where the first one ended."""
-    order = continual.order_of(bench)[:2]
+    order = order_of(bench)[:2]
     first, second = (vector.tau() for vector in continual.one_after_another(bench, order))
     encoder, head = bench.backbone.encoder, bench.head(order[1])
     data = bench.rows(order[1]).train
