@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -84,6 +85,24 @@ class Blind(FakeLauncher):
 
     def ended(self, handles: Mapping[str, FakeProcess]) -> NoReturn:
         raise OSError("no wait")
+
+
+def test_a_look_that_fails_whole_is_in_the_log_now_and_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, now = Scene(tmp_path, Node(4)), [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def away() -> NoReturn:
+        raise OSError("Ray does not answer")
+
+    monkeypatch.setattr(scene.launcher, "nodes", away)
+    for _ in range(300):  # a minute
+        now[0] += 0.2
+        scene.coordinator.tick()
+    traces = sum("does not answer" in (record.exc_text or "") for record in caplog.records)
+    assert 1 <= traces <= 1 + 60 // LONGEST
+    assert "Ray does not answer" in str(scene.coordinator.status(ADMIN).trouble)
 
 
 def test_each_run_is_looked_at_where_all_cannot_be(

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options
 from cluster.serving import reading
+from cluster.serving.app import Ingress
 from cluster.serving.reading import Job, read
 from cluster.storage.giving_way import NICENESS
 from cluster.storage.home import Home
@@ -147,6 +149,20 @@ def test_an_error_quotes_little_of_the_data(home: Home, tmp_path: Path) -> None:
     with pytest.raises(TaclError) as refused:
         asyncio.run(read(job(home, path)))
     assert len(str(refused.value)) <= 2000
+
+
+def test_a_server_whose_readers_cannot_be_started_is_not_ready(home: Home) -> None:
+    async def story() -> None:
+        server, stuck = Ingress(str(home.path), cast(Any, None), 1, False), threading.Event()
+        assert await server.reads()
+        reading.STARTING.submit(stuck.wait)
+        asked = asyncio.create_task(server.reads())
+        await asyncio.sleep(0.1)
+        assert not asked.done()  # and what asks takes that for a no (`cluster.api.health`)
+        stuck.set()
+        assert await asked
+
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 @pytest.mark.parametrize("begun", [True, False])
