@@ -1,10 +1,15 @@
 """Which running work gives its place to what somebody waits for, without I/O.
 
-A refresh, a measure or a fit that nobody asked for gives way to what a person asked for and to
-training: it is told when it next says how far it is, keeps what it has done, and waits in the queue
-again. So does a training of a user who took their minutes of the day, for one who did not. Nothing
-gives way whose place would not be enough, and no more than are needed. After MOST times upkeep is
-let alone; with the patience of the queue, none waits for ever.
+| gives way | to |
+|---|---|
+| a refresh, a measure or a fit that nobody asked for | what a person asked for, and training |
+| a training on one worker, without GPUs | what a person waits for: evaluate, export, compose |
+| a training of a user who took their minutes of the day | whatever another waits for, who did not |
+
+It is told when it next says how far it is, keeps what it has done, and waits in the queue again.
+Nothing gives way whose place would not be enough, and no more than are needed. After MOST times a
+run is let alone, but for users beyond their minutes; with the patience of the queue, none waits for
+ever.
 """
 
 from __future__ import annotations
@@ -27,36 +32,30 @@ def mark(state: State) -> None:
 
 def giving_way(state: State) -> list[Run]:
     """Those in whose place the first starts that waits, in the order of the queue, and can."""
-    able = _able(state)
-    for waiting in in_turn(state) if able else ():
-        if waiting.urgency == Urgency.UPKEEP:
-            continue
-        for_it = [
-            run for run in able if run.urgency == Urgency.UPKEEP or _is_within(state, waiting)
-        ]
-        if chosen := _fewest(state, waiting.needs, for_it):
+    running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
+    # Those that were told before, then upkeep, then those that were accepted last.
+    running.sort(key=lambda run: (not run.gives_way, -run.urgency, -run.number))
+    for waiting in in_turn(state) if any(_could(state, run) for run in running) else ():
+        able = [run for run in running if _gives_way_to(state, run, waiting)]
+        if chosen := _fewest(state, waiting.needs, able):
             return chosen
     return []
 
 
-def _able(state: State) -> list[Run]:
-    """Those that were told before, then upkeep, then those that were accepted last."""
-    running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
-    able = [run for run in running if _is_spared(run) or _is_over(state, run)]
-    return sorted(able, key=lambda run: (not run.gives_way, -run.urgency, -run.number))
+def _could(state: State, run: Run) -> bool:
+    """To anything."""
+    return run.urgency != Urgency.AWAITED and (run.gave_way < MOST or run.user in state.over)
 
 
-def _is_spared(run: Run) -> bool:
-    """Upkeep that nobody asked for."""
-    return run.urgency == Urgency.UPKEEP and run.user is None and run.gave_way < MOST
-
-
-def _is_over(state: State, run: Run) -> bool:
-    return run.urgency == Urgency.TRAINING and run.user in state.over
-
-
-def _is_within(state: State, run: Run) -> bool:
-    return run.user is not None and run.user not in state.over
+def _gives_way_to(state: State, run: Run, waiting: Run) -> bool:
+    if waiting.urgency == Urgency.UPKEEP or not _could(state, run):
+        return False
+    if run.urgency == Urgency.UPKEEP:
+        return run.user is None and run.gave_way < MOST
+    if run.user in state.over and waiting.user is not None and waiting.user not in state.over:
+        return True
+    is_small = run.needs.workers == 1 and run.needs.gpus == 0
+    return waiting.urgency == Urgency.AWAITED and is_small and run.gave_way < MOST
 
 
 def _fewest(state: State, needs: Needs, able: Sequence[Run]) -> list[Run]:
