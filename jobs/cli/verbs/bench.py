@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from jobs import console
-from jobs.cli.app import Told, app, verb
+from jobs.cli.app import Client, Told, app, verb
 from jobs.cli.options import option
 from tacl.errors import BadConfig
 
@@ -204,6 +204,22 @@ def scale(
         out.write_text(markdown(found, f"{chosen} --out {out}"))
         picture(found, out.with_suffix(".png"))
     return {"rows": found.goals()}, lambda told: _goals(told["rows"])
+
+
+@verb("bench", of=bench)
+def arrivals(
+    asked: Client,
+    out: Annotated[
+        Path | None, option("FILE.md", "Write the table there, and a plot beside.")
+    ] = None,
+) -> Told:
+    """What each task of a home cost when it arrived: training, measuring, refreshing, heads."""
+    from jobs.benchmarks.arrivals import bench_arrivals, markdown, picture
+
+    found = bench_arrivals(asked.home)
+    if out is not None:
+        picture(found, out.with_suffix(".png"))
+    return _kept(found, markdown(found, out.with_suffix(".png").name if out else "-"), out)
 
 
 def _goals(found: Sequence[Goal]) -> Any:

@@ -1,0 +1,111 @@
+"""What each task cost a home when it arrived, as its registry has it: `tacl bench arrivals`."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+
+from cluster.domain.status import RunState
+from cluster.registry import Registry, Run
+from cluster.storage.home import Home
+from jobs.console.documents import markdown_table
+from tacl.errors import BadConfig
+
+KINDS = {"measure": "measuring", "refresh": "refreshing", "fit": "fitting heads"}
+LAST = 4  # arrivals that a line of the summary is the mean of
+
+
+@dataclass
+class Arrival:
+    """Seconds that runs took from their start to their end, by kind. What was accepted once the
+    vector of a task was there, and before the next one's, is what its arrival caused."""
+
+    task: str
+    training: float
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
+    runs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+
+    @property
+    def upkeep(self) -> float:
+        """Of vectors: what the budget of arrivals is for."""
+        return self.seconds["measure"] + self.seconds["refresh"]
+
+
+def arrivals(runs: Sequence[Run]) -> list[Arrival]:
+    """Of runs that are done, in the order in which the vectors came."""
+    trainings = sorted((r for r in runs if r.kind == "train"), key=lambda run: run.ended or 0.0)
+    found = [Arrival(run.task or "", _seconds(run)) for run in trainings]
+    came = [run.ended or 0.0 for run in trainings]
+    for run in runs:
+        if run.kind in KINDS and (place := bisect_right(came, run.created)):
+            caused = found[place - 1]
+            caused.seconds[run.kind] += _seconds(run)
+            caused.runs[run.kind] += 1
+    return found
+
+
+def _seconds(run: Run) -> float:
+    return (run.ended or 0.0) - (run.started or 0.0)
+
+
+def bench_arrivals(home: Home) -> list[Arrival]:
+    """Raises BadConfig where no task has a vector yet."""
+    home.founded()
+    registry = Registry(home.registry_url)
+    try:
+        found = arrivals(registry.runs((RunState.DONE,), kinds=("train", *KINDS)))
+    finally:
+        registry.close()
+    if not found:
+        raise BadConfig(f"no task of {home.path} has a vector yet: wait for one (`tacl wait`)")
+    return found
+
+
+def markdown(found: Sequence[Arrival], picture: str) -> str:
+    heads = ("arrival", "task", "training", *KINDS.values(), "runs", "upkeep / training")
+    rows = [
+        (
+            f"{number}",
+            one.task,
+            f"{one.training:.0f} s",
+            *(f"{one.seconds[kind]:.0f} s" for kind in KINDS),
+            " + ".join(str(one.runs[kind]) for kind in KINDS),
+            f"{one.upkeep / one.training:.2f}",
+        )
+        for number, one in enumerate(found, start=1)
+    ]
+    about = (
+        "Seconds of the runs that each arrival caused, after its training: pairs measured, vectors "
+        "refreshed, heads fitted together. *Upkeep / training* is of measuring and refreshing; "
+        f"heads are fitted beside that budget. Of all {len(found)}: {_share(found):.2f}; of the "
+        f"last {LAST} at some sizes: {_sizes(found)}."
+    )
+    table = markdown_table(heads, rows, "---:")
+    return f"{about}\n\n![Seconds of each arrival]({picture})\n\n{table}\n"
+
+
+def _share(found: Sequence[Arrival]) -> float:
+    return sum(one.upkeep for one in found) / sum(one.training for one in found)
+
+
+def _sizes(found: Sequence[Arrival]) -> str:
+    sizes = [size for size in (4, 8, 14, 25, 40) if size <= len(found)]
+    shares = (f"{_share(found[size - LAST : size]):.2f} at {size}" for size in sizes)
+    return ", ".join(shares) or "too few"
+
+
+def picture(found: Sequence[Arrival], path: Path) -> None:
+    """Seconds over arrivals, one kind on the other; and the training."""
+    from jobs.console.plots import drawing
+
+    numbers = range(1, len(found) + 1)
+    title = f"{len(found)} arrivals; a training takes {mean(o.training for o in found):.0f} s"
+    with drawing(path, title) as axes:
+        seconds = [[one.seconds[kind] for one in found] for kind in KINDS]
+        axes.stackplot(numbers, *seconds, labels=KINDS.values())
+        axes.plot(numbers, [one.training for one in found], color="black", label="training")
+        axes.set(xlabel="arrival", ylabel="seconds")
+        axes.legend()
