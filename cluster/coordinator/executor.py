@@ -119,7 +119,7 @@ class Execution:
             self._registry.retry([run_id])
         if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
-            urgency = urgency_of(run.kind, imports(run.work))
+            urgency = urgency_of(run.kind, imports(run.work), run.user)
             self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, run.user))
 
     def told(self, run_id: str, attempt: int | None) -> Told:

@@ -91,7 +91,7 @@ def _run(record: Record, running: bool) -> Run:
         record.number,
         record.task,
         needs_of(record.kind, options_of(record.work)),
-        urgency_of(record.kind, imports(record.work)),
+        urgency_of(record.kind, imports(record.work), record.user),
         state,
         record.deaths,
         cells_of(record.work),

@@ -54,7 +54,7 @@ def _gives_way_to(state: State, run: Run, waiting: Run) -> bool:
         return run.user is None and run.gave_way < MOST
     if run.user in state.over and waiting.user is not None and waiting.user not in state.over:
         return True
-    is_small = run.needs.workers == 1 and run.needs.gpus == 0
+    is_small = run.kind == "train" and run.needs.workers == 1 and run.needs.gpus == 0
     return waiting.urgency == Urgency.AWAITED and is_small and run.gave_way < MOST
 
 

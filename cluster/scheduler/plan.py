@@ -95,7 +95,7 @@ def _queue(state: State, event: facts.Requested) -> None:
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
-    run.user = run.user or event.user
+    run.user, run.urgency = run.user or event.user, min(run.urgency, event.urgency)
 
 
 def _publish(state: State, event: facts.Published) -> None:

@@ -1,10 +1,11 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
-What a person waits for (evaluate, export, import, compose) goes before training, and that before
-the upkeep of vectors and heads (measure, refresh, fit); but the first that waits of each lets at
-most PATIENCE runs of the others pass, then the room is kept for it. So none starves another, and a
-wide run is not starved by narrow ones. Within each, users take turns: next is who waits since the
-longest for a start, with what they asked for first; who took their minutes of the day comes last.
+What a person waits for (evaluate, export, import, compose) goes before training and a refresh that
+somebody asked for, and these before the upkeep of vectors and heads (measure, refresh, fit); but
+the first that waits of each lets at most PATIENCE runs of the others pass, then the room is kept
+for it. So none starves another, and a wide run is not starved by narrow ones. Within each, users
+take turns: next is who waits since the longest for a start, with what they asked for first; who
+took their minutes of the day comes last.
 
 Room is counted over all nodes, without what serving holds; each worker must also find room on one
 of them, by what the cluster says is free there. That may lag, and Ray places the workers: so a
@@ -39,11 +40,12 @@ def needs_of(kind: str, options: Options) -> Needs:
     return Needs(workers, options.cpus_per_worker, options.gpus_per_worker)
 
 
-def urgency_of(kind: str, imports: bool = False) -> Urgency:
-    """`imports`: a training whose vector is there already."""
+def urgency_of(kind: str, imports: bool = False, user: str | None = None) -> Urgency:
+    """`imports`: a training whose vector is there already; `user`: who asked for it."""
     if kind in ("evaluate", "compose") or imports:
         return Urgency.AWAITED
-    return Urgency.TRAINING if kind == "train" else Urgency.UPKEEP
+    is_long = kind == "train" or (kind == "refresh" and user is not None)
+    return Urgency.TRAINING if is_long else Urgency.UPKEEP
 
 
 def placeable(nodes: Iterable[Node], needs: Needs) -> bool:

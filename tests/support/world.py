@@ -115,7 +115,7 @@ class World:
         needs: Needs = ONE_CPU,
         user: str | None = None,
     ) -> list[Instruction]:
-        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind), user))
+        return self.happens(Requested(run_id, kind, task, needs, urgency_of(kind, user=user), user))
 
     def publish(
         self, run_id: str, tau: float = 0.0, measured: bool = True, near: tuple[str, ...] = ()

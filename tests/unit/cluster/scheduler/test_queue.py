@@ -71,6 +71,16 @@ def test_what_a_person_waits_for_goes_first_then_training_then_upkeep() -> None:
     assert started(world) == ["busy", "c", "e", "t", "u", "r", "m"]
 
 
+def test_a_refresh_that_somebody_asked_for_goes_as_a_training_does() -> None:
+    world = World(Node(1))
+    world.request("busy", "evaluate")
+    for run_id in ("r", "s"):
+        world.request(run_id, "refresh", run_id)
+    world.request("t", "train", "t", user="ben")
+    world.request("s", "refresh", "s", user="ann")
+    assert started(world) == ["busy", "s", "t", "r"]
+
+
 def started(world: World) -> list[str]:
     """One run after the other, until none is left."""
     order = list[str]()
