@@ -109,3 +109,11 @@ def storage_uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "directory":
         return str(tmp_path / "storage")
     return request.getfixturevalue("s3_server").new_bucket()
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """As it was: what a process of a home does first closes its files to others."""
+    os.umask(before := os.umask(0o022))
+    yield
+    os.umask(before)

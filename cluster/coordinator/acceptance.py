@@ -9,7 +9,7 @@ from cluster.coordinator.recovery import cells_of
 from cluster.domain.base import Base
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.names import checked_task
-from cluster.domain.outcomes import Finished, Outcome, Raised
+from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.tasks import Pair, Submission, VectorRef
 from cluster.domain.work import (
     Composed,
@@ -148,11 +148,13 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
         return Raised("a refresh was accepted and brought no vector")
     if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
         return Raised("a composition was made of other vectors than it was asked for")
+    files = blobs_of(result)
     try:
-        for digest in blobs_of(result):
+        for digest in files:
             blobs.verify(digest)
     except CorruptBlob as error:
-        return Raised(str(error))
+        # One that had been stored before may be deleted meanwhile, as a file of nobody's model.
+        return Raised(str(error)) if all(map(blobs.exists, files)) else Gone(str(error))
     return outcome
 
 

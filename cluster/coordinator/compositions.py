@@ -94,7 +94,7 @@ class Compositions(Runs):
         work = work_orders.composing(*given, teach=self._teach(model, how))
         self._require_share(context, user, work.run_id)
         write = partial(self._registry.make, work, self._is_gone(work.run_id))
-        return self._queued(work.run_id, write)
+        return self._queued(work.run_id, write, context.user)
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         with self._lock:
@@ -160,7 +160,8 @@ class Compositions(Runs):
             given = self._registry, self._base, model, fitted
             work = work_orders.evaluation(*given, judge=self._judge(model), **asked)
             self._require_share(context, user, work.run_id)
-            return self._queued(work.run_id, partial(self._registry.add_run, work, None))
+            write = partial(self._registry.add_run, work, None)
+            return self._queued(work.run_id, write, context.user)
 
         parts = {"user": user, "materialized": materialized}
         parts |= {"without": True} if without else {}

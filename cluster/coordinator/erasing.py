@@ -24,7 +24,7 @@ KEY = ("erase what was purged", "")  # no run's
 LEFT = ("delete what is needed no more", "")
 GARBAGE = ("delete what nothing refers to", "")
 PACE = 60.0  # seconds between looks at what is needed no more: it takes one to read what is needed
-AGAIN = 24 * 3600.0  # seconds until it is looked again at what is needed still
+DAY = 24 * 3600.0  # at whose end it is looked again at what is needed still, all at once
 
 
 class Erasing:
@@ -48,9 +48,9 @@ class Erasing:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
             if not self._retries.done(KEY, self._erase):
                 self.owed = True
-        if (now := time.monotonic()) - self._looked > PACE:
-            self._looked = now
+        if time.monotonic() - self._looked > PACE:
             self._retries.done(LEFT, self._delete_left)
+            self._looked = time.monotonic()
         if self._garbage:
             self._retries.done(GARBAGE, self._delete)
 
@@ -68,12 +68,13 @@ class Erasing:
     def _delete_left(self) -> None:
         """What is needed still, or again, may be needed no more later."""
         now = time.time()
-        owed = frozenset(self._registry.left(now))
+        owed = self._registry.left(now)
         if not owed:
             return
-        with self._unneeded(owed) as gone:
+        again = garbage.stored_again(self._home, owed)
+        with self._unneeded(frozenset(owed) - again) as gone:
             with self._lock:
-                self._registry.spared(owed - gone, now + AGAIN)
+                self._registry.spared(owed.keys() - gone, (now // DAY + 1) * DAY)
             garbage.remove(self._home, gone)
             with self._lock:
                 self._registry.erased(gone)

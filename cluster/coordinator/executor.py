@@ -112,15 +112,17 @@ class Execution:
             self._due.extend(plan.handle(self.state, event))
         self._carry_out()
 
-    def request(self, run_id: str) -> None:
-        """Let the plan know of a run in the registry; a failed one is queued again."""
+    def request(self, run_id: str, user: str | None = None) -> None:
+        """Let the plan know of a run in the registry; a failed one is queued again. `user`: who
+        asks, where others may have asked for the same."""
         run = self._registry.run(run_id)
         if run.state in STOPPED:
             self._registry.retry([run_id])
         if run.state != RunState.DONE:
             needs = needs_of(run.kind, options_of(run.work))
             urgency = urgency_of(run.kind, imports(run.work), run.user)
-            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, run.user))
+            who = run.user if user is None else user
+            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, who))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""
@@ -176,7 +178,8 @@ class Execution:
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self._handles.keys()
         state = restored(self._registry, self._base.digest, running)
-        state.turns, state.over = self.state.turns, self.state.over
+        state.turns, state.started = self.state.turns, self.state.started
+        state.over = self.state.over
         others = {*self._handles, *runs(self._home.checkpoints)} - running
         for run_id in running & self._told.keys():
             self._told[run_id].anew(self._arrivals(run_id))
@@ -199,7 +202,8 @@ class Execution:
         if (now := time.monotonic()) - self._shared_at < SHARES:
             return
         self._shared_at, runs = now, self.state.runs.values()
-        users = {run.user for run in runs if run.user and run.state != RunState.FAILED}
+        owed = (run.user for run in runs if run.state != RunState.FAILED)
+        users = {user for user in owed if user is not None}
         taken = over(self._registry.ran_of(users)) if len(users) > 1 else frozenset[str]()
         if taken != self.state.over:
             self.happened(facts.MinutesTaken(taken))

@@ -8,7 +8,7 @@ file that is stored again after a day may go before it is referred to, which is 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -67,6 +67,16 @@ def remove(home: Home, digests: Collection[str]) -> None:
     blobs = home.blobs()
     for digest in digests:
         blobs.remove(digest)
+
+
+def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
+    """Of these files those that somebody stored since then, and will tell of perhaps."""
+    blobs = home.blobs()
+    return {
+        digest
+        for digest, moment in since.items()
+        if any(one.modified > moment for one in blobs.listed(digest))
+    }
 
 
 def erase(home: Home, digests: Collection[str]) -> None:

@@ -1,7 +1,7 @@
 """How much of the cluster a user over HTTP may take: runs that are owed, minutes that runs take
 within a day, and bytes that are kept.
 
-Whoever asks beside the cluster, and an admin, is not limited.
+Whoever asks beside the cluster, and an admin, is refused nothing; their runs take turns as all do.
 """
 
 from __future__ import annotations

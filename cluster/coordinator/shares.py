@@ -22,7 +22,7 @@ def require_share(usage: Usage, wait: int = 60) -> None:
     if usage.ran >= RAN:
         raise TooMany(
             f"runs of {usage.user} took {usage.ran} minutes within a day, of {RAN}; those that are "
-            "queued go on, others may follow later",
+            "queued go on while nobody else waits, others may follow later",
             wait,
         )
     if usage.stored > STORED:

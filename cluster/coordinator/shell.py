@@ -96,9 +96,9 @@ class Shell:
         except Exception as error:
             self._execution.say(error)
         else:
-            self._erasing.tick()
             self._execution.tick()
             self._looking.done(("bring the status up to date", ""), self._look)
+            self._erasing.tick()
 
     def _look(self) -> None:
         """So that whoever looks next is told soon."""
@@ -185,8 +185,11 @@ class Shell:
             self._execution.reread()
             self._unsure = False
 
-    def _queued(self, run_id: str, write: Callable[[Request], object]) -> Decision[QueuedRun]:
-        return Decision(QueuedRun(run_id=run_id), write, partial(self._execution.request, run_id))
+    def _queued(
+        self, run_id: str, write: Callable[[Request], object], user: str | None = None
+    ) -> Decision[QueuedRun]:
+        then = partial(self._execution.request, run_id, user)
+        return Decision(QueuedRun(run_id=run_id), write, then)
 
     def _cancelled(
         self,

@@ -98,7 +98,7 @@ class Tasks(Quotas):
             chosen = [
                 run.run_id
                 for run in self._registry.runs(states=STOPPED)
-                if run.kind != "compose"  # whose user asks for it again
+                if run.kind not in ("compose", "evaluate")  # whose user asks for it again
                 if task in work_orders.tasks_of(run.work)
                 and upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]

@@ -22,6 +22,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from cluster.domain.outcomes import GivesWay
 from tacl.training.loop import StepRecord
 
 SECONDS = 1.0  # what a tracker hears at once
@@ -100,12 +101,17 @@ class Tracked:
 
 @contextmanager
 def tracked(facts: Facts | None) -> Iterator[Tracked]:
-    """`metrics` are to be set to those of the result; None: another rank tells."""
+    """`metrics` are to be set to those of the result; None: another rank tells. A training that
+    gives way has not ended: another attempt goes on, as after a death."""
     told = Tracked([] if facts is None else asked_for(facts))
     try:
         yield told
-    finally:
+    except GivesWay:
+        raise
+    except BaseException:
         told.end()
+        raise
+    told.end()
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
+HELD_SECONDS = 30.0  # for which a place is kept, so that an attempt is worth its start
 MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
@@ -182,6 +183,7 @@ class Run:
     _near: dict[str, bool] = field(default_factory=dict)  # digest -> whether it is of the own kind
     _seen: list[Store] = field(default_factory=list)  # by the step before
     _start: int = 0
+    _made_at: float = field(default_factory=time.monotonic)
     _saved_at: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
@@ -224,6 +226,7 @@ class Run:
             arrivals, self._seconds, gives_way = page_by_page(known, asked)
             self._hears_more = len(arrivals) >= PAGE
             self._asked_at = time.monotonic()
+            gives_way = gives_way and step > self._start and now - self._made_at > HELD_SECONDS
             late = gives_way or now - self._saved_at > CHECKPOINT_SECONDS
             return range(step, last + 1), arrivals, late and step > self._start, gives_way
 
@@ -232,6 +235,7 @@ class Run:
         if due:
             self._checkpoint(step)
         if gives_way:
+            self.ranks.first(lambda: None)  # once one raises, a group ends: all is kept by then
             raise GivesWay
 
     def record(self, record: StepRecord, told: Tracked) -> None:

@@ -13,7 +13,7 @@ from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, EvaluateWork
-from cluster.registry.database import Database, put_once
+from cluster.registry.database import Database
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
@@ -31,6 +31,7 @@ from cluster.registry.schema import (
 )
 
 LATER = 60.0  # seconds
+NAMED = 1000  # digests in a statement
 
 
 class Reference(NamedTuple):
@@ -85,38 +86,51 @@ class Erasure(Database):
         """Digests of files of purged tasks, which are to be deleted."""
         return list(self._values(sa.select(ERASURE.c.digest).where(ERASURE.c.due == 0.0)))
 
-    def left(self, until: float) -> list[str]:
-        """Of files that are to be deleted by then, unless something needs them."""
+    def left(self, until: float) -> dict[str, float]:
+        """Digests of files that are to be deleted by then, unless something needs them, and since
+        when they may be needed no more."""
         due = ERASURE.c.due > 0.0, ERASURE.c.due <= until
-        return list(self._values(sa.select(ERASURE.c.digest).where(*due)))
+        rows = self._rows(sa.select(ERASURE.c.digest, ERASURE.c.due).where(*due))
+        return {row.digest: row.due - LATER for row in rows}
 
     def erased(self, digests: Iterable[str]) -> None:
         with self._write() as db:
-            db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(list(digests))))
+            for these in _parts(digests):
+                db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
     def spared(self, digests: Iterable[str], until: float) -> None:
         """They are not to be deleted before then: something needs them."""
-        these = ERASURE.c.digest.in_(list(digests)), ERASURE.c.due > 0.0
         with self._write() as db:
-            db.execute(ERASURE.update().where(*these).values(due=until))
+            for these in _parts(digests):
+                chosen = ERASURE.c.digest.in_(these), ERASURE.c.due > 0.0
+                db.execute(ERASURE.update().where(*chosen).values(due=until))
 
 
 def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
     """Of purged tasks: at once."""
-    digests = list(digests)
-    db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(digests)))
-    for digest in digests:
-        put_once(db, ERASURE, digest=digest, due=0.0)
+    _owe(db, digests, 0.0)
 
 
 def owe_later(db: sa.Connection, files: Iterable[tuple[str, Reference]]) -> None:
     """Perhaps nobody needs these files any more: then they are deleted, once whoever asks of them
     now has been answered."""
-    due = time.time() + LATER
-    for digest in {digest for digest, _ in files}:
-        if not put_once(db, ERASURE, digest=digest, due=due):
-            later = ERASURE.c.digest == digest, ERASURE.c.due > due
-            db.execute(ERASURE.update().where(*later).values(due=due))
+    _owe(db, [digest for digest, _ in files], time.time() + LATER)
+
+
+def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
+    """What is owed at once stays so."""
+    for these in _parts(set(digests)):
+        chosen = ERASURE.c.digest.in_(these)
+        known = set(db.scalars(sa.select(ERASURE.c.digest).where(chosen)))
+        db.execute(ERASURE.update().where(chosen, ERASURE.c.due > 0.0).values(due=due))
+        if new := [{"digest": one, "due": due} for one in these if one not in known]:
+            db.execute(ERASURE.insert(), new)
+
+
+def _parts(digests: Iterable[str]) -> Iterator[list[str]]:
+    """A statement may name so many."""
+    left = list(digests)
+    return (left[start : start + NAMED] for start in range(0, len(left), NAMED))
 
 
 def dismiss(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> None:

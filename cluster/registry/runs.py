@@ -260,6 +260,8 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     if exists(db, *one(RUN, run_id=work.run_id, state=RunState.WITHDRAWN)):
         begin_anew(db, work.run_id)
         queue_again(db, work.run_id, "what it is about is there again")
+        asked = {"user": orders.asked_by(work), "work": work.model_dump_json()}
+        _update(db, work.run_id, **asked)  # perhaps by somebody else
         return True
     if exists(db, RUN.c.run_id == work.run_id):
         return False

@@ -14,11 +14,11 @@ from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
 from cluster.registry.database import Database, put
-from cluster.registry.erasure import owe_erasure, owe_later, parts_of_task
+from cluster.registry.erasure import dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
-from cluster.registry.schema import CANCELLED, META, NEAR, RUN, TASK, TOKEN
+from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 
@@ -89,6 +89,7 @@ class Tasks(Database):
         erasure."""
         with self._write() as db:
             db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
+            dismiss(db, AWAITED.c.run_id.in_(withdrawn))
             for run_id in withdrawn:
                 stop(db, run_id, RunState.WITHDRAWN, f"{name} was {how}")
             for run_id in anew:

@@ -95,7 +95,10 @@ def _queue(state: State, event: facts.Requested) -> None:
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
         state.unmeasurable.difference_update(run.cells)
-    run.user, run.urgency = run.user or event.user, min(run.urgency, event.urgency)
+    if event.user is not None and (run.user is None or run.user in state.over):
+        run.user = event.user
+    run.urgency = min(run.urgency, event.urgency)
+    state.turns.setdefault((run.urgency, run.user), 2 * state.started - 1)
 
 
 def _publish(state: State, event: facts.Published) -> None:

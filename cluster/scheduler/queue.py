@@ -106,7 +106,8 @@ def starts(state: State) -> Iterator[Start]:
         for other in _firsts(state):
             state.passed[other.urgency] = state.passed.get(other.urgency, 0) + 1
         state.passed[run.urgency] = 0
-        state.turns[run.user] = max(state.turns.values(), default=0) + 1
+        state.started += 1
+        state.turns[run.urgency, run.user] = 2 * state.started
         yield Start(run.run_id, run.needs)
 
 
@@ -131,7 +132,7 @@ def _firsts(state: State) -> list[Run]:
 
 def _turn(state: State, run: Run) -> tuple[bool, int, int]:
     """The lowest is next."""
-    return run.user in state.over, state.turns.get(run.user, 0), run.number
+    return run.user in state.over, state.turns.get((run.urgency, run.user), 0), run.number
 
 
 def in_order(state: State) -> list[Run]:
@@ -147,8 +148,10 @@ def in_order(state: State) -> list[Run]:
 
 
 def _late(state: State) -> Run | None:
-    """The one that has let enough others pass."""
-    late = (run for run in _firsts(state) if state.passed.get(run.urgency, 0) >= PATIENCE)
+    """The one that has let enough others pass; none of a user who took their minutes: it would give
+    the room back that was kept for it."""
+    firsts = (run for run in _firsts(state) if run.user not in state.over)
+    late = (run for run in firsts if state.passed.get(run.urgency, 0) >= PATIENCE)
     return next(late, None)
 
 

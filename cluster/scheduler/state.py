@@ -146,8 +146,12 @@ class State:
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
-    # when a run of each user began last, counted in starts: users take turns
-    turns: dict[str | None, int] = field(default_factory=dict[str | None, int])
+    started: int = 0  # runs, since this process began
+    # when a run of each user began last, or the first was asked for: twice as many starts, or one
+    # less. Users take turns
+    turns: dict[tuple[Urgency, str | None], int] = field(
+        default_factory=dict[tuple[Urgency, str | None], int]
+    )
     over: frozenset[str] = frozenset()  # users whose runs took their minutes of a day
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)

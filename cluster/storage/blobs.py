@@ -115,7 +115,7 @@ class Blobs:
         if self._local:
             if not path.is_file():
                 raise self._missing(digest)
-        elif digest not in self._checked:
+        elif digest not in self._checked or not path.is_file():  # deleted, and stored again
             if not _is_sound(path, digest):
                 self._cache.take(digest, self)
             self._checked.add(digest)

@@ -250,7 +250,9 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
     process = scene.process(kind)
     good = result_of(process.work, blobs, calm)
     if isinstance(good, Trained):
-        bad = good.model_copy(update={"vector_blob": "f" * 64})
+        broken = blobs.put(b"a vector")
+        Path(blobs.local_path(broken)).write_bytes(b"another")
+        bad = good.model_copy(update={"vector_blob": broken})
     elif isinstance(good, Measured):
         bad = Measured(pairs=())
     else:
@@ -261,6 +263,18 @@ def test_a_result_that_cannot_be_right_is_refused(tmp_path: Path, kind: str) -> 
     assert run.state == "failed"
     assert run.reason
     assert not [work for work in scene.running() if work.kind == kind]
+
+
+def test_a_result_whose_file_went_is_worked_out_again(scene: Scene) -> None:
+    """It was stored before, of somebody's model, and deleted with that meanwhile."""
+    scene.submit("digits")
+    process = scene.process("train")
+    good = result_of(process.work, scene.home.blobs(), calm)
+    assert isinstance(good, Trained)
+    scene.end(Finished(good.model_copy(update={"vector_blob": "f" * 64})), "train")
+    assert scene.process("train").work.attempt == 2
+    scene.finish("train")
+    assert scene.task("digits").state == "ready"
 
 
 @pytest.mark.parametrize("size", [math.nan, math.inf])

@@ -13,7 +13,7 @@ import pytest
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import GENERIC
-from cluster.domain.work import Lease
+from cluster.domain.work import Lease, TrainWork
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
@@ -151,3 +151,18 @@ def test_a_kept_task_may_leave_later(scene: Scene) -> None:
     scene.coordinator.tick()
     scene.settle()
     assert scene.ready() == ["digits"]
+
+
+def test_what_was_cancelled_and_comes_again_is_of_who_submits_it(scene: Scene) -> None:
+    """It is the same run: of the same rows, under the same name."""
+    for owner in ("ann", "ben"):
+        new = submission(scene.home, "digits", owner=owner, request_id=owner)
+        run_id = scene.coordinator.submit(ADMIN, new).run_id
+        scene.coordinator.tick()
+        if owner == "ann":
+            scene.coordinator.cancel(asks("stop"), "digits")
+            scene.coordinator.tick()
+    work = scene.process("train", "digits").work
+    assert isinstance(work, TrainWork)
+    assert (work.submission.owner, scene.coordinator._registry.run(run_id).user) == ("ben", "ben")
+    assert scene.coordinator._state.runs[run_id].user == "ben"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ def scene(tmp_path: Path) -> Scene:
 def wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Wait:
     """So many seconds pass."""
     monkeypatch.setattr(erasing, "PACE", -1.0)
-    now = [time.time()]
+    now = [time.time() + 3600.0]  # later than what is stored meanwhile
     monkeypatch.setattr(time, "time", lambda: now[0])
 
     def pass_(seconds: float) -> None:
@@ -90,7 +91,7 @@ def test_what_others_answer_with_is_kept(scene: Scene, wait: Wait) -> None:
     scene.home.blobs().verify(model.blob)
     scene.coordinator.compose(asks("his sum"), "bob", ["+digits"])
     wait(LATER + 1)
-    wait(erasing.AGAIN)
+    wait(erasing.DAY)
     assert not {first, model.blob} & scene.home.blobs().there({first, model.blob})
 
 
@@ -148,6 +149,29 @@ def test_files_of_a_cancelled_task_leave_and_count_no_more(scene: Scene, wait: W
     assert stored(scene, "ann") == 0
     wait(LATER + 1)
     assert not scene.home.blobs().there({new.train.digest, new.test.digest})
+
+
+def test_what_somebody_stored_again_is_kept_until_they_told_of_it(scene: Scene, wait: Wait) -> None:
+    """They may be about to submit it."""
+    new = submission(scene.home, "signs", owner="ann")
+    scene.coordinator.submit(ADMIN, new)
+    scene.coordinator.cancel(asks("stop"), "signs", False)
+    later = time.time() + LATER
+    for blob in new.parts.values():
+        os.utime(scene.home.blobs().local_path(blob.digest), (later, later))
+    wait(LATER + 1)
+    scene.coordinator.submit(ADMIN, new.model_copy(update={"request_id": "again"}))
+    wait(2 * erasing.DAY)
+    scene.settle()
+    assert "signs" in scene.ready()
+
+
+def test_rows_of_a_model_that_left_with_its_task_leave(scene: Scene, wait: Wait) -> None:
+    make(scene, making=fitted(scene))
+    rows = {*given(scene).values()}
+    scene.coordinator.remove(asks("purge"), "shapes", True)
+    wait(LATER + 1)
+    assert not scene.home.blobs().there(rows)
 
 
 def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None:

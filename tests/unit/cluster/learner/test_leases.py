@@ -121,10 +121,10 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
 
 
 class Wanted(tiny.Teller):
-    """Somebody waits for the place of the run when it asks for its third lease."""
+    """Somebody waits for the place of the run, all the time."""
 
     def __call__(self, asked: Lease) -> Leave:
-        return super().__call__(asked)._replace(gives_way=len(self.asked) == 3)
+        return super().__call__(asked)._replace(gives_way=True)
 
 
 def test_a_run_that_gives_its_place_back_goes_on_with_the_same_numbers(
@@ -133,11 +133,16 @@ def test_a_run_that_gives_its_place_back_goes_on_with_the_same_numbers(
     monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
     task, generic = new_task(home, 1), tiny.generic(home)
     store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
-    whole = train(home, task, tiny.Teller(generic))
+    whole = train(home, task, Wanted(generic))  # which is over before its place was kept for long
+    store.clear()
+    monkeypatch.setattr(training, "HELD_SECONDS", -1.0)
     with pytest.raises(GivesWay):
-        train(home, task, Wanted(generic))
-    assert store.newest() == 10  # nothing that it did is done again
-    resumed = train(home, task, tiny.Teller(generic), attempt=2)
+        train(home, task, Wanted(generic), attempt=2)
+    assert store.newest() == 5  # nothing that it did is done again
+    with pytest.raises(GivesWay):
+        train(home, task, Wanted(generic), attempt=3)
+    assert store.newest() == 10  # every attempt does something
+    resumed = train(home, task, tiny.Teller(generic), attempt=4)
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
 

@@ -102,6 +102,44 @@ def test_users_take_turns() -> None:
     assert started(world) == ["a0", "b0", "c", "a1", "b1", "a2", "a3"] == foretold
 
 
+def test_questions_cost_nobody_their_turn_to_train() -> None:
+    world = World(Node(1))
+    world.request("b0", "train", "b0", user="ben")
+    for number in range(1, 4):
+        world.request(f"b{number}", "train", f"b{number}", user="ben")
+    world.request("a", "train", "a", user="ann")
+    world.request("e", "evaluate", user="ann")
+    world.happens(Ended("b0"))
+    assert world.running == {"e"}
+    world.happens(Ended("e"))
+    assert world.running == {"a"}
+
+
+def test_a_wide_training_is_not_starved_by_people_who_come() -> None:
+    world = World(Node(2))
+    world.request("first", "train", "first", Needs(1, 2), user="ann")
+    world.request("narrow", "train", "narrow", user="ben")
+    world.request("wide", "train", "wide", Needs(1, 2), user="ann")
+    for number in range(50):
+        world.request(f"n{number}", "train", f"n{number}", user=f"new {number}")
+        if "wide" in world.running:
+            return
+        world.happens(Ended(min(world.running)))
+    pytest.fail("it never started")
+
+
+def test_no_room_is_kept_for_who_took_their_minutes() -> None:
+    """It would be given back as soon as another comes."""
+    world = World(Node(2))
+    world.happens(MinutesTaken(frozenset({"ann"})))
+    world.request("e0", "evaluate", user="ben")
+    world.request("wide", "train", "wide", Needs(1, 2), user="ann")
+    for number in range(1, 3 * PATIENCE):
+        world.request(f"e{number}", "evaluate", user="ben")
+        assert f"e{number}" in world.running
+        world.happens(Ended(f"e{number - 1}"))
+
+
 def test_who_took_their_minutes_of_the_day_comes_last() -> None:
     world = World(Node(1))
     world.request("busy", "train", "busy")

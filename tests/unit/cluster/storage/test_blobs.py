@@ -147,6 +147,17 @@ def test_a_cached_file_that_was_altered_is_fetched_again(bucket: str, tmp_path: 
     assert again.read_bytes() == b"the right bytes"
 
 
+def test_what_another_deleted_and_somebody_stored_again_is_fetched_again(
+    bucket: str, tmp_path: Path
+) -> None:
+    blobs, other = (Blobs(bucket, cache=tmp_path) for _ in range(2))
+    digest = blobs.put(b"a merge")
+    assert blobs.local_path(digest).read_bytes() == b"a merge"
+    other.remove(digest)  # from the cache that both share, too
+    other.put(b"a merge")
+    assert blobs.local_path(digest).read_bytes() == b"a merge"
+
+
 def test_an_altered_remote_blob_never_gets_into_the_cache(bucket: str, tmp_path: Path) -> None:
     blobs = Blobs(bucket, cache=tmp_path / "cache")
     digest = blobs.put(b"the right bytes")
