@@ -64,7 +64,32 @@ def command_line() -> str:
         f"## `{name}`\n\n{_plain(command.help)}\n\n{_parameters(command)}"
         for name, command in verbs()
     ]
-    return "# Command line\n\nEvery command has `--help`.\n\n" + "\n\n".join(sections) + "\n"
+    return "\n\n".join([
+        "# Command line", "Every command has `--help`; [exit codes](#exit-codes) are below.",
+        *sections, exit_codes(), "",
+    ])  # fmt: skip
+
+
+def exit_codes() -> str:
+    """A row for each class of error, after what is no error of a person's."""
+    from cluster.errors import TABLE
+
+    unasked = {
+        0: "It is done.",
+        1: "A defect of the program; `tacl doctor`: something is wrong; "
+        "`tacl remove --purge`: you did not confirm it.",
+        2: "The command line cannot be parsed.",
+        130: "Ended by Ctrl-C.",
+    }
+    rows = [(code, "", meaning) for code, meaning in unasked.items()]
+    rows += [(code, f"`{cls.__name__}`", _line(cls.__doc__)) for cls, (code, _) in TABLE.items()]
+    return "\n".join([
+        "## Exit codes", "",
+        "The message is on stderr; with `--json` as `error`, `message` and `exit_code`. In Python",
+        "the same classes are raised, of `tacl.errors`. A code stays that of its class.", "",
+        "| code | error | |", "| ---: | --- | --- |",
+        *(f"| {code} | {name} | {meaning} |" for code, name, meaning in sorted(rows)),
+    ])  # fmt: skip
 
 
 def verbs() -> Iterator[tuple[str, Any]]:
@@ -110,9 +135,9 @@ def openapi() -> dict[str, Any]:
 def routes(found: dict[str, Any]) -> str:
     """A line for each operation of the OpenAPI document, which has the rest."""
     lines = [
-        f"| `{method.upper()} {path}` | {_line(operation)} |"
+        f"| `{method.upper()} {path}` | {_line(one.get('description') or one['summary'])} |"
         for path, methods in found["paths"].items()
-        for method, operation in methods.items()
+        for method, one in methods.items()
     ]
     return "\n".join([
         "# HTTP", "",
@@ -122,6 +147,6 @@ def routes(found: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def _line(operation: dict[str, Any]) -> str:
-    text = operation.get("description") or operation["summary"]
-    return _plain(" ".join(text.split("\n\n")[0].split())).replace("|", "\\|")
+def _line(text: str | None) -> str:
+    """The first paragraph, as a cell."""
+    return _cell(" ".join((text or "").split("\n\n")[0].split()))

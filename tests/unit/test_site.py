@@ -11,6 +11,8 @@ from mkdocs.config import load_config
 
 import tacl
 from cluster.client.client import Client
+from cluster.errors import exit_code
+from tacl import errors
 from tests.support.places import ROOT
 
 ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
@@ -49,6 +51,19 @@ def test_the_reference_has_every_command_with_flags_that_are_declared_late(site:
         assert f"<code>{name}</code>" in text
     assert "--grow-strength" in text
     assert "--method &lt;sum|" in text
+
+
+def test_the_reference_has_every_exit_code(site: Path) -> None:
+    text = (site / "reference/cli.html").read_text()
+    row = r"<td[^>]*>(\d+)</td>\s*<td><code>(\w+)</code></td>\s*<td>(.+)</td>"
+    shown = {name: (int(code), meaning) for code, name, meaning in re.findall(row, text)}
+    classes = {one for one in vars(errors).values() if isinstance(one, type)} - {errors.TaclError}
+    assert len(classes) > 30
+    assert shown == {one.__name__: (exit_code(one("x")), _html(one.__doc__)) for one in classes}
+
+
+def _html(text: str | None) -> str:
+    return re.sub(r"`(\w+)`", r"<code>\1</code>", text or "")
 
 
 def test_the_openapi_is_that_of_the_server(site: Path) -> None:
