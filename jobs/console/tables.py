@@ -99,6 +99,14 @@ def resources(room: states.Resources) -> str:
     return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
+def idle_gpus(room: states.Resources, asked: int) -> str:
+    """What is told of a training that asks for so many GPUs; nothing, where it misses none."""
+    if asked or not room.free_gpus:
+        return ""
+    gpus = "1 GPU" if room.free_gpus == 1 else f"{room.free_gpus} GPUs"
+    return f"it trains on CPUs; the cluster has {gpus} that no learner uses: --gpus-per-worker 1"
+
+
 def _tasks(tasks: Sequence[states.TaskStatus], before: str) -> OneOrMore:
     where = ("state", "steps", "left", "loss", "version")
     accuracies = (f"{before} %", "trained %", "fitted %", "frozen base %")

@@ -15,12 +15,12 @@ from jobs.cli.options import argument, flag, option, training_options
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
-    from cluster.domain.status import ClusterStatus
+    from cluster.domain.status import ClusterStatus, Resources
     from cluster.domain.work import Refreshed
 
 
@@ -72,6 +72,7 @@ def submit(
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
         return _grown(asked, name, add_samples, input_column=input_column, seed=options["seed"])
+    room = asked.cluster()
     understood: list[Ingested] = []
     with console.progress.counting("checking rows") as count:
         submitted = asked.submit(
@@ -89,7 +90,7 @@ def submit(
             **options,
         )
     private_to = _private_to(name, private)
-    said = _summary(understood[0], options["share"], private_to)
+    said = _summary(understood[0], options, private_to, room)
     if private_to not in (None, asked.user):  # whoever submits it is told no more
         return submitted, lambda s: f"{said}\n{s.task}: only {private_to} is told more"
     if not watch:
@@ -133,16 +134,19 @@ def _shared(rows: int, share: str, owner: str | None) -> str:
     return f"{rows} of the training rows are shared, unlabelled, with {whose}"
 
 
-def _summary(found: Ingested, share: str, private_to: str | None) -> str:
+def _summary(
+    found: Ingested, options: Mapping[str, Any], private_to: str | None, room: Resources
+) -> str:
+    shared = _shared(found.shard.rows, options["share"], private_to)
+    idle = console.tables.idle_gpus(room, options["gpus_per_worker"])
     train, validation, test = found.train.rows + found.probe, found.validation.rows, found.test.rows
     lines = [
         f"{found.modality}s from column {found.input_column!r}; {len(found.classes)} classes from "
         f"{found.label_column!r}: {console.tables.listed(found.classes)}",
         f"rows: {train + validation + test} = {train} training + {validation} validation + {test} "
-        f"test; {_shared(found.shard.rows, share, private_to)}; {found.probe} are probe rows, "
-        "never trained on",
+        f"test; {shared}; {found.probe} are probe rows, never trained on",
     ]
-    return "\n".join([*lines, *found.notes])
+    return "\n".join([*lines, *found.notes, *filter(None, [idle])])
 
 
 def _followed(asked: cli.Client, *names: str) -> cli.Told:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from cluster.client.client import Client
 from cluster.errors import exit_code
 from cluster.runtime import doctor
+from cluster.scheduler.state import Node
 from jobs.cli import app, main
 from tacl.errors import (
     AliasMoved,
@@ -68,6 +69,14 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     rows = [line.split() for line in unnamed.splitlines() if line.endswith("50")]
     assert [row[1:] for row in rows] == 2 * [["a", "0.750"], ["a", "0.750"], ["b", "0.250"]]
     assert {row[0] for row in rows[:2]} == {"faces", "digits"}
+
+
+def test_who_submits_hears_of_a_gpu_that_stays_idle(tacl: Tacl, launcher: Instant) -> None:
+    launcher.room = (Node(2, 1),)
+    ok(tacl("status"))  # the coordinator looks
+    given = ("--data", "data.csv", "--again")
+    assert "1 GPU that no learner uses: --gpus-per-worker 1\n" in ok(tacl("submit", "a", *given))
+    assert "learner" not in ok(tacl("submit", "b", *given, "--gpus-per-worker", "1"))
 
 
 def test_answers_and_models_are_explained(tacl: Tacl) -> None:

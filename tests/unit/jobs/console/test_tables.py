@@ -55,6 +55,15 @@ def status(*tasks: TaskStatus, head: str = "text") -> ClusterStatus:
     return ClusterStatus(base=base, tasks=tasks, work=(), room=ROOM)
 
 
+@pytest.mark.parametrize(
+    ("free", "asked", "told"), [(1, 0, "1 GPU "), (3, 0, "3 GPUs "), (0, 0, ""), (1, 1, "")]
+)
+def test_gpus_that_a_training_could_have_are_told(free: int, asked: int, told: str) -> None:
+    found = tables.idle_gpus(ROOM.model_copy(update={"gpus": 4, "free_gpus": free}), asked)
+    assert told in found
+    assert bool(found) == bool(told)
+
+
 def test_words_of_none_of_these_are_those_of_the_threshold() -> None:
     assert KEPT == 19 / 20  # what query and page say of it
 
