@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.client.arguments import uploadable
 from cluster.client.session import Session, asking
-from cluster.client.waiting import pending, require_success
+from cluster.client.waiting import owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
@@ -153,17 +153,22 @@ class TaskOperations(Session):
     ) -> ClusterStatus:
         """Until these tasks are trained; without names, until nothing is left to do.
 
-        `progress` sees every status. Raises RunFailed with the reasons of what failed, UnknownTask,
-        TimeoutError.
+        `progress` sees every status. Raises RunFailed with the reasons of what failed: of these
+        tasks at once; without names at the end, and for no task that had failed before. Raises
+        UnknownTask, TimeoutError.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        awaited: set[str] = set()
         while True:
             status = self.status()
+            awaited.update(owed(status))
             if progress is not None:
                 progress(status)
-            if not pending(status, names):
-                require_success(status, names)
+            left = pending(status, names)
+            if names or not left:
+                require_success(status, names, awaited)
+            if not left:
                 return status
             if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"not done within {timeout:g} s: {pending(status, names)}")
+                raise TimeoutError(f"not done within {timeout:g} s: {left}")
             time.sleep(poll)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from cluster.domain.names import no_such
 from cluster.domain.status import ClusterStatus, TaskState
@@ -14,18 +14,23 @@ def pending(status: ClusterStatus, names: Sequence[str] = ()) -> list[str]:
     there = [task.name for task in status.tasks]
     if unknown := [name for name in names if name not in there]:
         raise UnknownTask(no_such("task", unknown[0], there))
-    owed = [task.name for task in status.tasks if task.is_owed and _chosen(task.name, names)]
-    return owed + [run.run_id for run in status.work if run.is_owed and not names]
+    if names:
+        return [name for name in owed(status) if name in names]
+    return owed(status) + [run.run_id for run in status.work if run.is_owed]
 
 
-def require_success(status: ClusterStatus, names: Sequence[str]) -> None:
-    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one failed."""
+def owed(status: ClusterStatus) -> list[str]:
+    """Tasks whose training is still to be done."""
+    return [task.name for task in status.tasks if task.is_owed]
+
+
+def require_success(
+    status: ClusterStatus, names: Sequence[str], awaited: Collection[str] = ()
+) -> None:
+    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one of those
+    that were `awaited` failed."""
     wrong = (TaskState.FAILED, TaskState.CANCELLED) if names else (TaskState.FAILED,)
-    failed = [task for task in status.tasks if task.state in wrong and _chosen(task.name, names)]
-    if failed:
+    asked = names or awaited
+    if failed := [task for task in status.tasks if task.state in wrong and task.name in asked]:
         reasons = "; ".join(f"{task.name}: {task.reason}" for task in failed)
         raise RunFailed(f"{reasons}. See `tacl logs {failed[0].name}`, then `tacl retry` it.")
-
-
-def _chosen(name: str, names: Sequence[str]) -> bool:
-    return not names or name in names

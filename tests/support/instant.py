@@ -23,13 +23,17 @@ PICTURES = BASE.model_copy(update={"modality": "image"})
 
 @dataclass
 class Instant(FakeLauncher):
-    """Work takes no time; tasks, and what is made for users, in `broken` fail."""
+    """Work takes no time, but while it is `paused`; tasks, and what is made for users, in `broken`
+    fail."""
 
     home: Home = field(kw_only=True)
     broken: set[str] = field(default_factory=set)
+    paused: bool = False
 
     def poll(self, handle: FakeProcess) -> Outcome | None:
         work = handle.work
+        if self.paused:
+            return None
         if isinstance(work, TrainWork) and work.submission.name in self.broken:
             return Raised("the loss is not a number at step 3")
         if isinstance(work, ComposeWork) and work.user in self.broken:

@@ -165,7 +165,11 @@ def wait(
         list[str] | None, argument("[NAME]...", "Tasks; default: all work.", names.tasks)
     ] = None,
 ) -> cli.Told:
-    """Wait until tasks are trained, or until no work is left."""
+    """Wait until tasks are trained, or until no work is left.
+
+    Fails when one of them failed, at once where they are named; without names, when one failed
+    that was still to be trained.
+    """
     return _followed(asked, *(names or ()))
 
 

@@ -105,14 +105,30 @@ def test_a_failed_run_says_why_and_is_retried(
     client: Client, launcher: Instant, data: Path
 ) -> None:
     launcher.broken = {"one"}
+    launcher.paused = True
     client.submit("one", data)
     client.submit("two", data, again=True)
     with pytest.raises(RunFailed, match="one: .*not a number at step 3.*tacl retry"):
-        client.wait(poll=0)
+        client.wait(progress=lambda status: setattr(launcher, "paused", False), poll=0)
     client.wait("two", poll=0)
     launcher.broken.clear()
     assert len(client.retry("one").retried) == 1
     assert client.wait("one", poll=0).tasks[0].state == "ready"
+
+
+def test_what_had_failed_before_fails_no_wait_but_its_own(
+    client: Client, launcher: Instant, data: Path
+) -> None:
+    launcher.broken = {"one"}
+    client.submit("one", data)
+    with pytest.raises(RunFailed, match="one: .*not a number"):
+        client.wait("one", poll=0)
+    client.submit("two", data, again=True)
+    assert [task.state for task in client.wait(poll=0).tasks] == ["failed", "ready"]
+    launcher.paused = True
+    client.submit("three", data, again=True)
+    with pytest.raises(RunFailed, match="one: .*not a number"):  # and not once three is ready
+        client.wait("three", "one", poll=0, timeout=5)
 
 
 def test_wait_for_what_is_not_there(client: Client) -> None:
@@ -120,9 +136,9 @@ def test_wait_for_what_is_not_there(client: Client) -> None:
         client.wait("x")
 
 
-def test_wait_gives_up(client: Client, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_gives_up(client: Client, launcher: Instant, data: Path) -> None:
     client.submit("one", data)
-    monkeypatch.setattr(Instant, "poll", lambda self, handle: None)
+    launcher.paused = True
     with pytest.raises(TimeoutError, match="one"):
         client.wait("one", poll=0.01, timeout=0.05)
 
