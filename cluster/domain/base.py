@@ -7,14 +7,14 @@ milliseconds.
 from __future__ import annotations
 
 import hashlib
-import html
 import json
-import reprlib
 import uuid
 from collections.abc import Mapping, Sized
 from typing import Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from cluster.domain.shown import Shown
 
 FIELDS = 100  # of what somebody sent
 PAGE = 100  # rows that one answer lists; the next are asked for after the last of these
@@ -26,10 +26,6 @@ def identity(kind: str, parts: Mapping[str, object]) -> str:
     """sha256 hex of a JSON-able value: the name of whatever is decided by exactly these parts."""
     text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-SHORT = reprlib.Repr()
-SHORT.maxstring, SHORT.maxother, SHORT.maxdict = 60, 240, 6
 
 
 def few_fields(given: object) -> object:
@@ -50,25 +46,10 @@ class Sent(BaseModel):
         return few_fields(given)
 
 
-class Message(BaseModel):
-    """Immutable, strict about unknown fields; infinities and NaN survive as JSON. Shown short, also
-    by a notebook: without what is empty, and of much the first."""
+class Message(Shown):
+    """Immutable, strict about unknown fields; infinities and NaN survive as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    def _shown(self) -> list[tuple[str, str]]:
-        return [
-            (name, SHORT.repr(value)) for name, value in self if value not in (None, (), {}, "")
-        ]
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._shown())})"
-        )
-
-    def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{n}</th><td>{html.escape(text)}</td></tr>" for n, text in self._shown())
-        return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
 
 
 class Answer(Message):

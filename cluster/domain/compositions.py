@@ -75,6 +75,8 @@ class Composition(Message):
     private task it is, of those that are not the user's; told to whoever composes it.
     """
 
+    shown = ("user", "method", "terms", "private_to")
+
     digest: str
     user: str
     method: Method = "sum"

@@ -97,11 +97,19 @@ class Answers(Answer):
     """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
     task and class, where no task was named; `belonging`: there, and where the heads are fitted."""
 
+    shown = ("user", "likeliest", "belonging")
+
     answers: tuple[Ranked, ...]
     belonging: tuple[Belonging, ...] = ()
     user: str
     digest: str
     best: tuple[Candidate, ...] = ()
+
+    @property
+    def likeliest(self) -> tuple[Candidate, ...]:
+        """`best`; where tasks were named, that of each task."""
+        within = ({task: ranked[:1]} for one in self.answers for task, ranked in one.items())
+        return self.best or tuple(candidates(one)[0] for one in within)
 
 
 class Exported(Answer):

@@ -105,6 +105,8 @@ class RunStatus(RunProgress[RunState]):
     """A piece of work. `user`: whose model is composed or evaluated; `version`: of the task's
     vector that is refreshed."""
 
+    shown = ("about", "state", "step", "steps", "reason")
+
     kind: str  # train | refresh | measure | fit | evaluate | compose
     task: str | None
     version: int | None = None
@@ -124,6 +126,11 @@ class TaskStatus(RunProgress[TaskState]):
     for one, which waits until the budget of arrivals reaches it. `near`: tasks whose samples are of
     the same kind as its own; it is not trained or refreshed against these, nor measured on them.
     """
+
+    shown = (
+        *("name", "state", "step", "steps", "version", "accuracy_before", "accuracy_after"),
+        *("accuracy_fitted", "accuracy_frozen", "owner", "reason"),
+    )
 
     name: str
     owner: str
@@ -180,6 +187,8 @@ class NodeStatus(Answer):
 class Resources(Answer):
     """What the cluster has, and what neither a run nor serving has."""
 
+    shown = ("free_cpus", "cpus", "free_gpus", "gpus")
+
     nodes: tuple[NodeStatus, ...]
     cpus: int
     free_cpus: int
@@ -195,6 +204,8 @@ class ClusterStatus(Answer):
     again, for what is new since `version`. `trouble`: what the cluster cannot do now, and tries
     again.
     """
+
+    shown = ("tasks", "work", "room", "trouble")
 
     base: Base
     tasks: tuple[TaskStatus, ...]

@@ -202,6 +202,11 @@ class Evaluated(Message):
     that was not asked for. `unjudged`: what it was fitted to and has no rows held out of; the means
     are then over the tasks of its vectors."""
 
+    shown = (
+        *("per_task", "absolute", "normalized", "unknown", "calibration_error", "none_auroc"),
+        *("frozen_known", "frozen_unknown", "without", "unjudged"),
+    )
+
     per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
     absolute: float
     normalized: float | None  # None of what it was fitted to, which has no vector of its own
