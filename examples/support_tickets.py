@@ -36,7 +36,7 @@ WORDS = {
     "shipping moved": "address moved street wrong change number account",
     "other mail": "apply position salary interview article journalist quote photo",
 }
-TEAMS = ("billing", "technical", "shipping")
+TEAMS: tuple[str, ...] = ("billing", "technical", "shipping")
 FILLER = ("hello", "my", "is", "again", "please", "help", "since", "yesterday", "still", "thanks")
 
 

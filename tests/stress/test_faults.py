@@ -92,7 +92,8 @@ def test_a_vector_that_was_harmed_is_not_published(scene: Scene, harm: str) -> N
     result = result_of(process.work, scene.home.blobs(), calm, told)
     hurt(scene.home.blobs().local_path(result.vector_blob), harm)  # type: ignore[union-attr]
     scene.end(Finished(result), "train")
-    assert scene.task("digits").state == "failed"
+    # What is gone is worked out again; what is wrong says that something is.
+    assert scene.task("digits").state == ("training" if harm == "deleted" else "failed")
     assert result.vector_blob in str(scene.task("digits").reason)  # type: ignore[union-attr]
     assert not scene.coordinator.vectors(ADMIN, "digits")
 
