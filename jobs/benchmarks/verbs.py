@@ -31,13 +31,21 @@ READS: tuple[Words, ...] = (
     ("vectors",),
     ("logs", TASKS[0]),
     ("alias", TASKS[0]),
+    ("alias", f"{TASKS[0]}@tried", "v1"),
+    ("wait",),
+    ("retry", TASKS[0]),
     ("interference",),
     ("users", "list"),
     ("gc", "--dry-run"),
     ("compose", USER, *(f"+{task}" for task in TASKS)),
     ("evaluate", USER),  # once it was measured
 )
-COMPUTES: tuple[Words, ...] = (("query", USER, PICTURE),)
+COMPUTES: tuple[Words, ...] = (
+    ("query", USER, PICTURE),
+    ("explain", USER, PICTURE),
+    ("doctor",),
+    ("backup", "copy"),
+)
 
 
 @dataclass(frozen=True)
