@@ -19,9 +19,10 @@ from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
-from cluster.api.uploads import DESCRIPTION, laid_down
+from cluster.api.uploads import DESCRIPTION, Classes, laid_down
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod
+from cluster.domain.names import class_names
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 
@@ -42,9 +43,6 @@ QueryTerms = Annotated[
 ]
 Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
 Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
-Classes = Annotated[
-    str, Form(description="Names, separated by commas.", max_length=20_000, examples=["ham,spam"])
-]
 Select = Annotated[
     str | None,
     Form(
@@ -111,12 +109,12 @@ async def fit(
     file: Rows,
     method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
     user: User = None,
-    classes: Classes = "",
+    classes: Classes = None,
     select: Select = None,
 ) -> Made:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    whose, names = asked.caller.user(user), _names(classes)
+    whose, names = asked.caller.user(user), class_names(classes)
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, classes=names)
@@ -131,12 +129,12 @@ async def adapt(
     file: Rows,
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
     user: User = None,
-    classes: Classes = "",
+    classes: Classes = None,
     select: Select = None,
 ) -> Made:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    whose, names = asked.caller.user(user), _names(classes)
+    whose, names = asked.caller.user(user), class_names(classes)
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         rows = GivenRows(whose, terms, method, select, adapt=place, classes=names)
@@ -161,10 +159,6 @@ async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
 
 async def _started(asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod) -> Made:
     return Made.of(await asked.tell(CoordinatorAPI.start_composition, user, terms, how))
-
-
-def _names(text: str) -> list[str] | None:
-    return [name.strip() for name in text.split(",")] if text else None
 
 
 # -- what was measured

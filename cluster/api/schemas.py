@@ -12,7 +12,7 @@ from cluster.domain import compositions
 from cluster.domain.base import Sent
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import CompositionRun, CompositionState, RunProgress
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options
 from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
 
@@ -21,6 +21,7 @@ Terms = Annotated[
     list[Annotated[str, StringConstraints(min_length=1, max_length=200)]],
     Field(min_length=1, max_length=1000, examples=[["+faces", "-0.5*digits@v2"]]),
 ]
+Label = Annotated[str, StringConstraints(max_length=NAME_CHARACTERS)]  # of a column, of a class
 
 
 class Wire(Sent):
@@ -43,6 +44,15 @@ class Reference(Wire):
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
     again: bool = Field(default=False, description="Also where a task has the same rows.")
+    input_column: Label | None = Field(default=None, description="Default: by type.")
+    label_column: Label | None = Field(default=None, description="Default: by type.")
+    classes: list[Label] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=CLASSES,
+        description="Names of the classes 0, 1, ...; or the strings that may occur.",
+        examples=[["ham", "spam"]],
+    )
     options: Options = Field(default=Options(), examples=[{"penalty": "mixed", "seed": 1}])
 
 

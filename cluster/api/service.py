@@ -66,6 +66,9 @@ class Upload:
     private: bool
     options: Options
     request_id: str
+    input_column: str | None = None
+    label_column: str | None = None
+    classes: Sequence[str] | None = None
 
     @property
     def files(self) -> list[Path]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Body, File, Form, Query, UploadFile
@@ -14,10 +13,12 @@ from cluster.api.access import SUBMITTERS, Caller, Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Upload
-from cluster.api.uploads import DESCRIPTION, laid_down
+from cluster.api.uploads import DESCRIPTION, Classes, InputColumn, LabelColumn, laid_down
 from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
 from cluster.domain.following import Following
+from cluster.domain.names import class_names
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import Options, Submitted
@@ -77,29 +78,33 @@ async def submit(
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
     again: Annotated[bool, Form(description="Also where a task has the same rows.")] = False,
+    input_column: InputColumn = None,
+    label_column: LabelColumn = None,
+    classes: Classes = None,
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
+    context, named = asked.context, class_names(classes)
     async with laid_down(file) as place:
-        return await _submit(asked, place, name, private, options or Options(), again)
+        how = (asked.caller.name, private, options or Options(), context.request_id)
+        upload = Upload(place, name, *how, input_column, label_column, named)
+        return await _submit(asked, context, upload, again)
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
 async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
-    data = asked.service.reference(body.reference)
-    return await _submit(asked, data, body.name, body.private, body.options, body.again)
+    context, data = asked.context, asked.service.reference(body.reference)
+    how = (asked.caller.name, body.private, body.options, context.request_id)
+    upload = Upload(data, body.name, *how, body.input_column, body.label_column, body.classes)
+    return await _submit(asked, context, upload, body.again)
 
 
-async def _submit(
-    asked: Asked, data: Path, name: str, private: bool, options: Options, again: bool
-) -> Submitted:
-    asked.caller.require_own_name(name)
-    await asked.ask(CoordinatorAPI.admit, name)
-    context, service, owner = asked.context, asked.service, asked.caller.name
-    upload = Upload(data, name, owner, private, options, context.request_id)
-    submission = await service.prepare(upload)
-    return await service.ask(CoordinatorAPI.submit, context, submission, again)
+async def _submit(asked: Asked, context: RequestContext, upload: Upload, again: bool) -> Submitted:
+    asked.caller.require_own_name(upload.name)
+    await asked.ask(CoordinatorAPI.admit, upload.name)
+    submission = await asked.service.prepare(upload)
+    return await asked.service.ask(CoordinatorAPI.submit, context, submission, again)
 
 
 @ROUTER.get("/tasks/{name}")

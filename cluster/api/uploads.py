@@ -1,4 +1,5 @@
-"""A data set that was sent along: laid down for as long as it is read."""
+"""A data set that was sent along: what may be said of it, and the file, laid down for as long as it
+is read."""
 
 from __future__ import annotations
 
@@ -7,14 +8,27 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import UploadFile
+from fastapi import Form, UploadFile
 from starlette.concurrency import run_in_threadpool
 
+from cluster.api.schemas import Label
 from tacl.errors import BadConfig
 
 FORMATS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 DESCRIPTION = "Parquet, CSV or JSON lines."
+InputColumn = Annotated[
+    Label | None,
+    Form(description="Column of the pictures or texts. Default: by type.", examples=["review"]),
+]
+LabelColumn = Annotated[
+    Label | None, Form(description="Column of the classes. Default: by type.", examples=["stars"])
+]
+Classes = Annotated[
+    str | None,
+    Form(description="Names, separated by commas.", max_length=20_000, examples=["ham,spam"]),
+]
 
 
 @asynccontextmanager

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cluster.domain.base import Modality
+from cluster.domain.names import class_names
 from tacl.errors import BadConfig, DataNotFound
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
+
+
+def one_text(classes: Sequence[str]) -> str:
+    """As names of classes travel. BadConfig where they would not arrive as they are."""
+    text = ",".join(classes)
+    if not all(classes) or class_names(text) != list(classes):
+        raise BadConfig(
+            f"classes {text!r}: over HTTP a name is not empty, holds no comma, and neither begins "
+            "nor ends with a space; write them so, or submit where the home is"
+        )
+    return text
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import httpx2
 from pydantic import TypeAdapter
 
 from cluster.api.schemas import Evaluation, Made, Model
-from cluster.client.arguments import uploadable
+from cluster.client.arguments import one_text, uploadable
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
@@ -109,8 +109,16 @@ class Server:
         private: bool,
         options: Options,
         again: bool = False,
+        *,
+        input_column: str | None = None,
+        label_column: str | None = None,
+        classes: Sequence[str] | None = None,
     ) -> Submitted:
         fields = {"name": name, "private": str(private).lower(), "again": str(again).lower()}
+        named = {"input_column": input_column, "label_column": label_column}
+        fields |= {field: column for field, column in named.items() if column is not None}
+        if classes is not None:
+            fields["classes"] = one_text(classes)
         fields["options"] = options.model_dump_json(exclude_unset=True)
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
@@ -137,7 +145,7 @@ class Server:
         decided = {k: v for k, v in given.items() if "column" in k}
         data_here = given.pop(rows[0])
         if "classes" in given:
-            given["classes"] = ",".join(given["classes"])
+            given["classes"] = one_text(given["classes"])
         with uploadable(data_here, decided) as file, file.open("rb") as stream:
             sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
             return _composition_run(self.call("POST", f"making/{rows[0]}", context, **sent))

@@ -81,14 +81,15 @@ class TaskOperations(Session):
 
         chosen = options_of(options)
         checked_name(name)
-        how: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
-        how |= {"classes": classes, "templates": checked_templates(templates), "vector": vector}
+        reading: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
+        reading["classes"] = classes
+        how: dict[str, Any] = {"templates": checked_templates(templates), "vector": vector}
         if self._server is not None:
             with uploadable(data, {"owner": owner, **how}) as path:
                 sent = self.context(request_id), name, path, private, chosen
-                return _unless_the_same(partial(self._server.upload, *sent), again)
+                return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
         context = self._admitted(name, request_id)
-        how |= {"progress": progress, "read": read, "agree": agree}
+        how |= {"progress": progress, "read": read, "agree": agree} | reading
         submission = prepared_submission(
             name,
             data,

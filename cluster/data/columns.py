@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cluster.data.bad_rows import Bad, Places
 from cluster.domain.base import Modality
 from cluster.domain.names import listed
+from cluster.domain.tasks import CLASSES, NAME_CHARACTERS
 from tacl import errors
 from tacl.errors import BadColumns, BadSample, ModalityMismatch
 
@@ -26,8 +27,6 @@ LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
 INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
 
 FEWEST = 8  # rows of a task, of which some are held out
-CLASSES = 10_000  # of a task: everybody's heads are fitted together
-NAME_CHARACTERS = 200  # of a class
 
 Labels = NDArray[np.int64]
 

@@ -50,6 +50,11 @@ def checked_name(name: str, what: str = "task") -> str:
     return name
 
 
+def class_names(text: str | None) -> list[str] | None:
+    """Of `ham,spam`."""
+    return None if text is None else [one.strip() for one in text.split(",")]
+
+
 def no_such(what: str, name: str, names: Iterable[str]) -> str:
     """`names` are those that the asker may know of."""
     known = list(names)

@@ -16,6 +16,10 @@ GENERIC = "generic"  # the reference shard every store holds from its first day;
 ANY = -1  # whatever version an alias has now
 
 
+CLASSES = 10_000  # of a task: everybody's heads are fitted together
+NAME_CHARACTERS = 200  # of a class, of a column
+
+
 CHAMPION = "champion"  # the alias a task's published versions move
 
 

@@ -169,11 +169,14 @@ class FakeApi:
             return found | {"answers": [answer] * many, "base": [base] * many}
 
         @app.post("/v1/tasks")
-        async def submit(file: UploadFile, name: str = Form(), options: str = Form()) -> Any:
+        async def submit(
+            request: Request, file: UploadFile, name: str = Form(), options: str = Form()
+        ) -> Any:
             if name in [task["name"] for task in self.tasks]:
                 return JSONResponse({"message": f"there is a task {name} already"}, 409)
-            given = (name, file.filename, len(await file.read()), json.loads(options))
-            self.asked.append(("submit", given))
+            rest = {key: value for key, value in (await request.form()).items() if value}
+            rest |= {"file": (file.filename, len(await file.read()))}
+            self.asked.append(("submit", rest | {"options": json.loads(options)}))
             self.task(name, "queued")
             return {"task": name, "state": "queued", "notes": ["read as Latin-1"]}
 

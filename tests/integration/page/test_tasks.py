@@ -91,6 +91,7 @@ def test_submit(api: FakeApi, open_page: Any) -> None:
     api.ready("digits")
     page = open_page()
     page.get_by_text("Submit a task").click()
+    page.get_by_text("Columns and classes").click()
     csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": b"text,label\na,b\n"}
     for name in ("digits", "signs"):
         page.locator("#submit input[name=name]").fill(name)
@@ -99,8 +100,26 @@ def test_submit(api: FakeApi, open_page: Any) -> None:
         says(page, "#submit .told", "there is a task" if name == "digits" else "signs is queued")
         page.locator("#submit input[name=skip_bad]").check()
     says(page, "#submit .told", "read as Latin-1")
-    assert api.asked == [("submit", ("signs", "x.csv", 15, {"skip_bad": True}))]
+    ((_, sent),) = api.asked
+    assert sent == {"name": "signs", "file": ("x.csv", 15), "options": {"skip_bad": True}}
     says(page, "#task-signs", "queued")
+
+
+def test_what_the_data_hold_may_be_said(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    page.get_by_text("Submit a task").click()
+    page.get_by_text("Columns and classes").click()
+    csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": b"said,kind\na,0\n"}
+    page.locator("#submit input[type=file]").set_input_files(csv)
+    said = {"name": "me.signs", "input_column": "said", "label_column": "kind", "classes": "a,b"}
+    for field, words in said.items():
+        page.locator(f"#submit input[name={field}]").fill(words)
+    page.get_by_label("Private").check()
+    page.locator("#submit button").click()
+    says(page, "#submit .told", "me.signs is queued")
+    ((_, sent),) = api.asked
+    rest = {"private": "on", "file": ("x.csv", 14), "options": {"skip_bad": False}}
+    assert sent == {**said, **rest}
 
 
 def test_sign_in(api: FakeApi, open_page: Any) -> None:
@@ -126,6 +145,6 @@ def test_who_may_not_submit_is_not_asked_to(api: FakeApi, open_page: Any) -> Non
     page = open_page()
     says(page, "#who", "open to all")
     says(page, ".empty", "No task yet")
-    page.locator("#tasks details").wait_for(state="hidden")
+    page.locator("#tasks details.submitter").wait_for(state="hidden")
     assert not page.get_by_text("Submit one below").is_visible()
     assert not page.get_by_role("button", name="Sign out").is_visible()

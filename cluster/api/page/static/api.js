@@ -87,14 +87,7 @@ export const issue = (user, role, hash, days) =>
   post(`users/${encodeURIComponent(user)}/tokens`, { role, token_hash: hash, days });
 export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, { method: "DELETE" });
 
-export function submit(name, file, options, again = false) {
-  const form = new FormData();
-  form.set("name", name);
-  form.set("file", file);
-  form.set("again", again);
-  form.set("options", JSON.stringify(options));
-  return ask("tasks", { method: "POST", body: form });
-}
+export const submit = (form) => ask("tasks", { method: "POST", body: form });
 
 // Server-sent events over fetch, because EventSource cannot send a token. Never returns.
 export async function follow(onEvent, onState) {

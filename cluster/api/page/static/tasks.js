@@ -78,10 +78,12 @@ const versions = (name) => opened("Versions", async () => [
 ]);
 
 onSubmit($("#submit"), async (data) => {
-  const asked = [data.get("name"), data.get("file"), { skip_bad: data.has("skip_bad") }];
-  const done = await submit(...asked).catch((error) => {
+  data.set("options", JSON.stringify({ skip_bad: data.has("skip_bad") }));
+  data.delete("skip_bad"); // the rest of the form is what the API asks for
+  const done = await submit(data).catch((error) => {
     if (error.kind !== "SameData" || !confirm(`${error.message}\n\nSubmit them again?`)) throw error;
-    return submit(...asked, true);
+    data.set("again", true);
+    return submit(data);
   });
   $("#submit").reset();
   return [`${done.task} is ${done.state}.`, ...(done.notes ?? [])].join("\n");

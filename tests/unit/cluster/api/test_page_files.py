@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from cluster.api import page
+from cluster.domain.tasks import Options
+from tests.support.api_scene import scene
 
 
 def files() -> TestClient:
@@ -30,6 +35,16 @@ def test_the_files_and_their_policy() -> None:
     assert client.get("/page/%2e%2e/__init__.py").status_code == 404
     unchanged = client.get("/page/main.js", headers={"if-none-match": etag(client)})
     assert unchanged.status_code == 304
+
+
+def test_the_form_of_a_task_is_what_the_api_asks_for(tmp_path: Path) -> None:
+    app, _ = scene(tmp_path / "home")
+    form = re.search(r'<form id="submit">.*?</form>', files().get("/").text, re.DOTALL)
+    assert form is not None
+    fields = set(re.findall(r'<input name="(\w+)"', form[0]))
+    asked = app.openapi()["components"]["schemas"]["Body_submit_v1_tasks_post"]["properties"]
+    assert fields <= asked.keys() | Options.model_fields.keys()
+    assert {"input_column", "label_column", "classes", "private"} <= fields
 
 
 def etag(client: TestClient) -> str:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cluster.client import http as http_client
 from cluster.client.client import Client
 from cluster.client.http import Server
+from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.receipts import RetriedTask
 from tacl.errors import (
@@ -96,6 +97,17 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert ann.retry("news") == RetriedTask(task="news", retried=())
     assert ann.cancel("news").cancelled == ()
     assert ann.cluster().cpus == status.room.cpus
+
+
+def test_columns_and_classes_are_named(ann: Client, http: TestClient) -> None:
+    rows = {"said": [f"words {i}" for i in range(40)], "kind": [0, 1] * 20, "by": ["c"] * 40}
+    named = {"input_column": "said", "label_column": "kind"}
+    ann.submit("news", rows, **named, classes=["ham", "spam and more"])
+    found = http.app.state.service.coordinator.task(RequestContext(), "news").submission
+    assert found.classes == ("ham", "spam and more")
+    for wrong in (["ham", "a,b"], ["ham", " b"], ["", "b"], []):
+        with pytest.raises(BadConfig, match="over HTTP a name is not empty, holds no comma"):
+            ann.submit("other", rows, **named, classes=wrong)
 
 
 def test_errors_are_those_of_the_server(ann: Client, http: TestClient, data: Path) -> None:

@@ -1,0 +1,78 @@
+"""A task is submitted over HTTP with what may be said of its data, as on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from cluster.domain.base import RequestContext
+from tests.support.api_scene import Local, scene
+from tests.unit.cluster.api.test_api import Person
+
+UNUSUAL = "\n".join(["said,kind,by", *(f"words {i},{i % 2},c" for i in range(40))]).encode()
+NAMED: dict[str, Any] = {"input_column": "said", "label_column": "kind"}
+
+
+@pytest.fixture
+def ann(tmp_path: Path) -> Iterator[Person]:
+    app, _ = scene(tmp_path / "home", ann="submitter")
+    with TestClient(app, raise_server_exceptions=False) as http:
+        yield Person(http, "ann")
+
+
+@pytest.fixture
+def service(ann: Person) -> Local:
+    return ann.http.app.state.service  # type: ignore[attr-defined]
+
+
+def classes(service: Local, task: str) -> tuple[str, ...]:
+    found = service.coordinator.task(RequestContext(), task).submission
+    assert found is not None
+    return found.classes
+
+
+def test_columns_and_classes_may_be_named(ann: Person, service: Local) -> None:
+    assert ann.submit("news", UNUSUAL).json()["error"] == "BadColumns"  # which holds the texts?
+    assert ann.submit("news", UNUSUAL, **NAMED, classes="ham, spam").status_code == 202
+    assert classes(service, "news") == ("ham", "spam")
+    empty = dict.fromkeys((*NAMED, "classes"), "")  # as browsers send what nobody filled in
+    assert ann.submit("ann.trec", private="on", **empty).status_code == 202
+    assert classes(service, "ann.trec") == ("a", "b")
+    assert [task["private"] for task in ann.get("tasks").json()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "said"),
+    [
+        ({"input_column": "text"}, "BadColumns", "no column 'text'"),
+        ({"label_column": "x" * 201}, "BadConfig", "label_column"),
+        ({"classes": "ham"}, "LabelOutOfRange", "1 in column 'kind' is no class"),
+        ({"classes": "ham,ham"}, "BadColumns", "each name once"),
+        ({"classes": "x" * 20_001}, "BadConfig", "classes"),
+        ({"classes": "ham," + "x" * 201}, "BadColumns", "201 characters"),
+    ],
+)
+def test_columns_and_classes_that_cannot_be(
+    ann: Person, wrong: dict[str, str], error: str, said: str
+) -> None:
+    answer = ann.submit("news", UNUSUAL, **{**NAMED, **wrong})
+    assert (answer.status_code, answer.json()["error"]) == (422, error)
+    assert said in answer.json()["message"]
+    assert ann.get("tasks").json() == []
+
+
+def test_data_of_the_server_are_read_as_they_are_named(
+    ann: Person, service: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "x.csv").write_bytes(UNUSUAL)
+    monkeypatch.setattr(service, "reference", lambda name: place)
+    body = {"name": "news", "reference": "x.csv", **NAMED, "classes": ["ham", "spam"]}
+    for wrong in ({"classes": []}, {"classes": ["a" * 201, "b"]}, {"input_column": "x" * 201}):
+        assert ann.post("references", body | wrong).json()["error"] == "BadConfig"
+    assert ann.post("references", body | {"input_column": ""}).json()["error"] == "BadColumns"
+    assert ann.post("references", body).status_code == 202
+    assert classes(service, "news") == ("ham", "spam")
