@@ -13,6 +13,7 @@ from fastapi import FastAPI, Form, Query, Request, UploadFile
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from cluster.api import page as assets
+from tacl.compose.terms import parse_term
 
 
 class FakeApi:
@@ -150,11 +151,30 @@ class FakeApi:
             self.tokens = [one for one in self.tokens if one["user"] != user]
             return {"user": user, "revoked": 1}
 
+    def sum(self, *terms: str) -> dict[str, Any]:
+        """Pinned as the tasks are now."""
+        versions = {task["name"]: task["version"] for task in self.tasks}
+        recipe = [
+            {
+                "vector": {"task": term.name, "version": term.version or versions[term.name]},
+                "coefficient": term.coefficient,
+            }
+            for term in map(parse_term, terms)
+        ]
+        return {"user": "me", "digest": "ab12" * 16, "method": "sum", "recipe": recipe}
+
     def _submitting(self, app: FastAPI) -> None:
         @app.post("/v1/compositions")
         async def compose(request: Request) -> Any:
-            self.asked.append(("compose", await request.json()))
-            return {"user": "me", "digest": "ab12" * 16}
+            body = await request.json()
+            self.asked.append(("compose", body))
+            return self.sum(*body["terms"])
+
+        @app.post("/v1/compositions/{user}/update")
+        def update(user: str) -> Any:
+            self.asked.append(("update", user))
+            old = self.models[user]["recipe"]
+            return self.sum(*(f"{one['coefficient']}*{one['vector']['task']}" for one in old))
 
         @app.post("/v1/predict")
         async def predict(request: Request) -> Any:

@@ -109,9 +109,7 @@ def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:
 def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None:
     api.role = "admin"  # who may name another user
     api.ready("digits", "signs", "faces")
-    recipe = [("digits", 1.0), ("signs", -0.5)]
-    terms = [{"vector": {"task": task}, "coefficient": factor} for task, factor in recipe]
-    api.models["me"] = {"user": "me", "digest": "cd", "method": "sum", "recipe": terms}
+    api.models["me"] = api.sum("digits", "-0.5*signs")
     api.models["eve"] = {"user": "eve", "digest": "ef", "method": "ties", "terms": ["+a", "+b"]}
     page = open_page()
     says(page, "#compose output", "+digits −0.5*signs")
@@ -124,6 +122,41 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     page.locator("#compose input[name=user]").press("Tab")
     says(page, "#compose .told", "made by ties of +a +b")
     assert page.locator("#compose output").inner_text() == "nothing picked"
+
+
+def test_a_version_that_is_not_the_champion_is_shown(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "faces")
+    api.task("signs", "ready", version=2)
+    api.models["me"] = api.sum("digits", "-0.5*signs@v1", "0.25*signs")
+    page = open_page()
+    says(page, "#compose output", "+digits +0.25*signs −0.5*signs@v1")
+    says(page, "#compose .report", "signs@v1 is not the champion of now")
+    page.get_by_role("button", name="Pick all").click()
+    says(page, "#compose output", "+digits +faces +0.25*signs −0.5*signs@v1")
+    page.locator("#compose .use").click()
+    says(page, "#compose .told", "This is me’s model now")
+    used = ["+digits", "+faces", "+0.25*signs", "-0.5*signs@v1"]
+    assert api.asked == [("compose", {"user": None, "terms": used})]
+
+
+def test_a_model_stays_as_it_is_when_a_champion_moves(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    api.models["me"] = api.sum("digits", "-0.5*signs")
+    page = open_page()
+    says(page, "#compose output", "+digits −0.5*signs")
+    assert not page.get_by_role("button", name="Move it to the champions").is_visible()
+    api.task("signs", "ready", version=2)
+    says(page, "#compose output", "+digits −0.5*signs@v1")
+    names = page.locator("#compose .terms label").all_inner_texts()
+    assert names == ["digits", "signs", "signs@v1"]
+    page.get_by_role("button", name="Move it to the champions").click()
+    page.locator("#compose output", has_text=re.compile(r"^\+digits −0.5\*signs$")).wait_for()
+    assert page.locator("#compose .terms li").count() == 2
+    assert api.asked == [("update", "me")]
+    page.locator("#compose .terms [type=checkbox]").first.uncheck()
+    api.task("signs", "ready", version=3)
+    says(page, "#task-signs", "v3")
+    assert page.locator("#compose output").inner_text() == "−0.5*signs"  # what a person picks stays
 
 
 def test_a_task_that_was_removed_can_be_picked_no_more(api: FakeApi, open_page: Any) -> None:

@@ -70,6 +70,7 @@ export async function composition(user) {
 }
 export const run = (id) => ask(`runs/${encodeURIComponent(id)}`);
 export const compose = (user, terms) => post("compositions", { user: user || null, terms });
+export const update = (user) => post(`compositions/${encodeURIComponent(user)}/update`, {});
 export const predict = (user, inputs) => post("predict", { user: user || null, inputs, beside_base: true });
 export const explain = (user, inputs) => post("explain", { user: user || null, inputs });
 export async function vectors(task) {

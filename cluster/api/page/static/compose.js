@@ -5,7 +5,8 @@ import { $, el, left, onSubmit, told, work } from "./dom.js";
 import { helped, together } from "./explain.js";
 
 const form = $("#compose form");
-const chosen = new Map(); // task -> { on, sign, size }
+const chosen = new Map(); // TASK, which is its champion, or TASK@vN -> { on, sign, size, line }
+let champions = new Map(); // task -> version
 let matrix = { vectors: [], on: [], logits: [], high: Infinity, findings: [] };
 
 export const user = () => form.elements.user.value.trim();
@@ -14,21 +15,28 @@ export function showTerms(tasks) {
   const ready = tasks.filter((task) => task.version);
   const list = $(".terms", form);
   $(".all", form).hidden = !ready.length;
-  for (const task of ready) {
-    if (chosen.has(task.name)) continue;
-    chosen.set(task.name, { on: false, sign: 1, size: 1 });
-    chosen.get(task.name).line = term(task.name);
-    list.append(chosen.get(task.name).line);
-  }
-  const names = new Set(ready.map((task) => task.name));
-  for (const [name, { line }] of chosen) { // of a task that was removed
-    if (names.has(name)) continue;
-    line.remove();
-    chosen.delete(name);
-  }
+  const isAsTaken = terms().join() === taken; // nobody has picked anything since
+  const isNew = ready.some((task) => champions.get(task.name) !== task.version);
+  champions = new Map(ready.map((task) => [task.name, task.version]));
+  for (const { name } of ready) if (!chosen.has(name)) list.append(added(name));
+  for (const name of chosen.keys()) if (!champions.has(taskOf(name))) dropped(name); // it was removed
   if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet. A task has one as soon as it is trained."));
   else $(".none", list)?.remove();
+  if (model?.method === "sum" && isNew && isAsTaken) take(model);
   report();
+}
+
+const taskOf = (name) => name.split("@")[0];
+const named = ({ task, version }) => (champions.get(task) === version ? task : `${task}@v${version}`);
+
+function added(name) {
+  chosen.set(name, { on: false, sign: 1, size: 1 });
+  return (chosen.get(name).line = term(name));
+}
+
+function dropped(name) {
+  chosen.get(name).line.remove();
+  chosen.delete(name);
 }
 
 export function know(found) {
@@ -56,7 +64,7 @@ function term(name) {
   slide.addEventListener("input", () => { size.value = slide.value; use(slide.value); draw(); });
   size.addEventListener("input", () => { slide.value = size.value; use(size.value); draw(); });
   line.addEventListener("take", ({ detail }) => {
-    const factor = detail[name] ?? 0;
+    const factor = detail.get(name) ?? 0;
     state.on = pick.checked = factor !== 0;
     state.sign = factor < 0 ? -1 : 1;
     state.size = Math.abs(factor) || 1;
@@ -69,7 +77,8 @@ function term(name) {
 }
 
 $(".all", form).addEventListener("click", () => {
-  for (const line of $(".terms", form).children) line.dispatchEvent(new Event("pick"));
+  const picked = new Set([...chosen].filter(([, one]) => one.on).map(([name]) => taskOf(name)));
+  for (const name of champions.keys()) if (!picked.has(name)) chosen.get(name).line.dispatchEvent(new Event("pick"));
 });
 
 export function terms() {
@@ -86,7 +95,9 @@ function report() {
   $(".use", form).disabled = $(".foresee", form).disabled = picked.length === 0;
   if (picked.join() !== foreseen) $(".foreseen", form).replaceChildren();
   const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
-  const lines = [...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
+  const others = names.filter((name) => !champions.has(name)).map((name) =>
+    `${name} is not the champion of now: what it does to the others is not shown here.`);
+  const lines = [...others, ...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
   const place = $(".report", form);
   if (names.length < 2) return place.replaceChildren();
   const fine = el("li", { className: "fine" }, apart(names));
@@ -117,24 +128,34 @@ function* pairs(names) {
 }
 
 let model = null; // the one composed last, or found
+let taken = ""; // its terms, as they were ticked
 
 // Tick what the user's model is made of; null: there is none.
 export function take(found) {
   model = found;
   const isSum = found?.method === "sum";
-  const factors = Object.fromEntries(isSum ? found.recipe.map((one) => [one.vector.task, one.coefficient]) : []);
-  for (const line of $(".terms", form).children) line.dispatchEvent(new CustomEvent("take", { detail: factors }));
+  const factors = new Map(isSum ? found.recipe.map((one) => [named(one.vector), one.coefficient]) : []);
+  for (const name of chosen.keys()) if (!champions.has(name) && !factors.has(name)) dropped(name);
+  for (const name of factors.keys())
+    if (!chosen.has(name) && champions.has(taskOf(name))) chosen.get(taskOf(name)).line.after(added(name));
+  for (const { line } of chosen.values()) line.dispatchEvent(new CustomEvent("take", { detail: factors }));
+  taken = terms().join();
   $(".measure", form).hidden = !found;
+  $(".update", form).hidden = ![...chosen.keys()].some((name) => !champions.has(name));
   if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.join(" ")}.`);
 }
 
-onSubmit(form, async () => {
-  model = await api.compose(user(), terms());
-  $(".measure", form).hidden = false;
+function used(made) {
+  take(made);
   document.dispatchEvent(new CustomEvent("composed"));
   const foreign = Object.entries(model.private_to ?? {}).map(([task, owner]) => ` ${task} is private to ${owner}.`);
   return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.${foreign.join("")}`;
-});
+}
+
+onSubmit(form, async () => used(await api.compose(user(), terms())));
+
+$(".update", form).addEventListener("click", () =>
+  work(form, $(".update", form), async () => used(await api.update(model.user))));
 
 async function evaluated(user, options, words) {
   const key = `${Date.now()} ${Math.random()}`;
