@@ -124,6 +124,17 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     assert page.locator("#compose output").inner_text() == "nothing picked"
 
 
+def test_nothing_can_be_picked_before_the_model_is_known(api: FakeApi, open_page: Any) -> None:
+    """It would be lost when the model arrives."""
+    api.ready("digits", "signs")
+    api.models["me"] = api.sum("digits")
+    api.failing["/v1/compositions"] = 1
+    page = open_page()
+    says(page, "#link.lost", "Trying again")
+    assert not page.get_by_role("button", name="Pick all").is_visible()
+    says(page, "#compose output", "+digits")
+
+
 def test_a_version_that_is_not_the_champion_is_shown(api: FakeApi, open_page: Any) -> None:
     api.ready("digits", "faces")
     api.task("signs", "ready", version=2)

@@ -21,13 +21,12 @@ async function look() {
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
   tasks.show(found.tasks, found.work);
-  compose.showTerms(found.tasks);
   const user = compose.user() || me.user;
   if (shown === null) showUsers(me).catch(failed);
-  if (user !== shown) {
-    compose.take(await api.composition(user));
-    shown = user;
-  }
+  const model = user === shown ? null : await api.composition(user); // before anything can be picked
+  compose.showTerms(found.tasks);
+  if (user !== shown) compose.take(model);
+  shown = user;
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
   if (now === versions) return;
