@@ -13,6 +13,7 @@ from fastapi import FastAPI, Form, Query, Request, UploadFile
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from cluster.api import page as assets
+from cluster.domain.base import PAGE
 from tacl.compose.terms import parse_term
 
 
@@ -21,6 +22,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.token: str | None = None
+        self.people = ["ann"]
         self.tokens: list[dict[str, Any]] = []
         self.role = "submitter"
         self.models: dict[str, dict[str, Any]] = {}
@@ -130,14 +132,17 @@ class FakeApi:
 
     def _people(self, app: FastAPI) -> None:
         @app.get("/v1/tokens")
-        def tokens() -> Any:
-            return self.tokens
+        def tokens(after: str = "") -> Any:
+            page = sorted({one["user"] for one in self.tokens if one["user"] > after})[:PAGE]
+            return [one for one in self.tokens if one["user"] in page]
 
         @app.get("/v1/usage")
-        def usage() -> Any:
+        def usage(after: str = "") -> Any:
+            users = {*self.people, *(one["user"] for one in self.tokens)}
             share = {"queued": 1, "queued_most": 32, "stored": 3 << 30, "stored_most": 64 << 30}
             share |= {"ran": 90, "ran_most": 1440}
-            return [{"user": "ann", **share}]
+            page = sorted(user for user in users if user > after)[:PAGE]
+            return [{"user": user, **share} for user in page]
 
         @app.post("/v1/users/{user}/tokens")
         async def issue(user: str, request: Request) -> Any:

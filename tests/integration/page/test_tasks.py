@@ -80,6 +80,28 @@ def test_users_are_seen_by_admins(api: FakeApi, open_page: Any) -> None:
     assert api.tokens == []
 
 
+def test_all_users_can_be_reached(api: FakeApi, open_page: Any) -> None:
+    api.role = "admin"
+    api.people = [f"user{number:03}" for number in range(203)]
+    for holder in (150, 202):
+        api.tokens.append({"user": f"user{holder:03}", "role": "submitter", "used": None})
+    page = open_page()
+    rows, more = page.locator("#users tbody tr"), page.get_by_role("button", name="Show more")
+    for shown in (100, 200, 203):
+        rows.nth(shown - 1).wait_for()
+        assert rows.count() == shown
+        assert more.is_visible() == (shown < 203)
+        if shown < 203:
+            more.click()
+    told = [row.split("\t")[0] for row in rows.all_inner_texts()]
+    assert told == api.people
+    assert "submitter" in rows.nth(150).inner_text()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="End all tokens of user202").click()
+    page.get_by_role("button", name="End all tokens of user202").wait_for(state="detached")
+    assert rows.count() == 203  # where a person has got to stays
+
+
 def test_what_people_named_is_never_markup(api: FakeApi, open_page: Any) -> None:
     api.task("x", "failed", reason=EVIL)
     page = open_page()

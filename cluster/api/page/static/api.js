@@ -82,8 +82,10 @@ export async function vectors(task) {
   }
   return found;
 }
-export const tokens = () => ask("tokens");
-export const usage = () => ask("usage");
+// Of PAGE users at the most, by name: those after this one.
+export const PAGE = 100;
+export const tokens = (after) => ask(`tokens?after=${encodeURIComponent(after)}`);
+export const usage = (after) => ask(`usage?after=${encodeURIComponent(after)}`);
 export const issue = (user, role, hash, days) =>
   post(`users/${encodeURIComponent(user)}/tokens`, { role, token_hash: hash, days });
 export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, { method: "DELETE" });

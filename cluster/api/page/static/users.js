@@ -1,29 +1,48 @@
 // Users, their tokens and shares, for admins. A token is made here, shown once, and sent as its sha256.
 
 import * as api from "./api.js";
-import { $, day, el, onSubmit, table, told } from "./dom.js";
+import { $, day, el, onSubmit, table, told, work } from "./dom.js";
 
 const section = $("#users");
 const form = $("form", section);
+const more = $(".more", section);
+let shown = []; // rows, by name
 
 export async function showUsers(me) {
   const isAdmin = me.role === "admin";
   section.hidden = $("#nav-users").hidden = !isAdmin;
   if (!isAdmin) return;
-  const [tokens, usage] = await Promise.all([api.tokens(), api.usage()]);
-  const names = [...new Set([...tokens, ...usage].map((one) => one.user))].sort();
-  const rows = names.map((name) => {
-    const own = tokens.filter((one) => one.user === name);
-    const used = usage.find((one) => one.user === name);
-    return [name, [...new Set(own.map((one) => one.role))].join(", "), own.length,
-      used ? `${used.queued} of ${used.queued_most}` : "", used ? `${used.ran} of ${used.ran_most}` : "",
-      used ? `${gib(used.stored)} of ${gib(used.stored_most)}` : "",
-      day(Math.max(0, ...own.map((one) => one.used ?? 0))), own.length ? end(name, me) : ""];
-  });
+  await show([], shown.length, me);
+}
+
+// These rows and the pages after them, until there are so many.
+async function show(rows, least, me) {
+  let page;
+  do {
+    page = await pageAfter(rows.at(-1)?.[0] ?? "", me);
+    rows = [...rows, ...page];
+  } while (page.length >= api.PAGE && rows.length < least);
+  shown = rows;
+  more.hidden = page.length < api.PAGE;
   const head = ["user", "role", "tokens", "runs queued", "minutes in a day", "GiB stored", "last used", "end"];
   $(".scroll", section).replaceChildren(
     rows.length ? table(head, rows, (value) => el("td", {}, value)) : "No user has a token yet.");
 }
+
+// Whoever holds a token is among those whose usage is told.
+async function pageAfter(name, me) {
+  const [tokens, usage] = await Promise.all([api.tokens(name), api.usage(name)]);
+  return usage.map((used) => {
+    const own = tokens.filter((one) => one.user === used.user);
+    return [used.user, [...new Set(own.map((one) => one.role))].join(", "), own.length,
+      `${used.queued} of ${used.queued_most}`, `${used.ran} of ${used.ran_most}`,
+      `${gib(used.stored)} of ${gib(used.stored_most)}`,
+      day(Math.max(0, ...own.map((one) => one.used ?? 0))), own.length ? end(used.user, me) : ""];
+  });
+}
+
+more.addEventListener("click", () =>
+  work(section, more, async () => show(shown, shown.length + 1, await api.me())));
 
 const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
 

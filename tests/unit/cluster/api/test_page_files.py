@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from cluster.api import page
+from cluster.domain.base import PAGE
 from cluster.domain.tasks import Options
 from tests.support.api_scene import scene
 
@@ -45,6 +46,10 @@ def test_the_form_of_a_task_is_what_the_api_asks_for(tmp_path: Path) -> None:
     asked = app.openapi()["components"]["schemas"]["Body_submit_v1_tasks_post"]["properties"]
     assert fields <= asked.keys() | Options.model_fields.keys()
     assert {"input_column", "label_column", "classes", "private"} <= fields
+
+
+def test_the_page_knows_how_many_users_come_at_once() -> None:
+    assert f"const PAGE = {PAGE};" in files().get("/page/api.js").text
 
 
 def etag(client: TestClient) -> str:

@@ -47,6 +47,17 @@ def test_an_admin_issues_and_revokes(by) -> None:
         by(token).tokens()
 
 
+def test_pages_of_usage_have_all_who_hold_tokens(by, monkeypatch) -> None:
+    """So a list of both is read by pages of usage."""
+    for module in ("tasks", "tokens"):
+        monkeypatch.setattr(f"cluster.registry.{module}.PAGE", 2)
+    root = by("token of root")
+    pages = {after: [one.user for one in root.usage(after=after)] for after in ("", "eve")}
+    assert pages == {"": ["ann", "eve"], "eve": ["root"]}
+    for after, users in pages.items():
+        assert [one.user for one in root.tokens(after=after)] == users
+
+
 def test_nobody_else_issues_or_revokes(by) -> None:
     ann = by("token of ann")
     with pytest.raises(NotAllowed):
