@@ -100,8 +100,9 @@ def _libraries() -> Check:
     bfloat16 pay here is measured."""
     code = (
         "import torch, torchvision; torchvision.ops.nms; print(torch.cuda.device_count());"
-        "from tacl.training.precision import bfloat16_time;"
-        "print(bfloat16_time('cuda' if torch.cuda.is_available() else 'cpu'))"
+        "from tacl.training.precision import bfloat16_time, faster;"
+        "device = 'cuda' if torch.cuda.is_available() else 'cpu';"
+        "print(bfloat16_time(device), faster(device))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     ok, last = done.returncode == 0, (done.stderr.strip().splitlines() or [""])[-1]
@@ -110,8 +111,8 @@ def _libraries() -> Check:
     return Check(check="torch", ok=ok, found=found, advice=advice)
 
 
-def _speed(gpus: str, bfloat16_time: str) -> str:
-    use = "bfloat16 pays" if float(bfloat16_time) < 1 else "stay with float32"
+def _speed(gpus: str, bfloat16_time: str, faster: str) -> str:
+    use = "bfloat16 pays" if faster == "bfloat16" else "stay with float32"
     takes = f"a product in bfloat16 takes {float(bfloat16_time):.2f} times that in float32"
     return f"loads; {gpus} GPUs; {takes}: {use}"
 

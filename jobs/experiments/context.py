@@ -17,7 +17,7 @@ from torch import Tensor
 from cluster.storage.blobs import Blobs
 from jobs.experiments.cache import Cell, Cells, Made
 from jobs.experiments.rows import Rows, apart, stored_rows
-from jobs.experiments.suites import Suite
+from jobs.experiments.suites import Suite, device
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
 from tacl.data.batches import Labelled, in_order
@@ -42,7 +42,7 @@ class Base:
     @staticmethod
     def of(suite: Suite) -> Base:
         backbone = load_backbone(suite.base)
-        backbone.encoder.to("cuda" if torch.cuda.is_available() else "cpu")
+        backbone.encoder.to(device())
         return Base(backbone, suite.trainable or backbone.trainable)
 
     def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:

@@ -113,7 +113,8 @@ def _settings(table: Table) -> str:
     base = table.settings["base"]
     return (
         f"Suite {suite['name']}: {listed}. Base {suite['base']}, digest {base[:12]}. "
-        f"Everything else is in `{table.name}.json`."
+        f"Passes that train or refresh vectors are in {suite['precision']} where the model is "
+        f"linearized, in float32 where it is ordinary. Everything else is in `{table.name}.json`."
     )
 
 

@@ -9,6 +9,7 @@ same cell may both compute it: they write the same bytes.
 from __future__ import annotations
 
 import fcntl
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -21,6 +22,7 @@ from jobs.experiments.context import Base, Bench
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table
 from tacl.errors import BadConfig
+from tacl.training.config import Precision
 
 CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is computed again
 
@@ -56,6 +58,13 @@ def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str
             f"{spec.name} has no method {', '.join(unknown)}; there are {', '.join(known)}"
         )
     return list(variants) or known
+
+
+def precision_of(spec: Spec, suite: Suite, out: Path) -> Precision:
+    """That of the table in this place, so that it goes on as it began; else the suite's."""
+    path = out / f"{_name(spec, suite)}.json"
+    kept = json.loads(path.read_text())["settings"]["suite"] if path.is_file() else {}
+    return kept.get("precision", suite.precision)
 
 
 def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) -> Done:
@@ -102,13 +111,17 @@ def _fresh(request: Request, base: Base) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
     return Table(
-        f"{spec.name}-{suite.name}",
+        _name(spec, suite),
         f"{spec.name}, {suite.name}",
         spec.about,
         spec.columns,
         settings,
         commands=[request.command],
     )
+
+
+def _name(spec: Spec, suite: Suite) -> str:
+    return f"{spec.name}-{suite.name}"
 
 
 def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:

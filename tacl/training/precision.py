@@ -8,6 +8,8 @@ from functools import cache
 import torch
 from torch.utils.benchmark import Timer
 
+from tacl.training.config import Precision
+
 ROWS, SIDE = 1024, 512  # of a product like that of a layer for a batch of texts
 SECONDS = 0.1
 
@@ -23,3 +25,8 @@ def bfloat16_time(device: str = "cpu") -> float:
         return timer.blocked_autorange(min_run_time=SECONDS).median
 
     return seconds(torch.bfloat16) / seconds(torch.float32)
+
+
+def faster(device: str = "cpu") -> Precision:
+    """The number format in which products take less time on this machine."""
+    return "bfloat16" if bfloat16_time(device) < 1 else "float32"

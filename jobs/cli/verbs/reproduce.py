@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,6 +14,9 @@ from jobs import console
 from jobs.cli.app import Told, verb
 from jobs.cli.options import argument, flag, option
 from tacl.errors import BadConfig, DataNotFound
+
+if TYPE_CHECKING:
+    from tacl.training.config import Precision
 
 
 @verb("tables", home=False)
@@ -28,13 +32,20 @@ def reproduce(
         str, option("A,B", "Methods (rows) to compute.", show_default="all of the table")
     ] = "",
     seeds: Annotated[str, option("0,1", "Seeds, or orders of the tasks.")] = "0",
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(
+            help="Number format of linearized training and refreshes.",
+            show_default="that of the table there; else, of texts, the faster one here, or float32",
+        ),
+    ] = None,
     local: Annotated[bool, flag("--local", "Compute in this process, without Ray.")] = False,
 ) -> Told:
     """Reproduce a table as Markdown, JSON and a plot.
 
     Finished cells are kept in DIR/.cells and not computed again: it may be stopped at any time.
     """
-    request = _request(name, suite, data, out, base, methods, seeds, local)
+    request = _request(name, suite, data, out, base, methods, seeds, precision, local)
     from jobs.experiments import runner
 
     try:
@@ -57,11 +68,12 @@ def _request(
     base: str | None,
     methods: str,
     seeds: str,
+    precision: Precision | None,
     local: bool,
 ) -> Any:
     from cluster.domain.names import no_such
     from jobs.experiments.catalogue import TABLES
-    from jobs.experiments.runner import Request, require_known
+    from jobs.experiments.runner import Request, precision_of, require_known
     from jobs.experiments.suites import suite as suite_named
 
     if name not in TABLES:
@@ -72,9 +84,12 @@ def _request(
         numbers = [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise BadConfig(f"--seeds {seeds!r}: give numbers with commas between them") from None
-    chosen, spec = suite_named(suite, base), TABLES[name]
+    chosen, spec = suite_named(suite, base, precision), TABLES[name]
+    if precision is None:
+        chosen = replace(chosen, precision=precision_of(spec, chosen, out))
     variants = require_known(spec, chosen, [one for one in methods.split(",") if one])
     options = {"suite": suite, "data": data, "base": base, "methods": methods, "seeds": seeds}
+    options |= {"precision": chosen.precision}
     given = [word for o, value in options.items() if value for word in (f"--{o}", str(value))]
     local_or_not = ["--local"] if local else []
     command = shlex.join(["tacl", "reproduce", name, *given, *local_or_not, "--out", str(out)])

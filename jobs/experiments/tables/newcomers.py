@@ -192,8 +192,9 @@ def fitted(
 
     def make() -> Made:
         data, seed = rows(), bench.seed
-        half = bench.suite.precision == "bfloat16" and vectors[0].regime == "linearized"
-        dtype = torch.bfloat16 if half else None
+        linearized = vectors[0].regime == "linearized"
+        precision = bench.suite.precision if linearized else "float32"
+        dtype = torch.bfloat16 if precision == "bfloat16" else None
         kept = task_vectors(bench, vectors)
         module = ScaledEncoder(bench.backbone, kept, parts=parts, seed=seed, dtype=dtype)
         config = learning_config(use, len(data), seed)
@@ -204,7 +205,8 @@ def fitted(
         else:
             head = bench.head_from(target, data)
             learned = learn(module, bench.backbone, head, data, config)
-        return {"rows": len(data), "loss": learned.losses}, module.tau_dict()
+        facts = {"rows": len(data), "loss": learned.losses, "precision": precision}
+        return facts, module.tau_dict()
 
     cell = bench.cell(
         "coefficients",

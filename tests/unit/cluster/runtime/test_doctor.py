@@ -101,5 +101,8 @@ def test_the_number_format_of_passes_is_advised_by_measurement() -> None:
     found = doctor._libraries()
     assert found.ok, found
     assert re.search(r"takes [\d.]+ times that in float32: (bfloat16 pays|stay with)", found.found)
-    assert doctor._speed("1", "0.41").endswith("0.41 times that in float32: bfloat16 pays")
-    assert doctor._speed("0", "3.2").endswith("3.20 times that in float32: stay with float32")
+    assert doctor._speed("1", "0.41", "bfloat16").endswith(
+        "0.41 times that in float32: bfloat16 pays"
+    )
+    slow = doctor._speed("0", "3.2", "float32")
+    assert slow.endswith("3.20 times that in float32: stay with float32")

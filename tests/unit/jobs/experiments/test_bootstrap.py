@@ -72,4 +72,4 @@ def test_a_table_tells_the_differences_of_the_seeds_that_both_have() -> None:
     assert "| mixed-longer+inner | frozen-logistic | 1 | +50.0 [" in markdown(table)
 
 
-SETTINGS = ("name", "steps", "batch", "learning_rate", "strength", "norm", "base")
+SETTINGS = ("name", "steps", "batch", "learning_rate", "strength", "norm", "precision", "base")

@@ -192,6 +192,7 @@ def test_every_table_is_made_and_written(
     assert keys <= {column.key for column in done.table.columns}
     assert all(column.heading in text for column in done.table.columns)
     assert f"tacl reproduce {name}" in text
+    assert "in float32 where the model is linearized" in text
     assert done.files[2].stat().st_size > 1000
 
 

@@ -70,6 +70,22 @@ def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
     assert "grow_strength" not in given["config"]
 
 
+def test_only_the_linearized_model_is_trained_in_the_precision_of_the_suite(bench: Bench) -> None:
+    """Which each cell tells; cells of the other precision stay where they are."""
+    half = bench.of(replace(bench.suite, precision="bfloat16"))
+    vectors = {of: METHODS["linear"].vectors(of)["one"] for of in (bench, half)}
+    ways = [decided(bench, "vector", one.cell)["config"] for one in vectors.values()]
+    assert ways[1] == {**ways[0], "precision": "bfloat16"}
+    assert ways[0]["precision"] == "float32"
+    again = {of: refreshed(of, one, ["two"]).refresh for of, one in vectors.items()}
+    told = [decided(bench, "refresh", one)["precision"] for one in again.values() if one]
+    assert told == ["float32", "bfloat16"]
+    ordinary = [METHODS["ordinary"].vectors(of)["one"].key for of in (bench, half)]
+    assert len(set(ordinary)) == 1
+    learned = [newcomers.shots(of, [one], "target", 1).cell for of, one in vectors.items()]
+    assert [one.facts["precision"] for one in learned] == ["float32", "bfloat16"]
+
+
 def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
     first = linear(bench, "one")
     once = refreshed(bench, first, ["two"])

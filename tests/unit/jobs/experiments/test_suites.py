@@ -9,6 +9,7 @@ import pytest
 
 from jobs.experiments.suites import SUITES, clip8, suite
 from tacl.errors import BadConfig
+from tacl.training import precision
 from tacl.training.config import schedule
 from tests.support.places import ROOT
 
@@ -103,7 +104,7 @@ def test_clip8_trains_for_about_2000_steps_with_500_of_warm_up_at_most(task: str
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*-*.json")), ids=lambda file: file.stem)
 def test_tables_that_are_kept_can_grow(file: Path) -> None:
     kept = json.loads(file.read_text())["settings"]["suite"]
-    now = suite(kept["name"], kept["base"])
+    now = suite(kept["name"], kept["base"], kept["precision"])
     assert json.loads(json.dumps(now.as_dict())) == kept
 
 
@@ -125,6 +126,17 @@ def test_small_suites_lie_in_the_shared_data(shared: Path) -> None:
             assert (shared / "data" / folder / source.name).is_dir(), source.name
     assert len(SUITES["text8"]().tasks) == 8
     assert len(SUITES["text14"]().tasks) == 14
+
+
+def test_texts_are_passed_in_what_is_faster_here_unless_it_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for time, faster in ((0.4, "bfloat16"), (3.0, "float32")):
+        monkeypatch.setattr(precision, "bfloat16_time", lambda device, time=time: time)
+        assert [suite(name).precision for name in ("text8", "text14")] == [faster] * 2
+        assert [suite(name).precision for name in ("vision8", "clip8")] == ["float32"] * 2
+        for told in ("float32", "bfloat16"):
+            assert suite("text8", precision=told).precision == told
 
 
 def test_another_base_and_an_unknown_suite() -> None:

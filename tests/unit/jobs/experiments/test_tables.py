@@ -20,6 +20,7 @@ from jobs.experiments.runner import require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound
+from tacl.training.config import Precision
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
@@ -70,11 +71,30 @@ def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
     methods = "strength 0,strength 3"
-    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", True)
+    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", None, True)
     words = shlex.split(made.command)
     assert words[:3] == ["tacl", "reproduce", "sensitivity"]
     assert words[words.index("--methods") + 1] == methods
     assert words[words.index("--base") + 1] == "hf:a?b"
+    assert words[words.index("--precision") + 1] == made.suite.precision
+
+
+def test_a_table_goes_on_in_its_precision_unless_another_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suites, "faster", lambda device: "float32")
+
+    def precision(told: Precision | None, suite: str = "text8") -> Precision:
+        places = tmp_path, tmp_path
+        return _request("addition", suite, *places, None, "", "0", told, True).suite.precision
+
+    assert precision(None) == "float32"
+    for name in ("text8", "vision8"):
+        begun = {"suite": {"precision": "bfloat16"}}
+        (tmp_path / f"addition-{name}.json").write_text(json.dumps({"settings": begun}))
+        assert precision(None, name) == "bfloat16"
+        assert precision("float32", name) == "float32"
+    assert precision(None, "text14") == "float32"
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
