@@ -33,6 +33,7 @@ from tacl.heads.novelty import Novelty
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
 from tacl.training.config import Precision
+from tacl.training.deterministic import cublas_workspaces
 from tacl.training.loop import Store
 from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
@@ -56,6 +57,7 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
     """Kept for the next piece of work of this process: nothing writes theta0, and nothing of who
     submitted what is in it. By `digest`, for `spec` may name something else by then. On the CPU all
     processes of the home have it in the same memory, by a file in `bases`."""
+    cublas_workspaces(device)
     backbone = load_backbone(spec)
     if device == "cpu" and backbone.digest == digest:
         share(backbone, bases)

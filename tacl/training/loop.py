@@ -25,6 +25,7 @@ from tacl.errors import BadConfig
 from tacl.heads.head import RowLoss
 from tacl.models.frozen import FrozenEncoder
 from tacl.training.config import TrainConfig, schedule
+from tacl.training.deterministic import deterministic
 from tacl.training.optimizer import adamw, load, save
 from tacl.training.penalties import other_tasks, relative_tau_jp
 
@@ -159,28 +160,30 @@ def train(
             f"({config.accumulation} micro-batches on {engine.world_size} workers)"
         )
     curvatures = Merged(engine.device)
-    for step in range(start_step, config.steps):
-        everyone = known(step)
-        stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
-        strength = config.strength_against(len(everyone))
-        curvature = curvatures(everyone) if config.penalty == "curvature" else None
-        shown: list[Tensor] = []  # read after the step: an accelerator is waited for once
-        for micro in range(config.accumulation):
-            share = Share(micro * engine.world_size + engine.rank, parts)
-            task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
-            if curvature is not None:
-                penalty = curvature.penalty(engine.module.tau_by_block()) / parts
-            loss = task + strength * penalty
-            # Shares add up to the loss of the step, and engines average over ranks.
-            engine.backward(loss * engine.world_size)
-            shown += [task.detach(), penalty.detach()]
-        rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
-        *shares, norm = torch.stack([*shown, engine.step(rate)]).tolist()
-        loss_sum, penalty_sum = (sum(x * engine.world_size for x in shares[i::2]) for i in (0, 1))
-        seen = penalty_sum if stores or curvature is not None else None
-        record = StepRecord(step, config.steps, loss_sum, seen, norm, rate)
-        if on_step is not None and on_step(record):
-            return
+    with deterministic(engine.device):
+        for step in range(start_step, config.steps):
+            everyone = known(step)
+            stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
+            strength = config.strength_against(len(everyone))
+            curvature = curvatures(everyone) if config.penalty == "curvature" else None
+            shown: list[Tensor] = []  # read after the step: an accelerator is waited for once
+            for micro in range(config.accumulation):
+                share = Share(micro * engine.world_size + engine.rank, parts)
+                task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
+                if curvature is not None:
+                    penalty = curvature.penalty(engine.module.tau_by_block()) / parts
+                loss = task + strength * penalty
+                # Shares add up to the loss of the step, and engines average over ranks.
+                engine.backward(loss * engine.world_size)
+                shown += [task.detach(), penalty.detach()]
+            rate = schedule(config.learning_rate, step, config.steps, config.warmup_fraction)
+            *shares, norm = torch.stack([*shown, engine.step(rate)]).tolist()
+            shares = [x * engine.world_size for x in shares]
+            loss_sum, penalty_sum = sum(shares[0::2]), sum(shares[1::2])
+            seen = penalty_sum if stores or curvature is not None else None
+            record = StepRecord(step, config.steps, loss_sum, seen, norm, rate)
+            if on_step is not None and on_step(record):
+                return
 
 
 class Merged:

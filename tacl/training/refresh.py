@@ -31,6 +31,7 @@ from tacl.errors import EmptySplit
 from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import RefreshConfig, schedule
+from tacl.training.deterministic import deterministic
 from tacl.training.loop import Store
 from tacl.training.optimizer import Adam, load, save
 from tacl.vectors import params
@@ -93,10 +94,11 @@ def refresh(
     fit = _Fit(descent, backbone, size)
     if saved is not None:
         descent.load(saved)
-    for step in range(len(descent.curve), config.steps):
-        fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
-        if on_step is not None:
-            on_step(descent)
+    with deterministic(next(module.parameters()).device):
+        for step in range(len(descent.curve), config.steps):
+            fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
+            if on_step is not None:
+                on_step(descent)
 
     device = next(iter(tau.values())).device
     learnt = {name: block.to(device) for name, block in module.tau_dict().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +11,11 @@ import pytest
 
 from cluster.domain import work as works
 from cluster.domain.tasks import Options
+from cluster.learner import artifacts
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
+from tacl.training.deterministic import WORKSPACES
 
 NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
 WORKS = [
@@ -22,6 +25,24 @@ WORKS = [
     works.ComposeWork.model_construct(base=NOTHING, making=NOTHING),
     works.TrainWork.model_construct(base=NOTHING, submission=NOTHING),
 ]
+
+
+@pytest.mark.parametrize(("device", "told"), [("cuda", ":4096:8"), ("cpu", None)])
+def test_cublas_is_told_its_workspaces_before_anything_is_on_a_gpu(
+    device: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WORKSPACES, "")
+    monkeypatch.delenv(WORKSPACES)
+    seen: list[tuple[str, str | None]] = []
+
+    def to(device: str) -> None:
+        seen.append((device, os.environ.get(WORKSPACES)))
+
+    backbone = SimpleNamespace(digest="b", encoder=SimpleNamespace(to=to))
+    monkeypatch.setattr(artifacts, "load_backbone", lambda spec: backbone)
+    monkeypatch.setattr(artifacts, "share", lambda backbone, bases: None)
+    artifacts._loaded.__wrapped__("spec", "b", device, tmp_path)
+    assert seen == [(device, told)]
 
 
 class Loaded(Exception):
