@@ -144,7 +144,8 @@ async def vectors(
     task: Name | None = None,
     after: Annotated[str, Query(pattern="^$|^[A-Za-z0-9_.-]{1,64}@v[0-9]{1,9}$")] = "",
 ) -> Sequence[VectorStatus]:
-    """Versions of every vector, or of one task's, four at a time: the next come after TASK@vN."""
+    """Versions of every vector, without their curves, or of one task's, some at a time: the next
+    come after TASK@vN, until there are none."""
     return await asked.tell(CoordinatorAPI.vectors, task, after)
 
 

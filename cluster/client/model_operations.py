@@ -33,7 +33,8 @@ R = TypeVar("R")
 
 class ModelOperations(Session):
     def vectors(self, name: str | None = None) -> Sequence[VectorStatus]:
-        """Every version of every vector, or of one task's. Raises UnknownTask."""
+        """Every version of every vector, without their curves, or of one task's. Raises
+        UnknownTask."""
         found: list[VectorStatus] = []
         after = ""
         while page := self.coordinator.vectors(self.context(), name, after):

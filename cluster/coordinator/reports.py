@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from cluster.coordinator.recipes import again
 from cluster.coordinator.views import Sight
@@ -15,25 +15,38 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import EvaluateWork
 from cluster.registry import Met, Registry, Vector
 
-VERSIONS = 4  # of vectors, in one answer
+BYTES = 64_000  # of vectors in one answer; a version that has more by itself comes alone
+READ = 40_000  # samples that they met: all are read, to tell of those that are seen
+AT_ONCE = 16  # versions that are read together, where so many met no more
 MET = 16  # samples that a listed version tells of, of those that it met
 
 
 def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorStatus]:
-    """The next versions with what made them: of a task, or by task's name."""
-    found, registry = list[Vector](), sight.registry
-    while len(found) < VERSIONS and (page := registry.vectors_after(task, after, VERSIONS)):
-        found += (entry for entry in page if sight.visibility.sees(entry.reference.task))
+    """The next versions with what made them: of a task, or by task's name and without curves. How
+    many they are depends on what is seen alone."""
+    found, size, read = list[reports.VectorStatus](), 1, 0
+    at_once = max(1, min(AT_ONCE, READ // max(1, len(sight.state.tasks))))
+    while page := sight.registry.vectors_after(task, after, at_once):
+        for one in _told(sight, page):
+            size += len(one.model_dump_json().encode()) + 1  # a comma, or a bracket
+            read += one.met
+            if found and (size > BYTES or read > READ):
+                return found
+            found.append(one)
         after = page[-1].reference.name
-    champions = registry.champion_versions({entry.reference.task for entry in found})
-    return [
-        _vector(sight, one, champions.get(one.reference.task) == one.reference.version)
-        for one in found[:VERSIONS]
-    ]
+    return found
 
 
-def _vector(sight: Sight, entry: Vector, champion: bool) -> reports.VectorStatus:
-    met = _met(sight, entry.reference)
+def _told(sight: Sight, page: Sequence[Vector]) -> Iterator[reports.VectorStatus]:
+    seen = [entry for entry in page if sight.visibility.sees(entry.reference.task)]
+    champions = sight.registry.champion_versions({entry.reference.task for entry in seen})
+    met = _met(sight, [entry.reference for entry in seen])
+    for entry in seen:
+        ref = entry.reference
+        yield _vector(entry, champions.get(ref.task) == ref.version, met[ref.run_id])
+
+
+def _vector(entry: Vector, champion: bool, met: Sequence[Met]) -> reports.VectorStatus:
     return reports.VectorStatus(
         **entry.reference.model_dump(exclude={"accepted_metrics"}),
         champion=champion,
@@ -47,8 +60,11 @@ def _vector(sight: Sight, entry: Vector, champion: bool) -> reports.VectorStatus
     )
 
 
-def _met(sight: Sight, ref: VectorRef) -> list[Met]:
-    return [one for one in sight.registry.met(ref) if sight.visibility.sees(one.task)]
+def _met(sight: Sight, refs: Sequence[VectorRef]) -> dict[str, list[Met]]:
+    """Of the samples that each version met those that are seen, by the run that made it."""
+    found = sight.registry.met([ref.run_id for ref in refs])
+    sees = sight.visibility.sees
+    return {run_id: [one for one in met if sees(one.task)] for run_id, met in found.items()}
 
 
 def compare(sight: Sight, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
@@ -69,7 +85,7 @@ def _side(sight: Sight, task: str, version: int) -> dict[str, Mapping]:
     (entry,) = sight.registry.vectors(task, version)
     ref = entry.reference
     measured = {one.on: one.tau_jp for one in sight.registry.effects(task, version)}
-    met = _met(sight, ref)
+    met = _met(sight, [ref])[ref.run_id]
     return {
         "made": {"parent": ref.parent, "norm": entry.norm, "created": entry.created},
         "metrics": ref.accepted_metrics,

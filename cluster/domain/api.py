@@ -96,8 +96,8 @@ class CoordinatorAPI(Protocol):
     def vectors(
         self, context: RequestContext, task: str | None, after: str = ""
     ) -> Sequence[reports.VectorStatus]:
-        """Versions of every vector, or of one task's: the next four after TASK@vN. Raises
-        UnknownTask."""
+        """Versions of every vector, without their curves, or of one task's: some of the next after
+        TASK@vN, at most 64 kB of them. Raises UnknownTask."""
         ...
 
     def compare(

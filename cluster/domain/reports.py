@@ -21,7 +21,7 @@ class MetShard(Answer):
 
 class VectorStatus(Answer):
     """One version of a task's vector, and what made it. `arrivals`: the first 16 of the `met`
-    samples that it was made against."""
+    samples that it was made against; `curves`: of its training, left out of lists of all tasks."""
 
     task: str
     version: int

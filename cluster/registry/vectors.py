@@ -141,9 +141,11 @@ class Vectors(Runs, Effects):
 
     def vectors_after(self, task: str | None, after: str, most: int) -> list[Vector]:
         """The next of one task or all that were not removed, by task's name and version, after
-        TASK@vN."""
+        TASK@vN. Of all, without their curves."""
         name, _, number = after.rpartition("@v")
-        query = sa.select(VECTOR).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
+        curves = VECTOR.c.curves if task else sa.literal("{}").label("curves")
+        columns = (curves if column.name == "curves" else column for column in VECTOR.c)
+        query = sa.select(*columns).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
         query = query.where(VECTOR.c.task.in_(present()))
         if task is None:
             query = query.where(VECTOR.c.task >= name)
@@ -183,18 +185,22 @@ class Vectors(Runs, Effects):
         query = query.where(ALIAS.c.task.in_(present(tasks)))
         return {row.task: row.version for row in self._rows(query)}
 
-    def met(self, reference: VectorRef) -> list[Met]:
-        """Against whose samples this version itself was made: told one by one, by step and arrival,
-        or all at the beginning."""
+    def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
+        """Against whose samples each of these runs made its version: told one by one, by step and
+        arrival, or all at the beginning."""
         same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
         columns = ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version
-        told = sa.select(*columns).join(SHARD, same).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+        told = sa.select(ARRIVAL.c.run_id, *columns).join(SHARD, same)
+        told = told.where(ARRIVAL.c.run_id.in_(run_ids)).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+        works = sa.select(RUN.c.run_id, RUN.c.work).where(RUN.c.run_id.in_(run_ids))
+        found: dict[str, list[Met]] = {run_id: [] for run_id in run_ids}
         with self._read() as db:
-            work = _work(db, reference.run_id)
-            if work["kind"] == "refresh":
-                return [Met(0, None, one["task"], one["version"]) for one in work["others"]]
-            rows = db.execute(told.where(ARRIVAL.c.run_id == reference.run_id)).all()
-        return [Met(*row) for row in rows]
+            for run_id, work in db.execute(works.where(RUN.c.kind == "refresh")):
+                others = json.loads(work)["others"]
+                found[run_id] = [Met(0, None, one["task"], one["version"]) for one in others]
+            for run_id, *row in db.execute(told):
+                found[run_id].append(Met(*row))
+        return found
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against, before too."""

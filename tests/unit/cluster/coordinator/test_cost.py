@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from sqlalchemy import event
 
+from cluster.coordinator import reports
 from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import CompositionMethod
+from cluster.domain.reports import VectorStatus
 from cluster.domain.tasks import Submission
 from cluster.scheduler.state import Fit, Node
 from tacl.errors import SameData
@@ -146,6 +149,44 @@ def test_what_users_do_makes_the_board_read_no_tasks(scene: Scene) -> None:
     asked = statements(scene, scene.coordinator.version)
     assert asked
     assert not [said for said, _ in asked if "FROM shard" in said or "FROM task" in said]
+
+
+def listed(scene: Scene, task: str | None = None) -> list[list[VectorStatus]]:
+    """Answer by answer."""
+    pages, after = list[list[VectorStatus]](), ""
+    while page := [*scene.coordinator.vectors(ADMIN, task, after)]:
+        pages.append(page)
+        after = page[-1].name
+    return pages
+
+
+def test_vectors_are_listed_as_many_at_a_time_as_an_answer_holds(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"task{number:02}" for number in range(reports.AT_ONCE + 2)]
+    for name in names:
+        scene.coordinator.submit(ADMIN, submission(scene.home, name, refresh="never"))
+    scene.settle()
+    (whole,) = listed(scene)
+    assert [one.task for one in whole if one.version == 1] == ["news", "spam", *names]
+    size = len(TypeAdapter(list[VectorStatus]).dump_json(whole[:3]))
+    monkeypatch.setattr(reports, "BYTES", size)
+    pages = listed(scene)
+    assert [one for page in pages for one in page] == whole
+    assert len(pages[0]) == 3
+    assert all(len(TypeAdapter(Any).dump_json(page)) <= size for page in pages)
+    monkeypatch.setattr(reports, "BYTES", 1)
+    assert listed(scene) == [[one] for one in whole]
+    monkeypatch.undo()
+    monkeypatch.setattr(reports, "READ", whole[-1].met)
+    assert [one for page in listed(scene) for one in page] == whole
+    assert len(listed(scene)[-1]) == 1
+
+
+def test_curves_are_told_of_the_vectors_of_one_task(scene: Scene) -> None:
+    (all_,), (own,) = listed(scene), listed(scene, "news")
+    assert own[0].curves == {"loss": [1.0, 0.5]}
+    assert all_[0] == own[0].model_copy(update={"curves": {}})
 
 
 def test_models_are_listed_a_page_at_a_time(scene: Scene) -> None:
