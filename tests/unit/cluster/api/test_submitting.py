@@ -39,7 +39,8 @@ def test_columns_and_classes_may_be_named(ann: Person, service: Local) -> None:
     assert ann.submit("news", UNUSUAL).json()["error"] == "BadColumns"  # which holds the texts?
     assert ann.submit("news", UNUSUAL, **NAMED, classes="ham, spam").status_code == 202
     assert classes(service, "news") == ("ham", "spam")
-    empty = dict.fromkeys((*NAMED, "classes"), "")  # as browsers send what nobody filled in
+    # Empty as browsers send what nobody filled in.
+    empty: dict[str, Any] = dict.fromkeys((*NAMED, "classes"), "")
     assert ann.submit("ann.trec", private="on", **empty).status_code == 202
     assert classes(service, "ann.trec") == ("a", "b")
     assert [task["private"] for task in ann.get("tasks").json()] == [False, True]

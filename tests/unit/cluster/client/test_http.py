@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -101,9 +103,10 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
 
 def test_columns_and_classes_are_named(ann: Client, http: TestClient) -> None:
     rows = {"said": [f"words {i}" for i in range(40)], "kind": [0, 1] * 20, "by": ["c"] * 40}
-    named = {"input_column": "said", "label_column": "kind"}
+    named: dict[str, Any] = {"input_column": "said", "label_column": "kind"}
     ann.submit("news", rows, **named, classes=["ham", "spam and more"])
-    found = http.app.state.service.coordinator.task(RequestContext(), "news").submission
+    app = cast(FastAPI, http.app)
+    found = app.state.service.coordinator.task(RequestContext(), "news").submission
     assert found.classes == ("ham", "spam and more")
     for wrong in (["ham", "a,b"], ["ham", " b"], ["", "b"], []):
         with pytest.raises(BadConfig, match="over HTTP a name is not empty, holds no comma"):
