@@ -32,10 +32,15 @@ Numbered = TypeVar("Numbered", shown.TaskStatus, shown.ShardStatus, shown.TaskDe
 
 
 @ROUTER.get("/status")
-async def status(asked: Look, since: Since = "") -> shown.ClusterStatus:
+async def status(
+    asked: Look,
+    since: Since = "",
+    tasks: Annotated[list[Name] | None, Query(max_length=shown.NAMED)] = None,
+) -> shown.ClusterStatus:
     """The base model, the resources of the cluster, and of tasks and owed work what is new since a
-    `version` that was told, some at a time: while there is `more`, ask again."""
-    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since)
+    `version` that was told, some at a time: while there is `more`, ask again. Or these `tasks` and
+    the work on them alone, whatever is new."""
+    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since, tasks or ())
     hidden = found.trouble and caller.role != "admin"
     return found.model_copy(
         update={

@@ -15,7 +15,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask
-from cluster.domain.status import ClusterStatus
+from cluster.domain.status import NAMED, ClusterStatus
 from cluster.domain.tasks import Submitted
 from tacl.errors import SameData
 
@@ -129,10 +129,18 @@ class TaskOperations(Session):
         )
         return self.coordinator.add_samples(self.context(request_id), name, blob)
 
-    def status(self) -> ClusterStatus:
+    def status(self, *names: str) -> ClusterStatus:
         """The base model, every task, the work that is owed, and the resources of the cluster. Only
-        what is new since this client asked last is told by the cluster."""
-        return self._following.all(lambda since: self.coordinator.status(self.context(), since))
+        what is new since this client asked last is told by the cluster. With names these tasks and
+        the work on them alone, and no others are read for it. Raises UnknownTask."""
+        if not names:
+            return self._following.all(lambda since: self.coordinator.status(self.context(), since))
+        names = tuple(dict.fromkeys(names))
+        few = (names[first : first + NAMED] for first in range(0, len(names), NAMED))
+        first, *rest = [self.coordinator.status(self.context(), "", some) for some in few]
+        tasks = first.tasks + tuple(task for told in rest for task in told.tasks)
+        work = first.work + tuple(run for told in rest for run in told.work)
+        return first.model_copy(update={"tasks": tasks, "work": work})
 
     task = asking(CoordinatorAPI.task)
     logs = asking(CoordinatorAPI.logs)
@@ -154,14 +162,14 @@ class TaskOperations(Session):
     ) -> ClusterStatus:
         """Until these tasks are trained; without names, until nothing is left to do.
 
-        `progress` sees every status. Raises RunFailed with the reasons of what failed: of these
-        tasks at once; without names at the end, and for no task that had failed before. Raises
-        UnknownTask, TimeoutError.
+        `progress` sees every status, with names that of these tasks alone, and so is the answer.
+        Raises RunFailed with the reasons of what failed: of these tasks at once; without names at
+        the end, and for no task that had failed before. Raises UnknownTask, TimeoutError.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         awaited: set[str] = set()
         while True:
-            status = self.status()
+            status = self.status(*names)
             awaited.update(owed(status))
             if progress is not None:
                 progress(status)

@@ -138,6 +138,19 @@ class Board:
             _keep(self._quiet, reader, Quiet(last, self._number), READERS)
         return Page(self._written(Version(last, private_fits)), whole, more, told)
 
+    def alone(self, names: Collection[str]) -> Page:
+        """These tasks, which are there, and the work on them."""
+        runs = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, tasks=names)
+        keys = [Key(True, name) for name in dict.fromkeys(names)]
+        keys += [Key(False, run.run_id) for run in runs]
+        found = ((key, self._entries[key]) for key in keys if key in self._entries)
+        told = [(key, entry) for key, entry in found if not isinstance(entry, Gone)]
+        return Page("", whole=True, more=False, entries=told)
+
+    def tells(self, key: Key, sees: Callable[[Key, Entry], bool]) -> bool:
+        """Whether somebody who sees so much is told of it."""
+        return key in self._entries and sees(key, self._entries[key])
+
     def task(self, name: str) -> TaskEntry:
         """Of one that is there, as of the last look."""
         entry = self._entries[Key(True, name)]

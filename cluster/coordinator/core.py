@@ -8,6 +8,7 @@ RayTaskError.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,20 @@ from cluster.storage.checkpoints import runs
 class Coordinator(Tasks, Vectors, Compositions, Accounts):
     """`cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
 
-    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
+    def status(
+        self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
+    ) -> ClusterStatus:
         with self._lock:
             self._board.look(self._state)
-            visibility = self._visibility(context)
-            page = self._board.page(context, since, partial(views.is_seen, context, visibility))
-            return self._sight(context).status(page, self._base, self._trouble)
+            sight = self._sight(context)
+            sees = partial(views.is_seen, context, sight.visibility)
+            if not tasks:
+                page = self._board.page(context, since, sees)
+                return sight.status(page, self._base, self._trouble)
+            for name in tasks:
+                self._seen_task(context, name)
+            told = sight.status(self._board.alone(tasks), self._base, self._trouble)
+            return sight.alone(told, partial(self._board.tells, sees=sees))
 
     def version(self) -> str:
         with self._lock:

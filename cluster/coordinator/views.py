@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, Run
-from cluster.scheduler.queue import free, reason, waits_for
+from cluster.scheduler.queue import free, placeable, reason, waits_for
 from cluster.scheduler.state import Run as Planned
 from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import is_due
@@ -51,6 +51,20 @@ class Sight:
             whole=page.whole,
             more=page.more,
         )
+
+    def alone(self, told: shown.ClusterStatus, tells: Callable[[Key], bool]) -> shown.ClusterStatus:
+        """To whom asks about these tasks alone: what others do is a number where one of them waits.
+        A task that no node can hold waits for none of them, and says why."""
+        tasks = (self._behind(task, tells) for task in told.tasks)
+        return told.model_copy(update={"tasks": tuple(tasks)})
+
+    def _behind(self, task: shown.TaskStatus, tells: Callable[[Key], bool]) -> shown.TaskStatus:
+        if task.waits_for in (None, shown.WaitsFor.NODES):
+            return task
+        runs, run = self.state.runs.values(), self.state.runs[task.run_id]
+        ahead = sum(_goes_first(self.state, one, run) and tells(_key(one)) for one in runs)
+        reason = f"behind {ahead} other{'s' if ahead > 1 else ''}"
+        return task.model_copy(update={"reason": reason}) if ahead else task
 
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
@@ -179,6 +193,22 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
         return False
     owners = entry.owners if isinstance(entry, Gone) else owners_of(entry, visibility.owners)
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
+
+
+def _goes_first(state: State, one: Planned, run: Planned) -> bool:
+    """Whether it runs, or waits and its turn is before that of another that waits. What no node can
+    hold keeps nobody waiting."""
+    if one.state == shown.RunState.RUNNING:
+        return True
+    earlier = (one.urgency, one.number) < (run.urgency, run.number)
+    waits = one.state == shown.RunState.QUEUED
+    return waits and earlier and placeable(state.nodes, one.needs)
+
+
+def _key(run: Planned) -> Key:
+    """A training is told of with its task."""
+    is_training = run.kind == "train"
+    return Key(is_training, (run.task or "") if is_training else run.run_id)
 
 
 def _is_timed(record: Run) -> bool:

@@ -81,9 +81,13 @@ class CoordinatorAPI(Protocol):
         """What happened to a task, oldest first. Raises UnknownTask."""
         ...
 
-    def status(self, context: RequestContext, since: str = "") -> shown.ClusterStatus:
+    def status(
+        self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
+    ) -> shown.ClusterStatus:
         """The base model, the resources of the cluster, and of the tasks and the work that is owed
-        what is new since a version that was told, some at a time (`domain.following`)."""
+        what is new since a version that was told, some at a time (`domain.following`). Or, of at
+        most NAMED tasks, these and the work on them, whole; what others do is a number there
+        where one of these waits. Raises UnknownTask."""
         ...
 
     def version(self) -> str:

@@ -25,6 +25,7 @@ class RunState(StrEnum):
     WITHDRAWN = "withdrawn"  # its task was removed
 
 
+NAMED = 40  # tasks that one question about some may name
 OWED = (RunState.QUEUED, RunState.RUNNING)
 STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
 

@@ -4,7 +4,7 @@ left, from how fast it was."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus, Watched
+from cluster.domain.status import ClusterStatus, TaskStatus, Watched
 
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
@@ -179,36 +179,6 @@ def _bars(progress: Progress, keep: bool = True) -> Watch:
             progress.update(bars.pop(run_id), completed=1, total=1, note="done", visible=keep)
 
     return watch
-
-
-def alone(status: ClusterStatus, names: Collection[str]) -> ClusterStatus:
-    """These tasks and the work on them. What others do is a number where one of them waits; a task
-    that no node can hold waits for none of them, and says why."""
-    tasks = (_behind(one, status) for one in status.tasks if one.name in names)
-    work = (one for one in status.work if one.task in names)
-    return status.model_copy(update={"tasks": tuple(tasks), "work": tuple(work)})
-
-
-def _behind(one: TaskStatus, status: ClusterStatus) -> TaskStatus:
-    """What runs, and what waits and goes before it."""
-    if one.state != "queued" or one.waits_for == "nodes":
-        return one
-    owed = [run for run in (*status.tasks, *status.work) if run.is_owed]
-    ahead = [run for run in owed if run.state != "queued" or _goes_first(run, one)]
-    count = f"{len(ahead)} other{'s' if len(ahead) > 1 else ''}"
-    return one.model_copy(update={"reason": f"behind {count}"}) if ahead else one
-
-
-def _goes_first(run: Watched, task: TaskStatus) -> bool:
-    """Before a training: an earlier one, and whatever a person waits for; that is an import too,
-    before which go earlier ones of all these. What no node can hold keeps nobody waiting."""
-    if run.waits_for == "nodes":
-        return False
-    earlier = run.created < task.created
-    if isinstance(run, TaskStatus):
-        return earlier if run.imports == task.imports else run.imports
-    awaited = isinstance(run, RunStatus) and run.kind in ("evaluate", "compose")
-    return awaited and (earlier or not task.imports)
 
 
 def _by_run(status: ClusterStatus) -> dict[str, Watched]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cluster.api.service import Answered, Question
@@ -46,9 +47,11 @@ class Instant(FakeLauncher):
 class InProcess(Coordinator):
     """The coordinator that looks after its work whenever it is asked how it is."""
 
-    def status(self, context: RequestContext, since: str = "") -> ClusterStatus:
+    def status(
+        self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
+    ) -> ClusterStatus:
         self.tick()
-        return super().status(context, since)
+        return super().status(context, since, tasks)
 
     def version(self) -> str:
         self.tick()

@@ -115,7 +115,7 @@ def import_(
             **options,
         )
     with cli.detachable(), console.progress.watching() as watch:
-        asked.wait(name, progress=lambda status: watch(console.progress.alone(status, [name])))
+        asked.wait(name, progress=watch)
     vector = min(asked.vectors(name), key=lambda one: one.version)
     measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}
     found = dict(submitted) | {"state": "ready"} | measured

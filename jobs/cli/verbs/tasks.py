@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
     from cluster.domain.reports import VectorStatus
-    from cluster.domain.status import ClusterStatus, Resources
+    from cluster.domain.status import Resources
     from cluster.domain.work import Refreshed
 
 
@@ -31,6 +31,9 @@ LabelledData = Annotated[
         "Labelled data: a Parquet, CSV or JSON Lines file, a folder of them, a folder of "
         "images (one sub-folder per class), or a hub id, ID[:CONFIGURATION].",
     ),
+]
+SomeTasks = Annotated[
+    list[str] | None, argument("[NAME]...", "These tasks alone; default: all.", names.tasks)
 ]
 NewSamples = Annotated[
     str | None, option("DATA", "Unlabelled samples to add to an existing task's shard.")
@@ -150,12 +153,8 @@ def _summary(
 
 
 def _followed(asked: cli.Client, *names: str) -> cli.Told:
-    def own(status: ClusterStatus) -> ClusterStatus:
-        return console.progress.alone(status, names) if names else status
-
     with cli.detachable(), console.progress.watching() as watch:
-        found = asked.wait(*names, progress=lambda status: watch(own(status)))
-    return found, lambda f: console.tables.status(own(f))
+        return asked.wait(*names, progress=watch), console.tables.status
 
 
 @cli.verb("tasks")
@@ -174,33 +173,23 @@ def wait(
 
 
 @cli.verb("tasks")
-def status(asked: cli.Client) -> cli.Told:
-    """Show tasks, runs, and why runs wait or failed."""
-    return _overview(asked), console.tables.status
+def status(asked: cli.Client, names: SomeTasks = None) -> cli.Told:
+    """Show tasks, runs, and why runs wait or failed; of some tasks, how many others go first."""
+    return _overview(asked, names), console.tables.status
 
 
 @cli.verb("tasks")
-def watch(
-    asked: cli.Client,
-    names: Annotated[
-        list[str] | None, argument("[NAME]...", "These tasks alone; default: all.", names.tasks)
-    ] = None,
-) -> None:
+def watch(asked: cli.Client, names: SomeTasks = None) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
-    for name in names or ():
-        asked.task(name)  # else nothing would be shown of one that is misspelt
+    if names:
+        asked.status(*names)  # one that is misspelt is refused before the screen is taken
     with cli.detachable():
-        console.live.watch(lambda: _watched(asked, names or ()))
+        console.live.watch(lambda: _overview(asked, names))
 
 
-def _watched(asked: cli.Client, names: Sequence[str]) -> console.tables.Overview:
-    if not names:
-        return _overview(asked)
-    return console.tables.Overview(**dict(console.progress.alone(asked.status(), names)))
-
-
-def _overview(asked: cli.Client) -> console.tables.Overview:
-    return console.tables.Overview(**dict(asked.status()), users=tuple(asked.users()))
+def _overview(asked: cli.Client, names: Sequence[str] | None) -> console.tables.Overview:
+    users = () if names else tuple(asked.users())
+    return console.tables.Overview(**dict(asked.status(*(names or ()))), users=users)
 
 
 @cli.verb("tasks")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from cluster.client import task_operations
 from cluster.client.client import Client, default_home
 from cluster.client.waiting import pending
 from cluster.domain.operations import Belonging, Candidate
@@ -91,6 +92,22 @@ def test_the_same_request_is_answered_once(client: Client, data: Path) -> None:
     first = client.submit("one", data, request_id="r1")
     assert client.submit("one", data, request_id="r1") == first
     assert len(client.status().tasks) == 1
+
+
+def test_of_some_tasks_as_many_as_are_named(
+    client: Client, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two", "three"):
+        client.submit(name, data, again=True)
+    whole = client.wait(poll=0)
+    names = [task.name for task in client.wait("three", "one", "three", poll=0).tasks]
+    assert names == ["one", "three"]
+    monkeypatch.setattr(task_operations, "NAMED", 1)
+    assert [task.name for task in client.status("three", "one", "three").tasks] == ["three", "one"]
+    assert client.status().tasks == whole.tasks  # what was told of all is still known
+    for ask in (client.status, client.wait):
+        with pytest.raises(UnknownTask):
+            ask("one", "four")
 
 
 def test_samples_grow(client: Client, data: Path, tmp_path: Path) -> None:

@@ -72,6 +72,10 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     ]
     assert status.tasks[0].options.penalty == "none"
     assert ann.task("news").name == "news"
+    assert [task.name for task in ann.status("ann.trec", "news").tasks] == ["news", "ann.trec"]
+    assert ann.wait("ann.trec", poll=0).tasks == ann.status("ann.trec").tasks
+    with pytest.raises(UnknownTask):
+        ann.status("news", "other")
     assert [v.version for v in ann.vectors("news")] == [1]
     assert ann.move_alias("news", "best", 1).version == 1
     assert ann.aliases("news").aliases == {"champion": 1, "best": 1}

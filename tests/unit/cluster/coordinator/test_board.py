@@ -13,6 +13,7 @@ from cluster.domain.following import Following
 from cluster.domain.status import ClusterStatus, RunState
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
+from tacl.errors import UnknownTask
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, submission
 
 
@@ -128,6 +129,44 @@ def test_nobody_hears_of_what_is_somebody_elses(scene: Scene) -> None:
     scene.coordinator.remove(asks("r"), "ann.own", False)
     assert "ann.own" not in since(scene, version, bob).gone
     assert "ann.own" in since(scene, version, ann).gone
+
+
+def alone(scene: Scene, *names: str, user: str | None = None) -> ClusterStatus:
+    return scene.coordinator.status(RequestContext(user=user, limited=user is not None), "", names)
+
+
+def test_of_some_tasks_nothing_else_is_told_or_read(scene: Scene) -> None:
+    scene.trained("one", "two", "three")
+    whole = {task.name: task for task in scene.status().tasks}
+    told = alone(scene, "three", "one", "three")
+    assert told.tasks == (whole["one"], whole["three"])
+    assert (told.work, told.gone, told.whole, told.more) == ((), (), True, False)
+    scene.submit("four", refresh="never")
+    refresh = scene.coordinator.refresh(asks("refresh"), "two").run_id
+    assert [run.run_id for run in alone(scene, "two").work] == [refresh]
+    assert alone(scene, "one", "four").work == ()
+    assert alone(scene, "two").work == tuple(r for r in scene.status().work if r.task == "two")
+    reads = scene.coordinator._registry.reads.spent().times
+    alone(scene, "one")
+    assert scene.coordinator._registry.reads.spent().times == reads + 2
+    scene.coordinator.remove(asks("away"), "two", False)
+    for name in ("two", "five"):
+        with pytest.raises(UnknownTask):
+            alone(scene, "one", name)
+
+
+def test_of_a_private_task_nobody_else_is_told_by_its_name_or_in_a_number(scene: Scene) -> None:
+    scene.launcher.room = (Node(1),)
+    scene.coordinator.tick()
+    for name, owner in (("ann.own", "ann"), ("ann.other", "ann"), ("open", "bob")):
+        private = {"owner": owner, "private": owner == "ann"}
+        scene.coordinator.submit(ADMIN, submission(scene.home, name, **private))
+    with pytest.raises(UnknownTask):
+        alone(scene, "ann.own", user="bob")
+    assert [task.name for task in alone(scene, "ann.own", user="ann").tasks] == ["ann.own"]
+    (of_all,), (of_bob,) = alone(scene, "open").tasks, alone(scene, "open", user="bob").tasks
+    assert of_all.reason == "behind 2 others"
+    assert "behind" not in (of_bob.reason or "")
 
 
 def test_a_version_tells_nothing_of_what_others_do_in_private(scene: Scene) -> None:

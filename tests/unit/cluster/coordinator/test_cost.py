@@ -104,6 +104,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "logs": lambda call: call.logs(ANN, "news"),
     "task": lambda call: call.task(ANN, "news"),
     "vectors": lambda call: call.vectors(ANN, "news"),
+    "status of one": lambda call: call.status(ANN, "", ["news"]),
 }
 
 

@@ -34,8 +34,11 @@ def test_who_follows_a_task_is_shown_no_others(tacl: Tacl, monkeypatch: pytest.M
     ended = tacl("wait", "digits")
     for told in (followed, ended):
         assert not [word for word in ("faces", "measuring") if word in told.output]
-    assert "faces" in tacl("wait").output
-    assert len(json.loads(tacl("wait", "digits", "--json").stdout)["tasks"]) == 2
+    for verb in ("wait", "status"):
+        assert "faces" in tacl(verb).output
+        assert "faces" not in ok(tacl(verb, "digits"))
+        assert len(json.loads(tacl(verb, "digits", "--json").stdout)["tasks"]) == 1
+        assert tacl(verb, "digit").exit_code == exit_code(UnknownTask(""))
     views = list[list[str]]()
     monkeypatch.setattr(console.live, "watch", lambda look: views.append(names_in(look())))
     ok(tacl("watch"))

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from cluster.domain.base import RequestContext
-from cluster.domain.status import TaskState
+from cluster.domain.status import ClusterStatus, TaskState
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
 from jobs.console.live import shown, watch
-from jobs.console.progress import alone, counting, described, duration
+from jobs.console.progress import counting, described, duration
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 
@@ -24,6 +24,10 @@ def look(scene: Scene, seconds: float | None) -> Overview:
     tasks = tuple(one.model_copy(update=at) if one.is_owed else one for one in status.tasks)
     users = tuple(scene.coordinator.users(RequestContext()))
     return Overview.model_validate(dict(status) | {"tasks": tasks, "users": users})
+
+
+def alone(scene: Scene, name: str) -> ClusterStatus:
+    return scene.coordinator.status(RequestContext(), "", [name])
 
 
 def test_in_a_file_it_is_lines_on_stdout(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,20 +82,20 @@ def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
     scene.submit("faces")
     scene.submit("shapes")
     scene.submit("signs")
-    found = alone(scene.status(), ["shapes"])
+    found = alone(scene, "shapes")
     assert [described(one) for one in found.tasks] == ["queued, behind 1 other"]
     assert found.work == ()
     scene.coordinator.compose(asks("one"), "alice", ["+digits"])
     scene.coordinator.evaluate(asks("two"), "alice")
-    (shapes,) = alone(scene.status(), ["shapes"]).tasks
+    (shapes,) = alone(scene, "shapes").tasks
     assert described(shapes) == "queued, behind 2 others"
     scene.launcher.room = ()
     scene.coordinator.tick()
-    (shapes,) = alone(scene.status(), ["shapes"]).tasks
+    (shapes,) = alone(scene, "shapes").tasks
     assert described(shapes).startswith("queued, needs 1 CPU; the cluster has")
     scene.launcher.room = (Node(1),)
     scene.coordinator.tick()
-    (faces,) = alone(scene.status(), ["faces"]).tasks
+    (faces,) = alone(scene, "faces").tasks
     assert described(faces) == "training, starting"
 
 
@@ -108,7 +112,7 @@ def test_an_import_goes_before_trainings_and_behind_what_was_asked_for_before(tm
     scene.coordinator.compose(asks("three"), "bob", ["-digits"])
     scene.coordinator.evaluate(asks("four"), "bob")
     told = {one.name: one for one in scene.status().tasks}
-    behind = {name: described(alone(scene.status(), [name]).tasks[0]) for name in told}
+    behind = {name: described(alone(scene, name).tasks[0]) for name in told}
     assert behind["first"] == "queued, behind 2 others"  # the training that runs, an evaluation
     assert behind["second"] == "queued, behind 3 others"
     assert behind["trains"] == "queued, behind 5 others"
@@ -122,7 +126,7 @@ def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
         scene.submit(name, workers=workers)
     scene.launcher.room = (Node(1),)
     scene.coordinator.tick()
-    (last,) = alone(scene.status(), ["last"]).tasks
+    (last,) = alone(scene, "last").tasks
     assert described(last) == "queued, behind 2 others"
 
 
