@@ -79,7 +79,7 @@ def exit_codes() -> str:
         1: "A defect of the program; `tacl doctor`: something is wrong; "
         "`tacl remove --purge`: you did not confirm it.",
         2: "The command line cannot be parsed.",
-        130: "Ended by Ctrl-C.",
+        130: "Ended by Ctrl-C; at a question that is 1.",
     }
     rows = [(code, "", meaning) for code, meaning in unasked.items()]
     rows += [(code, f"`{cls.__name__}`", _line(cls.__doc__)) for cls, (code, _) in TABLE.items()]

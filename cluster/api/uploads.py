@@ -27,7 +27,7 @@ LabelColumn = Annotated[
 ]
 Classes = Annotated[
     str | None,
-    Form(description="Names, separated by commas.", max_length=20_000, examples=["ham,spam"]),
+    Form(description="Names, separated by commas.", max_length=60_000, examples=["ham,spam"]),
 ]
 
 

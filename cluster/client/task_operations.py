@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.client.arguments import uploadable
 from cluster.client.session import Session, asking
-from cluster.client.waiting import owed, pending, require_success
+from cluster.client.waiting import failed, owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
@@ -167,15 +167,15 @@ class TaskOperations(Session):
         the end, and for no task that had failed before. Raises UnknownTask, TimeoutError.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        awaited: set[str] = set()
+        before: set[str] | None = None  # what had failed, and was not tried again since
         while True:
             status = self.status(*names)
-            awaited.update(owed(status))
+            before = (failed(status) if before is None else before) - {*owed(status)}
             if progress is not None:
                 progress(status)
             left = pending(status, names)
             if names or not left:
-                require_success(status, names, awaited)
+                require_success(status, names, before)
             if not left:
                 return status
             if deadline is not None and time.monotonic() > deadline:

@@ -24,13 +24,18 @@ def owed(status: ClusterStatus) -> list[str]:
     return [task.name for task in status.tasks if task.is_owed]
 
 
+def failed(status: ClusterStatus) -> set[str]:
+    """Tasks whose training failed."""
+    return {task.name for task in status.tasks if task.state == TaskState.FAILED}
+
+
 def require_success(
-    status: ClusterStatus, names: Sequence[str], awaited: Collection[str] = ()
+    status: ClusterStatus, names: Sequence[str], before: Collection[str] = ()
 ) -> None:
-    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one of those
-    that were `awaited` failed."""
+    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one failed that
+    had not failed `before`."""
     wrong = (TaskState.FAILED, TaskState.CANCELLED) if names else (TaskState.FAILED,)
-    asked = names or awaited
+    asked = names or {task.name for task in status.tasks} - {*before}
     if failed := [task for task in status.tasks if task.state in wrong and task.name in asked]:
         reasons = "; ".join(f"{task.name}: {task.reason}" for task in failed)
         raise RunFailed(f"{reasons}. See `tacl logs {failed[0].name}`, then `tacl retry` it.")

@@ -144,7 +144,9 @@ class Board:
         keys = [Key(True, name) for name in dict.fromkeys(names)]
         keys += [Key(False, run.run_id) for run in runs]
         found = ((key, self._entries[key]) for key in keys if key in self._entries)
-        told = [(key, entry) for key, entry in found if not isinstance(entry, Gone)]
+        told: list[tuple[Key, Entry]] = [
+            (key, entry) for key, entry in found if not isinstance(entry, Gone)
+        ]
         return Page("", whole=True, more=False, entries=told)
 
     def tells(self, key: Key, sees: Callable[[Key, Entry], bool]) -> bool:

@@ -71,8 +71,8 @@ class Erasing:
         owed = self._registry.left(now)
         if not owed:
             return
-        again = garbage.stored_again(self._home, owed)
-        with self._unneeded(frozenset(owed) - again) as gone:
+        with self._unneeded(frozenset(owed)) as gone:
+            gone -= garbage.stored_again(self._home, {digest: owed[digest] for digest in gone})
             with self._lock:
                 self._registry.spared(owed.keys() - gone, (now // DAY + 1) * DAY)
             garbage.remove(self._home, gone)

@@ -101,7 +101,7 @@ class CoordinatorAPI(Protocol):
         self, context: RequestContext, task: str | None, after: str = ""
     ) -> Sequence[reports.VectorStatus]:
         """Versions of every vector, without their curves, or of one task's: some of the next after
-        TASK@vN, at most 32 kB of them. Raises UnknownTask."""
+        TASK@vN, at most 32 kB of them, or one. Raises UnknownTask."""
         ...
 
     def compare(

@@ -109,7 +109,7 @@ class Answers(Answer):
     def likeliest(self) -> tuple[Candidate, ...]:
         """`best`; where tasks were named, that of each task."""
         within = ({task: ranked[:1]} for one in self.answers for task, ranked in one.items())
-        return self.best or tuple(candidates(one)[0] for one in within)
+        return self.best or tuple(first for one in within for first in candidates(one)[:1])
 
 
 class Exported(Answer):

@@ -89,9 +89,9 @@ class Tracked:
         for one in self._told:
             one.queue.put(record)
 
-    def end(self) -> None:
+    def end(self, goes_on: bool = False) -> None:
         for one in self._told:
-            one.queue.put(_End(self.metrics))
+            one.queue.put(_End(self.metrics, goes_on))
         until = time.monotonic() + PATIENCE
         for one in self._told:
             one.join(max(0.0, until - time.monotonic()))
@@ -102,11 +102,12 @@ class Tracked:
 @contextmanager
 def tracked(facts: Facts | None) -> Iterator[Tracked]:
     """`metrics` are to be set to those of the result; None: another rank tells. A training that
-    gives way has not ended: another attempt goes on, as after a death."""
+    gives way has not ended: another attempt goes on."""
     told = Tracked([] if facts is None else asked_for(facts))
     try:
         yield told
     except GivesWay:
+        told.end(goes_on=True)
         raise
     except BaseException:
         told.end()
@@ -117,6 +118,7 @@ def tracked(facts: Facts | None) -> Iterator[Tracked]:
 @dataclass(frozen=True)
 class _End:
     metrics: Mapping[str, float] | None
+    goes_on: bool  # in another attempt
 
 
 class _Beside(threading.Thread):
@@ -135,7 +137,8 @@ class _Beside(threading.Thread):
                 records, end = self._heard()
                 if records:
                     tracker.told(records)
-            tracker.ended(end.metrics)
+            if not end.goes_on:
+                tracker.ended(end.metrics)
         except Exception as error:  # of its library, or of its server; the training goes on
             LOG.warning("a tracker hears no more: %s: %s", type(error).__name__, error)
 

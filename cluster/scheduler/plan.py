@@ -59,7 +59,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             run.state, run.deaths = RunState.QUEUED, run.deaths + 1
             yield facts.Requeue(run_id, cause)
         case facts.Died(run_id, cause):
-            yield _fail(state, run_id, f"{cause} (its process was lost {DEATHS + 1} times)")
+            yield _fail(state, run_id, f"{cause} (it was tried {DEATHS + 1} times)")
         case facts.Failed(run_id, cause):
             yield _fail(state, run_id, cause)
         case facts.Cancelled(run_id):
@@ -98,7 +98,15 @@ def _queue(state: State, event: facts.Requested) -> None:
     if event.user is not None and (run.user is None or run.user in state.over):
         run.user = event.user
     run.urgency = min(run.urgency, event.urgency)
-    state.turns.setdefault((run.urgency, run.user), 2 * state.started - 1)
+    _take_turn(state, run)
+
+
+def _take_turn(state: State, run: Run) -> None:
+    """Who has nothing else of its kind waits from now on, however long ago theirs began."""
+    whose = run.urgency, run.user
+    others = (one for one in state.runs.values() if (one.urgency, one.user) == whose)
+    if all(one is run or one.state == RunState.FAILED for one in others):
+        state.turns[whose] = max(state.turns.get(whose, -1), 2 * state.started - 1)
 
 
 def _publish(state: State, event: facts.Published) -> None:

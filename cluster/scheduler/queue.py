@@ -103,7 +103,7 @@ def starts(state: State) -> Iterator[Start]:
     while run := next_run(state):
         run.state = RunState.RUNNING
         state.free = _without(state.free, run.needs)
-        for other in _firsts(state):
+        for other in (one for one in _firsts(state) if one.user not in state.over):
             state.passed[other.urgency] = state.passed.get(other.urgency, 0) + 1
         state.passed[run.urgency] = 0
         state.started += 1
@@ -132,7 +132,7 @@ def _firsts(state: State) -> list[Run]:
 
 def _turn(state: State, run: Run) -> tuple[bool, int, int]:
     """The lowest is next."""
-    return run.user in state.over, state.turns.get((run.urgency, run.user), 0), run.number
+    return run.user in state.over, state.turns.get((run.urgency, run.user), -1), run.number
 
 
 def in_order(state: State) -> list[Run]:

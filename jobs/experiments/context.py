@@ -26,6 +26,7 @@ from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.ordinary import OrdinaryEncoder, ordinary_features
 from tacl.training.config import Precision
+from tacl.training.deterministic import cublas_workspaces
 from tacl.training.loop import Store
 from tacl.vectors.params import Params
 
@@ -41,6 +42,7 @@ class Base:
 
     @staticmethod
     def of(suite: Suite) -> Base:
+        cublas_workspaces(device())
         backbone = load_backbone(suite.base)
         backbone.encoder.to(device())
         return Base(backbone, suite.trainable or backbone.trainable)

@@ -60,11 +60,11 @@ def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str
     return list(variants) or known
 
 
-def precision_of(spec: Spec, suite: Suite, out: Path) -> Precision:
-    """That of the table in this place, so that it goes on as it began; else the suite's."""
-    path = out / f"{_name(spec, suite)}.json"
-    kept = json.loads(path.read_text())["settings"]["suite"] if path.is_file() else {}
-    return kept.get("precision", suite.precision)
+def precision_of(suite: Suite, out: Path) -> Precision:
+    """That of the suite's tables in this place, which share cells; else the suite's."""
+    for path in sorted(out.glob(f"*-{suite.name}.json")):
+        return json.loads(path.read_text())["settings"]["suite"].get("precision", suite.precision)
+    return suite.precision
 
 
 def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) -> Done:
@@ -111,17 +111,13 @@ def _fresh(request: Request, base: Base) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
     return Table(
-        _name(spec, suite),
+        f"{spec.name}-{suite.name}",
         f"{spec.name}, {suite.name}",
         spec.about,
         spec.columns,
         settings,
         commands=[request.command],
     )
-
-
-def _name(spec: Spec, suite: Suite) -> str:
-    return f"{spec.name}-{suite.name}"
 
 
 def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -30,7 +30,8 @@ def deterministic(device: torch.device | str) -> Iterator[None]:
     if torch.device(device).type != "cuda":
         yield
         return
-    cublas_workspaces(device)
+    if not torch.cuda.is_initialized():  # later it changes nothing, and torch warns
+        cublas_workspaces(device)
     was = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
     tried, chosen = cudnn.benchmark, cudnn.deterministic

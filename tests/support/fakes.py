@@ -62,10 +62,10 @@ def asks(request_id: str, user: str | None = None) -> RequestContext:
     return RequestContext(user=user, request_id=request_id)
 
 
-def versions(coordinator: Coordinator) -> list[VectorStatus]:
-    """Every version of every vector, page by page."""
+def versions(coordinator: Coordinator, task: str | None = None) -> list[VectorStatus]:
+    """Every version of every vector, or of one task's, page by page."""
     found: list[VectorStatus] = []
-    while page := coordinator.vectors(ADMIN, None, found[-1].name if found else ""):
+    while page := coordinator.vectors(ADMIN, task, found[-1].name if found else ""):
         found += page
     return found
 

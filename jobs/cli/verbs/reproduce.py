@@ -86,7 +86,7 @@ def _request(
         raise BadConfig(f"--seeds {seeds!r}: give numbers with commas between them") from None
     chosen, spec = suite_named(suite, base, precision), TABLES[name]
     if precision is None:
-        chosen = replace(chosen, precision=precision_of(spec, chosen, out))
+        chosen = replace(chosen, precision=precision_of(chosen, out))
     variants = require_known(spec, chosen, [one for one in methods.split(",") if one])
     options = {"suite": suite, "data": data, "base": base, "methods": methods, "seeds": seeds}
     options |= {"precision": chosen.precision}

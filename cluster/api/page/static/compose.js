@@ -22,7 +22,8 @@ export function showTerms(tasks) {
   for (const name of chosen.keys()) if (!champions.has(taskOf(name))) dropped(name); // it was removed
   if (!ready.length) list.replaceChildren(el("li", { className: "none" }, "No vector yet. A task has one as soon as it is trained."));
   else $(".none", list)?.remove();
-  if (model?.method === "sum" && isNew && isAsTaken) take(model);
+  if (isAsTaken && isNew && model?.method === "sum") take(model);
+  else if (isAsTaken) taken = terms().join(); // without what was removed
   report();
 }
 

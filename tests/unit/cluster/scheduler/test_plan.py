@@ -51,7 +51,7 @@ def test_deaths_are_forgiven_within_a_budget() -> None:
         assert world.running == {"train a"}
     (fail,) = world.happens(Died("train a", "killed"))
     assert isinstance(fail, Fail)
-    assert "lost 3 times" in fail.cause
+    assert "tried 3 times" in fail.cause
     world.request("train a", "train", "a")
     assert world.running == {"train a"}
     assert world.state.runs["train a"].deaths == 0

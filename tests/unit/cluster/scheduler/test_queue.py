@@ -102,6 +102,41 @@ def test_users_take_turns() -> None:
     assert started(world) == ["a0", "b0", "c", "a1", "b1", "a2", "a3"] == foretold
 
 
+def test_who_waited_before_a_restart_goes_first() -> None:
+    world = World(Node(1))
+    world.request("busy", "evaluate")
+    world.request("a", "train", "a", user="ann")
+    world.state.turns.clear()  # as a state that was read from the registry
+    for number in range(3):
+        world.request(f"n{number}", "train", f"n{number}", user=f"new {number}")
+    world.happens(Ended("busy"))
+    assert world.running == {"a"}
+
+
+def test_who_comes_back_after_long_goes_behind_who_waits() -> None:
+    world = World(Node(1))
+    world.request("old", "train", "old", user="old")
+    world.happens(Ended("old"))
+    for number in range(3):
+        world.request(f"b{number}", "train", f"b{number}", user="ben")
+    world.request("new", "train", "new", user="new")
+    world.request("back", "train", "back", user="old")
+    assert started(world) == ["b0", "new", "back", "b1", "b2"]
+
+
+def test_a_run_that_may_not_be_late_does_not_make_the_next_one_late() -> None:
+    world = World(Node(2))
+    world.happens(MinutesTaken(frozenset({"ann"})))
+    world.request("e0", "evaluate", user="ben")
+    world.request("wide", "train", "wide", Needs(1, 2), user="ann")
+    for number in range(1, 2 * PATIENCE):
+        world.request(f"e{number}", "evaluate", user="ben")
+        world.happens(Ended(f"e{number - 1}"))
+    world.request("fresh", "train", "fresh", Needs(1, 2), user="cat")
+    world.request("q", "evaluate", user="ben")
+    assert "q" in world.running
+
+
 def test_questions_cost_nobody_their_turn_to_train() -> None:
     world = World(Node(1))
     world.request("b0", "train", "b0", user="ben")
