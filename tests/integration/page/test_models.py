@@ -180,6 +180,17 @@ def test_a_task_that_was_removed_can_be_picked_no_more(api: FakeApi, open_page: 
     assert page.locator("#compose .terms li").count() == 1
 
 
+def test_what_is_left_of_a_model_stays_as_it_is_too(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    api.models["me"] = api.sum("digits", "signs")
+    page = open_page()
+    says(page, "#compose output", "+digits +signs")
+    api.tasks, api.changes = api.tasks[1:], api.changes + 1
+    page.locator("#compose output", has_text=re.compile(r"^\+signs$")).wait_for()
+    api.task("signs", "ready", version=2)
+    says(page, "#compose output", "+signs@v1")
+
+
 def test_only_an_admin_is_asked_whose_model(api: FakeApi, open_page: Any) -> None:
     api.ready("digits")
     for role, is_asked in (("user", False), ("submitter", False), ("admin", True)):
