@@ -100,6 +100,11 @@ class InferResponse(Wire):
     outputs: list[InferOutput]
 
 
+class ModelReady(Wire):
+    name: str
+    ready: bool
+
+
 class ModelMetadata(Wire):
     name: str = Field(examples=["alice"])
     versions: list[str] = Field(description="Digest of the model as it is now.")
@@ -156,10 +161,10 @@ async def metadata(user: Name, asked: Look) -> ModelMetadata:
 
 
 @ROUTER.get("/models/{user}/ready")
-async def model_ready(user: Name, asked: Look) -> dict[str, bool]:
+async def model_ready(user: Name, asked: Look) -> ModelReady:
     """Whether the user has a model."""
-    await asked.ask(CoordinatorAPI.composition, asked.caller.user(user))
-    return {"ready": True}
+    await asked.ask(CoordinatorAPI.composition, user := asked.caller.user(user))
+    return ModelReady(name=user, ready=True)
 
 
 @ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)

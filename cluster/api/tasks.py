@@ -132,7 +132,8 @@ async def cancel(
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
 async def retry(name: TaskName, asked: Act) -> RetriedTask:
-    """Queue what failed or was cancelled again."""
+    """Queue what failed or was cancelled again, but evaluations and compositions: ask for these
+    anew."""
     await _require_owner(name, asked)
     return await asked.tell(CoordinatorAPI.retry, name)
 

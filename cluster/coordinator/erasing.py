@@ -23,7 +23,7 @@ from cluster.storage.home import Home
 KEY = ("erase what was purged", "")  # no run's
 LEFT = ("delete what is needed no more", "")
 GARBAGE = ("delete what nothing refers to", "")
-PACE = 60.0  # seconds between looks at what is needed no more: it takes one to read what is needed
+PACE = 60.0  # seconds between looks at what is needed no more: each may take a second
 DAY = 24 * 3600.0  # at whose end it is looked again at what is needed still, all at once
 
 

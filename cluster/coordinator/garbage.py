@@ -70,7 +70,8 @@ def remove(home: Home, digests: Collection[str]) -> None:
 
 
 def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
-    """Of these files those that somebody stored since then, and will tell of perhaps."""
+    """Of these files those that somebody stored since then, and will tell of perhaps. In a bucket
+    nobody sees that: such a file goes, and whoever tells of it is refused, or tries again."""
     blobs = home.blobs()
     return {
         digest

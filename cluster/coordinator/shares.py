@@ -12,7 +12,7 @@ from tacl.errors import TooMany
 
 QUEUED = 32  # runs that wait or run: trainings, compositions and evaluations
 RAN = 24 * 60  # minutes within a day: one run all day long, or several for a part of it
-STORED = 64 << 30  # bytes: the samples and vectors of the user's tasks
+STORED = 64 << 30  # bytes: of the user's tasks and model, and of rows the next is made from
 
 
 def require_share(usage: Usage, wait: int = 60) -> None:
@@ -28,7 +28,7 @@ def require_share(usage: Usage, wait: int = 60) -> None:
     if usage.stored > STORED:
         raise TooMany(
             f"{usage.user} would have {usage.stored / 2**30:.1f} GiB stored, and may have "
-            f"{STORED >> 30}; remove a task with `--purge`",
+            f"{STORED >> 30}; remove a task with `--purge`, or compose a plain sum",
             3600,
         )
 

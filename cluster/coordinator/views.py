@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from cluster.coordinator.board import Entry, Gone, Key, Page, TaskEntry, owners_of
@@ -17,7 +18,7 @@ from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, Run
-from cluster.scheduler.queue import free, placeable, reason, waits_for
+from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
 from cluster.scheduler.state import Run as Planned
 from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import is_due
@@ -61,8 +62,8 @@ class Sight:
     def _behind(self, task: shown.TaskStatus, tells: Callable[[Key], bool]) -> shown.TaskStatus:
         if task.waits_for in (None, shown.WaitsFor.NODES):
             return task
-        runs, run = self.state.runs.values(), self.state.runs[task.run_id]
-        ahead = sum(_goes_first(self.state, one, run) and tells(_key(one)) for one in runs)
+        first = _going_first(self.state, self.state.runs[task.run_id])
+        ahead = sum(tells(_key(one)) for one in first)
         reason = f"behind {ahead} other{'s' if ahead > 1 else ''}"
         return task.model_copy(update={"reason": reason}) if ahead else task
 
@@ -195,14 +196,12 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 
-def _goes_first(state: State, one: Planned, run: Planned) -> bool:
-    """Whether it runs, or waits and its turn is before that of another that waits. What no node can
-    hold keeps nobody waiting."""
-    if one.state == shown.RunState.RUNNING:
-        return True
-    earlier = (one.urgency, one.number) < (run.urgency, run.number)
-    waits = one.state == shown.RunState.QUEUED
-    return waits and earlier and placeable(state.nodes, one.needs)
+def _going_first(state: State, run: Planned) -> Iterator[Planned]:
+    """What runs, and what waits and has its turn before this. What no node can hold keeps nobody
+    waiting."""
+    yield from (one for one in state.runs.values() if one.state == shown.RunState.RUNNING)
+    before = takewhile(lambda one: one is not run, in_order(state))
+    yield from (one for one in before if placeable(state.nodes, one.needs))
 
 
 def _key(run: Planned) -> Key:

@@ -51,15 +51,16 @@ class CoordinatorAPI(Protocol):
 
     def retry(self, context: RequestContext, task: str) -> receipts.RetriedTask:
         """Queue what failed or was cancelled of this task again, with a fresh budget. A refresh
-        that newer samples or vectors made pointless is left. Raises UnknownTask."""
+        that newer samples or vectors made pointless is left; models and evaluations are asked for
+        again by their users. Raises UnknownTask."""
         ...
 
     def cancel(
         self, context: RequestContext, task: str, keep: bool = False
     ) -> receipts.CancelledTask:
         """Stop the training or refresh of this task at whatever stage it is. A task that has no
-        vector yet leaves: its samples are used no more and its name is free, unless told to `keep`
-        them and the checkpoints for `retry`. Raises UnknownTask."""
+        vector yet leaves: its samples are used no more, its name is free and its files are deleted
+        soon, unless told to `keep` them and the checkpoints for `retry`. Raises UnknownTask."""
         ...
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> receipts.RemovedTask:
@@ -152,7 +153,8 @@ class CoordinatorAPI(Protocol):
         self, context: RequestContext, user: str, terms: Sequence[str], how: CompositionMethod
     ) -> shown.CompositionRun:
         """Queue a composition that is more than a sum; it becomes the user's model when it is done,
-        unless they compose something else meanwhile. The same inputs are the same run, done once.
+        unless they compose something else meanwhile. The same inputs are the same run, done once
+        while the files of its result are there.
 
         Raises BadName, BadConfig, BadRecipe, UnknownTask, UnknownVector, MixedRegimes, CorruptBlob.
         """
@@ -168,7 +170,8 @@ class CoordinatorAPI(Protocol):
         self, context: RequestContext, user: str
     ) -> receipts.CancelledCompositions:
         """Stop every composition run of the user, who keeps the model they have. What failed is
-        dismissed: `status` lists it no more, and its rows may be collected. Raises BadName."""
+        dismissed: `status` lists it no more, and the rows that it was to be made from are deleted
+        soon. Raises BadName."""
         ...
 
     def update_composition(self, context: RequestContext, user: str) -> Composition:
@@ -280,7 +283,8 @@ class RunAPI(Protocol):
 
         Rank 0 asks. What a step was told is recorded: asked again after a resume it is told the
         same, and newcomers join only from the first step that nobody had leave for before. The more
-        trainings run, the longer the next lease is to be.
+        trainings run, the longer the next lease is to be. It is told too whether the run is to give
+        its place back.
         """
         ...
 

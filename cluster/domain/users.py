@@ -36,8 +36,8 @@ class TokenStatus(Holder):
 
 class Usage(Answer):
     """What a user has of the cluster, and the most that one may have who asks over HTTP and is no
-    admin: runs that wait or run, minutes that runs took within a day, and bytes of samples and
-    vectors."""
+    admin: runs that wait or run, minutes that runs took within a day, and bytes of their tasks
+    (rows, samples, vectors, heads), of their model, and of rows that the next is made from."""
 
     user: str
     queued: int

@@ -26,7 +26,7 @@ from cluster.domain.outcomes import GivesWay
 from tacl.training.loop import StepRecord
 
 SECONDS = 1.0  # what a tracker hears at once
-PATIENCE = 10.0  # for what it was not told yet, when the training is over
+PATIENCE = 10.0  # for what it was not told yet, when the training is over or gives way
 LOG = logging.getLogger(__name__)
 
 

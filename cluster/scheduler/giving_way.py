@@ -1,10 +1,10 @@
 """Which running work gives its place to what somebody waits for, without I/O.
 
-| gives way | to |
-|---|---|
-| a refresh, a measure or a fit that nobody asked for | what a person asked for, and training |
-| a training on one worker, without GPUs | what a person waits for: evaluate, export, compose |
-| a training of a user who took their minutes of the day | whatever another waits for, who did not |
+- a refresh, a measure or a fit that nobody asked for: to what a person asked for, and to training
+- a training on one worker, without GPUs: to what a person waits for (evaluate, export, import,
+  compose)
+- a training, or a refresh that was asked for, of a user beyond their minutes of the day: to what
+  another user waits for, who is within theirs, but upkeep
 
 It is told when it next says how far it is, keeps what it has done, and waits in the queue again.
 Nothing gives way whose place would not be enough, and no more than are needed. After MOST times a

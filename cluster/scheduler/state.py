@@ -17,7 +17,8 @@ from cluster.domain.tasks import Options
 
 
 class Urgency(IntEnum):
-    """What goes first: what a person waits for, then training, then the upkeep of vectors."""
+    """What goes first: what a person waits for, then training and refreshes that somebody asked
+    for, then the upkeep of vectors and heads."""
 
     AWAITED = 0
     TRAINING = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tempfile
 import threading
 import time
@@ -192,7 +193,12 @@ def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[
 def _cluster() -> Iterator[Any]:
     import ray
 
-    ray.init("local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
+    quiet: dict[str, Any] = {
+        "include_dashboard": False,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    ray.init("local", num_cpus=CPUS, **quiet)
     try:
         yield ray
     finally:

@@ -28,6 +28,7 @@ Words = tuple[str, ...]
 AWAY: tuple[Words, ...] = (("--help",), ("--version",), ("submit", "--help"))  # of no home
 READS: tuple[Words, ...] = (
     ("status",),
+    ("status", TASKS[0]),
     ("vectors",),
     ("logs", TASKS[0]),
     ("alias", TASKS[0]),
@@ -35,9 +36,12 @@ READS: tuple[Words, ...] = (
     ("wait",),
     ("retry", TASKS[0]),
     ("interference",),
+    ("interference", TASKS[0]),
+    ("cancel", TASKS[0]),
     ("users", "list"),
     ("gc", "--dry-run"),
     ("compose", USER, *(f"+{task}" for task in TASKS)),
+    ("compose", USER, "--update"),
     ("evaluate", USER),  # once it was measured
 )
 COMPUTES: tuple[Words, ...] = (

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from jobs.console.progress import Pace, time_left
 from jobs.experiments import table as tables
 from jobs.experiments.cache import Cells
 from jobs.experiments.context import Base, Bench
@@ -140,7 +142,7 @@ def fill(request: Request, say: Callable[[str], None]) -> None:
     import ray
 
     if not ray.is_initialized():
-        ray.init(log_to_driver=False)
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
     try:
         for pieces in waves(request):
             _side_by_side(ray, pieces, say)
@@ -183,8 +185,9 @@ def _side_by_side(
 
     remote = ray.remote(num_cpus=1, max_retries=2)(run)
     names = {remote.remote(piece): name for name, piece in pieces}
-    waiting = list(names)
+    waiting, pace = list(names), Pace()
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
         ray.get(done)
-        say(f"done: {names[done[0]]}; {len(waiting)} to go")
+        left = time_left(pace.left("pieces", len(names) - len(waiting), len(names)))
+        say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")

@@ -36,7 +36,7 @@ def reproduce(
         Literal["float32", "bfloat16"] | None,
         typer.Option(
             help="Number format of linearized training and refreshes.",
-            show_default="that of the table there; else, of texts, the faster one here, or float32",
+            show_default="that of the suite's tables there; else, of texts, the faster, or float32",
         ),
     ] = None,
     local: Annotated[bool, flag("--local", "Compute in this process, without Ray.")] = False,

@@ -165,7 +165,7 @@ def test_of_a_private_task_nobody_else_is_told_by_its_name_or_in_a_number(scene:
         alone(scene, "ann.own", user="bob")
     assert [task.name for task in alone(scene, "ann.own", user="ann").tasks] == ["ann.own"]
     (of_all,), (of_bob,) = alone(scene, "open").tasks, alone(scene, "open", user="bob").tasks
-    assert of_all.reason == "behind 2 others"
+    assert of_all.reason == "behind 1 other"  # ann's other task waits for its turn
     assert "behind" not in (of_bob.reason or "")
 
 
