@@ -150,6 +150,8 @@ def test_who_reaches_the_pods_and_how_many_may_go_at_a_time() -> None:
     ours = network["spec"]["podSelector"]["matchLabels"]
     assert all(ours.items() <= label.items() for label in labels)
     assert network["spec"]["policyTypes"] == ["Ingress"]
+    operator = network["spec"]["ingress"][0]["from"][1]["podSelector"]["matchLabels"]
+    assert operator == {"app.kubernetes.io/component": "kuberay-operator"}  # by Helm and by kubectl
     everybody = [rule for rule in network["spec"]["ingress"] if not rule.get("from")]
     assert not everybody
     selected = [budget["spec"]["selector"]["matchLabels"] for budget in budgets]
@@ -173,6 +175,13 @@ def test_machines_reached_by_ssh_ask_for_a_token_over_tls() -> None:
 def start_of(head: Node) -> str:
     """The script that the head runs after Ray."""
     return head["spec"]["containers"][0]["lifecycle"]["postStart"]["exec"]["command"][-1]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_head_has_the_ports_that_kuberay_gives_it(name: str) -> None:
+    """One that is named takes the place of all, also of those of Serve and of the dashboard."""
+    (head, *_) = pods(cluster_of(name))
+    assert "ports" not in head["spec"]["containers"][0]
 
 
 def test_the_head_starts_a_home_that_any_node_can_take_over() -> None:
