@@ -158,6 +158,26 @@ def test_who_reaches_the_pods_and_how_many_may_go_at_a_time() -> None:
     assert selected == [{**ours, "ray.io/node-type": node} for node in ("head", "worker")]
 
 
+def test_the_page_names_what_the_manifests_need() -> None:
+    page = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    named = re.findall(r"cluster/deploy/[\w./-]*\w", page)
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    for manifest in map(cluster_of, MANIFESTS):
+        redis = manifest["gcsFaultToleranceOptions"]
+        password = redis["redisPassword"]["valueFrom"]["secretKeyRef"]
+        assert f"generic {password['name']} " in page
+        assert f"\n{password['key']}=" in page
+
+
+def test_the_operator_makes_the_certificates_that_the_manifests_ask_for() -> None:
+    operator = read("kuberay/operator/kustomization.yaml")
+    (resource,), (patch,) = operator["resources"], operator["patches"]
+    assert resource.endswith("?ref=v1.7.0")  # whose schemas the manifests are held to
+    (change,) = yaml.safe_load(patch["patch"])
+    assert change["value"] == ["--feature-gates=RayClusterMTLS=true"]
+
+
 def test_machines_reached_by_ssh_ask_for_a_token_over_tls() -> None:
     text = (DEPLOY / "ray.env").read_text()
     settings = dict(re.findall(r"^export (\w+)=(\S+)", text, re.M))
