@@ -8,12 +8,18 @@ page with the outputs that it keeps.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from enum import Enum
+from importlib import import_module
+from inspect import formatannotation, getmembers, isfunction, signature
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, cast
 
 from mkdocs.structure.files import File, Files
 from nbconvert import MarkdownExporter
+from pydantic import BaseModel
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -21,6 +27,17 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
     from cluster.api.service import Service
+
+PARTS = (  # what documents and examples take from elsewhere than `tacl` itself
+    "tacl.heads.head.union",
+    "tacl.heads.novelty.Novelty",
+    "tacl.training.config.RefreshConfig",
+    "tacl.training.loop.Store",
+    "tacl.training.refresh.refresh",
+    "tacl.vectors.params.Params",
+    "tacl.embedded.parquet.png",
+)
+INTEGRATIONS = ("tacl.integrations.sklearn.TaclClassifier", "tacl.integrations.mlflow.log_model")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -46,16 +63,84 @@ def notebook(file: Path) -> dict[str, str | bytes]:
 
 
 def python_api() -> str:
-    """Every public name; mkdocstrings puts its docstring there."""
+    """Every name that a program may take; mkdocstrings puts its docstring there."""
     import tacl
+    from tacl import embedded
 
-    names = [name for name in tacl.__all__ if name != "__version__"]
-    mathematics = "\n".join(f"::: tacl.{name}\n" for name in names)
-    return (
-        f"# Python\n\n## tacl\n\n{mathematics}\n"
-        "## cluster.Client\n\n::: cluster.client.client.Client\n    options:\n"
-        "      inherited_members: true\n      force_inspection: true\n"
-    )
+    return "\n".join([
+        "# Python", "",
+        "## tacl", "",
+        *(_of(f"tacl.{name}") for name in tacl.__all__ if name != "__version__"),
+        "## Parts of tacl", "", *map(_of, PARTS),
+        "## Other libraries", "", *map(_of, INTEGRATIONS),
+        "## tacl.embedded", "", _of("tacl.embedded", members=False),
+        *(_of(f"tacl.embedded.{name}") for name in embedded.__all__),
+        "## cluster.Client", "",
+        _of("cluster.client.client.Client", inherited_members=True, force_inspection=True),
+        "## What a client answers", "",
+        *map(_answer, answers()),
+        "## tacl.errors", "", _of("tacl.errors"),
+    ])  # fmt: skip
+
+
+def _of(name: str, **options: bool) -> str:
+    told = [f"      {option}: {str(value).lower()}" for option, value in options.items()]
+    return "\n".join([f"::: {name}", *(["    options:", *told] if told else []), ""])
+
+
+def answers() -> list[type]:
+    """Classes that the client's methods return, and those that these hold, by name."""
+    from cluster.client.client import Client
+
+    known = _messages()
+    methods = (one for name, one in getmembers(Client, isfunction) if name[0] != "_")
+    words = re.findall(r"\w+", " ".join(str(signature(one).return_annotation) for one in methods))
+    found = set[type]()
+    while words:
+        one = known.get(words.pop())
+        if one is not None and one not in found:
+            found.add(one)
+            words += [word for told in _fields(one).values() for word in re.findall(r"\w+", told)]
+    return sorted(found, key=lambda one: one.__name__)
+
+
+def _messages() -> dict[str, type]:
+    """The classes of cluster.domain, and of the doctor, by name."""
+    import cluster.domain
+
+    names = [f"cluster.domain.{one.name}" for one in iter_modules(cluster.domain.__path__)]
+    places = map(import_module, (*names, "cluster.runtime.doctor"))
+    return {
+        name: one
+        for place in places
+        for name, one in vars(place).items()
+        if isinstance(one, type) and one.__module__ == place.__name__
+    }
+
+
+def _fields(one: type) -> dict[str, str]:
+    """The types of a message's fields."""
+    fields = one.model_fields if issubclass(one, BaseModel) else {}
+    return {name: _type(formatannotation(field.annotation)) for name, field in fields.items()}
+
+
+def _type(text: str) -> str:
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", text)
+
+
+def _answer(one: type) -> str:
+    """What it says of itself; its fields and properties, or the values of an enumeration."""
+    asked = _of(f"{one.__module__}.{one.__name__}", members=False)
+    if issubclass(one, Enum):
+        return "\n".join([asked, ", ".join(f"`{value.value}`" for value in one), ""])
+    rows = [(name, told, "") for name, told in _fields(one).items()]
+    rows += [
+        (name, _type(signature(found.fget).return_annotation), _line(found.__doc__))
+        for name, found in getmembers(one, lambda member: isinstance(member, property))
+        if not hasattr(BaseModel, name)
+    ]
+    lines = (f"| `{name}` | `{told}` | {meaning} |" for name, told, meaning in rows)
+    return "\n".join([asked, "| | | |", "| --- | --- | --- |", *lines, ""])
 
 
 def command_line() -> str:

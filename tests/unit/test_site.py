@@ -11,11 +11,23 @@ from mkdocs.config import load_config
 
 import tacl
 from cluster.client.client import Client
+from cluster.domain.explanations import Explanations
+from cluster.domain.operations import Answers, BackedUp, Exported
+from cluster.domain.reports import InterferenceReport, TaskInterference, VectorStatus
+from cluster.domain.status import ClusterStatus, CompositionRun, RunStatus, TaskStatus
+from cluster.domain.tasks import Submitted
+from cluster.domain.work import Evaluated
 from cluster.errors import exit_code
+from cluster.runtime.doctor import Check
 from tacl import errors
+from tests.support.blocks import PAGES
 from tests.support.places import ROOT
 
 ELSEWHERE = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
+ANSWERS = (
+    *(Answers, BackedUp, Check, ClusterStatus, CompositionRun, Evaluated, Explanations, Exported),
+    *(InterferenceReport, RunStatus, Submitted, TaskInterference, VectorStatus),
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +55,33 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     for name in set(dir(Client)) - {"predictor"}:
         if not name.startswith("_"):
             assert f'id="cluster.client.client.Client.{name}"' in text, name
+
+
+def test_the_reference_has_every_error(site: Path) -> None:
+    text = (site / "reference/python.html").read_text()
+    names = [name for name, one in vars(errors).items() if isinstance(one, type)]
+    assert [name for name in names if f'id="tacl.errors.{name}"' not in text] == []
+
+
+def test_the_reference_has_what_documents_and_examples_import(site: Path) -> None:
+    text = (site / "reference/python.html").read_text()
+    files = [*map(ROOT.joinpath, PAGES), *(ROOT / "examples").iterdir()]
+    code = "\n".join(file.read_text() for file in files if file.suffix in (".md", ".py", ".ipynb"))
+    found = re.findall(r"^\W*from (tacl[\w.]*) import (\w+(?:, \w+)*)", code, re.M)
+    names = {f"{module}.{name}" for module, some in found for name in some.split(", ")}
+    assert {"tacl.heads.head.union", "tacl.integrations.mlflow.log_model", "tacl.embedded"} <= names
+    assert [name for name in sorted(names) if f'id="{name}"' not in text] == []
+
+
+def test_the_reference_has_what_a_client_answers_with_its_fields(site: Path) -> None:
+    text = (site / "reference/python.html").read_text()
+    for one in (*ANSWERS, TaskStatus):
+        _, told = text.split(f'id="{one.__module__}.{one.__name__}"')
+        missing = [
+            name for name in one.model_fields if f"<code>{name}</code>" not in told.split("<h3")[0]
+        ]
+        assert not missing, one
+    assert re.search(r'id="cluster.domain.status.RunState".*?<code>queued</code>', text, re.S)
 
 
 def test_the_reference_has_every_command_with_flags_that_are_declared_late(site: Path) -> None:
