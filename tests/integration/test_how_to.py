@@ -81,7 +81,7 @@ def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[s
     known: dict[str, Any] = {}
     exec(compile(here, OWN_DATA, "exec"), known)
     assert "task='news' label=" in capsys.readouterr().out
-    serving, _ = blocks("sh", HTTP)
+    (serving,) = blocks("sh", HTTP)
     port = free_port()
     serve, issue = (line.partition("#")[0] for line in serving.code.splitlines())
     tacl(f"{serve} --port {port}")

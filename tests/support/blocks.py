@@ -36,11 +36,6 @@ def blocks(language: str, *pages: str) -> list[Block]:
     return [one for one in found if one.language == language and one.not_run is None]
 
 
-def languages() -> dict[str, str]:
-    """Of every block, by its place."""
-    return {str(block): block.language for page in PAGES for block in of_page(page)}
-
-
 def of_page(page: str) -> list[Block]:
     """In their order."""
     text = (ROOT / page).read_text()
