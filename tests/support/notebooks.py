@@ -6,10 +6,14 @@ they give.
 
 from __future__ import annotations
 
+import ast
+import io
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
@@ -22,12 +26,31 @@ CELL_SECONDS = 900
 
 def code_of(notebook: Any) -> list[str]:
     """Its lines of code."""
-    return [line for one in _code(notebook) for line in one.source.splitlines()]
+    return [line for source in cells_of(notebook) for line in source.splitlines()]
+
+
+def cells_of(notebook: Any) -> list[str]:
+    """Those of code, in their order."""
+    return [one.source for one in _code(notebook)]
 
 
 def printed(notebook: Any) -> list[str]:
     """By every cell of code; of pictures and errors, their kind."""
     return ["\n".join(map(_shown, one.outputs)) for one in _code(notebook)]
+
+
+def done(source: str, known: dict[str, object]) -> str:
+    """A cell in this process, as `printed` tells of one in a kernel."""
+    body = ast.parse(source).body
+    last = body.pop() if isinstance(body[-1], ast.Expr) else ast.parse("None").body[0]
+    assert isinstance(last, ast.Expr)
+    with redirect_stdout(io.StringIO()) as said:
+        exec(compile(ast.Module(body, []), "cell", "exec"), known)
+        found = eval(compile(ast.Expression(last.value), "cell", "eval"), known)
+    pictures = len(plt.get_fignums())
+    plt.close("all")
+    shown = ["execute_result"] * (found is not None) + ["display_data"] * pictures
+    return "\n".join([said.getvalue(), *shown])
 
 
 def executed(path: Path, folder: Path) -> Any:

@@ -1,15 +1,20 @@
-"""The notebook is short, whole, and asks for what there is; `test_followed` runs it."""
+"""The notebook is short, whole, and gives what it shows: real work, in this process, no Ray.
+
+`test_followed` runs it on a cluster, in a kernel."""
 
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
 import tacl.embedded
 from cluster import Client
-from tests.support.notebooks import code_of, printed
+from tests.support.followed import Plainly, require_shown
+from tests.support.notebooks import cells_of, code_of, done, printed
 from tests.support.places import ROOT
 
 STORY = ROOT / "examples/story.ipynb"
@@ -40,3 +45,29 @@ def test_what_it_calls_is_there(lines: list[str]) -> None:
     ]
     assert len(named) > 10
     assert [name for name in named if not hasattr(OF[name[0]], name[1])] == []
+
+
+@pytest.mark.train
+def test_every_cell_gives_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook, known = nbformat.read(STORY, as_version=4), dict[str, object]()
+    monkeypatch.setattr("cluster.Client", Plainly)
+    monkeypatch.chdir(tmp_path)
+    plt.switch_backend("Agg")
+    cells = zip(cells_of(notebook), printed(notebook), strict=True)
+    for number, (source, shown) in enumerate(cells, 1):
+        require_shown(shown, done(source, known), f"cell {number}")
+
+
+@pytest.mark.parametrize(
+    ("source", "given"),
+    [
+        ("print(1)", "1\n"),
+        ("1 + 1", "\nexecute_result"),
+        ("for _ in (1,):\n    1", ""),
+        ("figure = plt.figure()", "\ndisplay_data"),
+        ("plt.figure()", "\nexecute_result\ndisplay_data"),
+    ],
+)
+def test_what_a_cell_gives(source: str, given: str) -> None:
+    plt.switch_backend("Agg")
+    assert done(source, {"plt": plt}) == given

@@ -25,3 +25,10 @@ def test_what_was_not_printed_is_found(printed: str) -> None:
     require_shown("signs 74.0 %", "first\nsigns 73.0 %\nlast", "a page")
     with pytest.raises(AssertionError, match="a page"):
         require_shown("signs 74.0 %\nland", printed, "a page")
+
+
+def test_a_difference_may_be_off_by_twice_as_much() -> None:
+    require_shown("+land +0.03 0.90", "+land -0.05 0.86", "a page")
+    for printed in ("+land -0.12 0.90", "+land +0.03 0.84"):
+        with pytest.raises(AssertionError, match="a page"):
+            require_shown("+land +0.03 0.90", printed, "a page")
