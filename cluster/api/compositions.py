@@ -187,7 +187,7 @@ async def evaluate(
 
 @ROUTER.get("/accuracy")
 async def accuracy(asked: Look, user: Whose = None) -> AccuracyHistory:
-    """What was measured of the models over time: {tasks, rows: [{label, at, accuracies}]}."""
+    """What was measured of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
     everybody = user is None and asked.caller.role == "admin"
     whose = None if everybody else asked.caller.user(user)
     found = await asked.tell(CoordinatorAPI.accuracy_history, whose)

@@ -170,6 +170,9 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
             method=model.method,
             at=record.ended,
             accuracies={task: row["composed"] for task, row in found.per_task.items()},
+            unknown=found.unknown,
+            frozen_known=found.frozen_known,
+            frozen_unknown=found.frozen_unknown,
         )
     measured = {task for row in rows.values() for task in row.accuracies}
     return reports.AccuracyHistory(tasks=registry.by_arrival(measured), rows=tuple(rows.values()))

@@ -157,8 +157,9 @@ class UserModel(Answer):
 
 
 class MeasuredModel(Answer):
-    """Accuracies of a model on the test rows of its tasks. `user`: whose it was then; `label`: as
-    it is written in a plot."""
+    """Accuracies of a model on the test rows of its tasks; `unknown` and `frozen_known` to
+    `frozen_unknown` as in Evaluated, None where they were not measured. `user`: whose it was then;
+    `label`: as it is written in a plot."""
 
     digest: str
     user: str = ""
@@ -166,6 +167,9 @@ class MeasuredModel(Answer):
     method: Method
     at: float
     accuracies: dict[str, float]
+    unknown: float | None = None
+    frozen_known: float | None = None
+    frozen_unknown: float | None = None
     label: str = ""
 
 

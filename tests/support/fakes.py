@@ -399,6 +399,8 @@ def evaluated(work: EvaluateWork) -> Evaluated:
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,
+        frozen_known=0.8,
+        frozen_unknown=0.6,
         unjudged=tuple({*answering(work.composition)} - {task.name for task in work.tasks}),
         seconds=0.1,
     )

@@ -57,6 +57,12 @@ class FakeApi:
             facts = {"version": 1, "accuracy_before": 0.5, "accuracy_after": 0.81}
             self.task(name, "ready", **facts)
 
+    def measured(self, accuracies: dict[str, float], at: float = 1e9, **means: float) -> None:
+        """A model that was evaluated; what is not among the `means` was not measured."""
+        fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
+        absent = dict.fromkeys(("unknown", "frozen_known", "frozen_unknown"))
+        self.rows.append({**fixed, **absent, "accuracies": accuracies, **means})
+
     def _guard(self, app: FastAPI) -> None:
         @app.middleware("http")
         async def guard(request: Request, answer: Any) -> Any:

@@ -12,23 +12,17 @@ from tests.support.tab import says
 def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.ready("digits", "signs")
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
-    api.rows = [
-        {"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}},
-        {
-            "label": "",
-            "terms": ["+digits@v1", "+signs@v1"],
-            "at": 2e9,
-            "accuracies": {"digits": 0.8, "signs": 0.6},
-        },
-    ]
+    api.measured({"digits": 0.9})
+    means = {"unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
+    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, **means)
     page = open_page()
     says(page, "#interference .findings", "digits disturbs signs")
     numbers = page.locator("#heat tbody td").all_inner_texts()
     assert numbers == ["1.00", "0.60", "0.60", "1.00"]
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
-        *("90.0", "", "90.0"),
-        *("80.0", "60.0", "70.0"),
+        *("90.0", "", "90.0", "", ""),
+        *("80.0", "60.0", "70.0", "65.0", "75.0 / 60.0"),
     ]
 
 

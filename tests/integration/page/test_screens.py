@@ -14,7 +14,7 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     """Nothing is wider than the screen; what is wide scrolls inside itself."""
     names = [f"a-task-with-a-long-name-{i}" for i in range(8)]
     api.ready(*names)
-    api.rows = [{"terms": names, "label": "", "at": 1e9, "accuracies": dict.fromkeys(names, 0.9)}]
+    api.measured(dict.fromkeys(names, 0.9), unknown=0.8)
     page = open_page(viewport={"width": 360, "height": 740}, has_touch=True)
     page.locator("#heat table").wait_for()
     page.locator("#accuracy table").wait_for()
@@ -36,7 +36,7 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
     api.role, api.modality = "admin", "text"
     api.ready("digits", "signs")
     api.task("faces", "training", step=30, steps=120, loss=1.25)
-    api.rows = [{"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}}]
+    api.measured({"digits": 0.9})
     page = open_page(viewport={"width": width, "height": 900}, color_scheme=colours)
     page.get_by_role("button", name="Pick all").click()
     page.get_by_role("button", name="Foresee its accuracy").click()
@@ -65,7 +65,7 @@ def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:
 @pytest.mark.parametrize("path", ["status", "interference", "accuracy"])
 def test_what_was_not_answered_is_asked_again(api: FakeApi, open_page: Any, path: str) -> None:
     api.ready("digits", "signs")
-    api.rows = [{"terms": ["+digits@v1"], "label": "", "at": 1e9, "accuracies": {"digits": 0.9}}]
+    api.measured({"digits": 0.9})
     api.failing[f"/v1/{path}"] = 3
     page = open_page()
     page.locator("#heat td").first.wait_for()

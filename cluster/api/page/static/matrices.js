@@ -10,14 +10,20 @@ export async function showAccuracy(user) {
     "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
   const rows = found.rows.map((row) => {
     const known = found.tasks.map((task) => row.accuracies[task] ?? null);
-    return [label(row), ...known, mean(known)];
+    return [label(row), ...known, mean(known), row.unknown, frozen(row)];
   });
   const last = found.tasks.length;
-  place.replaceChildren(table(["model", ...found.tasks, "mean"], rows, (value, i, j) => {
-    const cell = el("td", { className: j === last ? "own" : "" }, percent(value));
+  const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
+  place.replaceChildren(table(head, rows, (value, i, j) => {
+    const shown = typeof value === "string" ? value : percent(value);
+    const cell = el("td", { className: j === last ? "own" : "" }, shown);
     return value !== null && j < last ? shade(cell, "--green", value) : cell;
   }));
 }
+
+// A classifier on the base without vectors, on the same rows.
+const frozen = (row) => (row.frozen_known === null ? ""
+  : [row.frozen_known, row.frozen_unknown].map((share) => percent(share) || "–").join(" / "));
 
 function label(row) {
   const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
