@@ -11,20 +11,24 @@ from cluster.domain.explanations import Explanation, Explanations
 from cluster.domain.work import Evaluated
 from jobs.console.columns import fitting, table
 
+WIDEST = 40  # of the names of parts; that of what was merged has all of its terms
 
-def explanations(inputs: Sequence[str], found: Explanations) -> RenderableType:
-    """Of each input: what every part adds to the logit of the answer, and the answer without."""
+
+def explanations(inputs: Sequence[str], found: Explanations, most: int = 1) -> RenderableType:
+    """Of each input: what every part adds to the logit of the answer, and the answer without; then
+    what it adds to the logits of the `most` likeliest classes, where that is more than one."""
     lines: list[RenderableType] = []
     for asked, one in zip(inputs, found.explanations, strict=True):
         best = one.best
         said = f"{best.task}: {best.label}, probability {best.probability:.3f}"
         lines += [Text(asked[:90], style="italic"), Text(said), _parts(one), Text()]
+        lines += [*_logits(one, most), Text()] if most > 1 else []
     return Group(*lines, Text(_READING))
 
 
 _READING = (
     "logit: what the part adds to that of the answer; these add up to it. without: what is\n"
-    "answered when the vector is left out; --json has every logit of every part."
+    "answered when the vector is left out; --top N has the logits of the N likeliest classes."
 )
 
 
@@ -42,6 +46,23 @@ def _parts(one: Explanation) -> RenderableType:
         made.add_row(part.part, f"{100 * part.share:.1f}", logit, other, f"{part.probability:.3f}")
     made.add_row("together", "100.0", f"{one.logits[task][label]:+.2f}", "", "", style="bold")
     return made
+
+
+def _logits(one: Explanation, most: int) -> list[RenderableType]:
+    """A row per part, a column per class, the likeliest first; below each other where they are too
+    wide together."""
+    every = [(task, label) for task, of in one.logits.items() for label in of]
+    likeliest = sorted(every, key=lambda of: -one.logits[of[0]][of[1]])[:most]
+    columns = {f"{task}: {label}": (task, label) for task, label in likeliest}
+    rows = [*((part.part, part.logits) for part in one.parts), ("together", one.logits)]
+    lines: list[RenderableType] = [Text("added to each logit", style="italic")]
+    for names in fitting(list(columns), min(WIDEST, max(len(part) for part, _ in rows))):
+        made = table("part", *names, right=names)
+        for part, logits in rows:
+            of = (columns[name] for name in names)
+            made.add_row(part, *(f"{logits[task][label]:+.2f}" for task, label in of))
+        lines.append(made)
+    return lines
 
 
 def left_out(found: Evaluated) -> RenderableType:

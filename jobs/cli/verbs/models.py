@@ -235,6 +235,9 @@ def explain(
             show_default="the classes of all tasks compete",
         ),
     ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="Classes whose logits are taken apart, the likeliest first.")
+    ] = 1,
 ) -> Told:
     """Explain answers: what each vector of a user's model adds, and what is answered without it.
 
@@ -244,9 +247,9 @@ def explain(
     if inputs:
         with console.progress.saying("explaining"):
             found = asked.explain(user, inputs, task)
-        return found, lambda f: console.explanations.explanations(inputs, f)
-    if task is not None:
-        raise BadConfig("--task is of an input; without one all tasks are told of")
+        return found, lambda f: console.explanations.explanations(inputs, f, top)
+    if task is not None or top > 1:
+        raise BadConfig("--task and --top are of an input; without one all tasks are told of")
     with detachable(), console.progress.saying("evaluating without each vector") as say:
         measured = asked.evaluate(user, telling(say), without=True)
     return measured, console.explanations.left_out

@@ -54,6 +54,18 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
         ["+digits@v1", "50.0", "+1.50", "signs: stop", "0.20"],
         ["together", "100.0", "+3.00", "", ""],
     ]
+    every = page.locator("#try table").nth(1)
+    assert every.count() == 0  # it is closed
+    page.get_by_text("Every logit").click()
+    says(page, "#try table:has-text('signs: stop')", "together")
+    assert every.locator("thead th").all_inner_texts() == [
+        *("part", "digits: zero", "signs: stop", "digits: nine"),
+    ]
+    assert [row.split("\t") for row in every.locator("tbody tr").all_inner_texts()] == [
+        ["base model", "+1.50", "+1.00", "+0.50"],
+        ["+digits@v1", "+1.50", "+1.00", "+0.50"],
+        ["together", "+3.00", "+2.00", "+1.00"],
+    ]
     assert [what for what, _ in api.asked] == ["predict", "explain"]
     assert api.asked[0][1]["inputs"] == [{"text": "one"}, {"text": "two"}]
     assert api.asked[1][1]["inputs"] == [{"text": "two"}]

@@ -43,7 +43,14 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
     page.locator(".foreseen table").wait_for()
     page.locator("#try textarea").fill("one")
     page.get_by_role("button", name="Ask", exact=True).click()
-    for words in ("Why?", "Issue a token", "Submit a task", "Columns and classes", "Versions"):
+    for words in (
+        "Why?",
+        "Every logit",
+        "Issue a token",
+        "Submit a task",
+        "Columns and classes",
+        "Versions",
+    ):
         page.get_by_text(words).first.click()
     says(page, "#try table", "together")
     says(page, ".lineage", "refreshed from v1")

@@ -3,6 +3,8 @@
 import { explain } from "./api.js";
 import { el, opened, percent, shade, table } from "./dom.js";
 
+const MOST = 10; // classes whose logits are shown
+
 // Of the model that answered; another may be used by now.
 export const why = (user, input, digest) => opened("Why?", async () => {
   const explained = await explain(user, [input]);
@@ -17,8 +19,24 @@ export const why = (user, input, digest) => opened("Why?", async () => {
     el("p", { className: "hint" }, "The parts add up to the answer exactly, at the lengths it has; what is answered without ",
       "a vector is computed anew."),
     scrolling(`Parts of ${task}: ${label}`, table(head, rows)),
+    opened("Every logit", () => everyLogit(found)),
   ];
 });
+
+// What each part adds to the logits of the likeliest classes.
+function everyLogit(found) {
+  const classes = Object.entries(found.logits)
+    .flatMap(([task, of]) => Object.entries(of).map(([name, logit]) => ({ task, name, logit })))
+    .sort((one, other) => other.logit - one.logit);
+  const shown = classes.slice(0, MOST);
+  const row = (name, logits) => [name, ...shown.map((one) => signed(logits[one.task][one.name]))];
+  const rows = [...found.parts.map((part) => row(part.part, part.logits)), row("together", found.logits)];
+  const said = classes.length > MOST ? `Of the ${MOST} likeliest of ${classes.length} classes.` : "Of all classes.";
+  return [
+    el("p", { className: "hint" }, said),
+    scrolling("What every part adds to every logit", table(["part", ...shown.map((one) => `${one.task}: ${one.name}`)], rows)),
+  ];
+}
 
 const other = (without, best) =>
   (without.task === best.task && without.label === best.label ? "the same" : `${without.task}: ${without.label}`);

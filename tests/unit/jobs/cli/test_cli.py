@@ -90,6 +90,13 @@ def test_answers_and_models_are_explained(tacl: Tacl) -> None:
     assert rows["base model"] == ["model", "33.3", "+1.00"]
     assert rows["+0.5*digits@v1"] == ["33.3", "+1.00", "faces:", "b", "0.400"]
     assert rows["together"] == ["100.0", "+3.00"]
+    assert "added to each logit" not in told
+    told = ok(tacl("explain", "alice", "what is it?", "--top", "3"))
+    _, head, *lines = told.partition("added to each logit")[2].splitlines()
+    assert " ".join(head.split()) == "part digits: a faces: a digits: b"
+    rows = [line.split() for line in lines]
+    assert rows[0] == ["base", "model", "+1.00", "+1.00", "+0.50"]
+    assert rows[3] == ["together", "+3.00", "+3.00", "+1.50"]
     found = as_json(tacl("explain", "alice", "what is it?", "--task", "digits", "--json"))
     (one,) = found["explanations"]
     assert (one["best"]["task"], one["logits"]) == ("digits", {"digits": {"a": 3.0, "b": 1.5}})
@@ -99,8 +106,8 @@ def test_answers_and_models_are_explained(tacl: Tacl) -> None:
     for task, row in (("faces", "+faces@v1"), ("digits", "+0.5*digits@v1")):
         gains = dict(zip(rows["vector"], rows[row], strict=True))
         assert gains == {"faces": "-2.0", "digits": "-2.0"} | {task: "+38.0"}
-    refused = tacl("explain", "alice", "--task", "digits")
-    assert refused.exit_code == exit_code(BadConfig(""))
+    for given in (("--task", "digits"), ("--top", "2")):
+        assert tacl("explain", "alice", *given).exit_code == exit_code(BadConfig(""))
     ok(tacl("compose", "alice", "+faces", "+digits", "--method", "ties"))
     merged = tacl("explain", "alice")
     assert merged.exit_code == exit_code(BadRecipe(""))
