@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 
 ANY = 1000  # columns of a screen on which everything fits
 
@@ -23,13 +23,16 @@ def table(*columns: str, right: Iterable[str] = ()) -> Table:
 
 def without_empty(made: Table) -> Table:
     """Without the columns that say nothing; a new one, as Rich measures a column by its place."""
-    kept = [one for one in made.columns if any(map(str, one.cells))]
+    return _of([one for one in made.columns if any(map(str, one.cells))])
+
+
+def _of(columns: Sequence[Column]) -> Table:
     again = table()
-    for one in kept:
+    for one in columns:
         again.add_column(
             one.header, justify=one.justify, overflow=one.overflow, no_wrap=one.no_wrap
         )
-    for cells in zip(*(one.cells for one in kept), strict=True):
+    for cells in zip(*(one.cells for one in columns), strict=True):
         again.add_row(*cells)
     return again
 
@@ -63,3 +66,10 @@ class OneOrMore:
         for number, part in enumerate(self.parts):
             yield from [""] * bool(number)
             yield part
+
+
+def in_parts(whole: Table, *parts: Sequence[str]) -> OneOrMore:
+    """Where it is too wide, the first column beside those with each of these headers."""
+    first, *others = whole.columns
+    chosen = ([one for one in others if one.header in headers] for headers in parts)
+    return OneOrMore(whole, tuple(_of([first, *columns]) for columns in chosen))

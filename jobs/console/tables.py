@@ -21,7 +21,7 @@ from cluster.domain.names import listed
 from cluster.domain.operations import Answers, candidates
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
-from jobs.console.columns import OneOrMore, table, without_empty
+from jobs.console.columns import OneOrMore, in_parts, table, without_empty
 from jobs.console.progress import duration, left_of, steps
 from tacl.evaluation.interference import HIGH_CHANGE
 
@@ -184,8 +184,10 @@ def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") ->
     """`before`: how accuracy without a vector is called, `Base.untrained`."""
     if not found:
         return Text("no vectors yet")
-    numbers = ("norm", f"{before} %", "accuracy %")
-    made = table("vector", "", *numbers, "made by", "created", "against", right=numbers)
+    numbers, origin = ("norm", f"{before} %", "accuracy %"), ("made by", "against")
+    made = table("vector", "", *numbers, "created", *origin, right=numbers)
+    for column in made.columns[1:-1]:
+        column.no_wrap = True
     for one in found:
         made.add_row(
             one.name,
@@ -193,11 +195,11 @@ def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") ->
             number(one.norm),
             percent(one.metrics.get("validation_zero_shot")),
             percent(one.metrics.get("validation_accuracy")),
-            f"refresh of v{one.parent}" if one.parent else "training",
             when(one.created)[5:16],
+            f"refresh of v{one.parent}" if one.parent else "training",
             listed(list(dict.fromkeys(met.task for met in one.arrivals)), 4),
         )
-    return made
+    return in_parts(without_empty(made), ("", *numbers, "created"), origin)
 
 
 def differences(found: reports.VectorComparison) -> RenderableType:

@@ -12,6 +12,7 @@ from cluster.domain.reports import (
     MeasuredPair,
     MeasuredVector,
     TaskInterference,
+    VectorStatus,
 )
 from cluster.domain.status import (
     ClusterStatus,
@@ -25,6 +26,7 @@ from cluster.domain.status import (
     TaskStatus,
 )
 from cluster.domain.tasks import Options, VectorRef
+from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import interference as of_vectors
 from jobs.console import tables
@@ -152,6 +154,51 @@ def test_the_worst_classes_of_an_evaluation_come_first() -> None:
     assert [row[1] for row in rows] == [f"c{i}" for i in range(10)]
     assert rows[3] == ["news", "c3", "4", "25.0", "25.0", "c0", "(1)"]
     assert "worst" not in shown(tables.evaluation(evaluated()))
+
+
+def version(name: str, number: int, **more: object) -> VectorStatus:
+    fixed = {"digest": "d", "blob": "b", "head_blob": "h", "run_id": "r", "regime": "linearized"}
+    fixed |= {"norm": 1.25, "config": {}, "curves": {}, "created": 1e9, "champion": number == 1}
+    fixed |= {"metrics": {"validation_zero_shot": 0.5, "validation_accuracy": 0.9}, "arrivals": ()}
+    return VectorStatus.model_validate(fixed | {"task": name, "version": number} | more)
+
+
+def test_vectors_are_whole_at_80_columns() -> None:
+    met = [{"step": 0, "task": name, "version": 1} for name in (LONG, "signs")]
+    found = tables.vectors([version(LONG, 1, arrivals=met), version("news", 12, parent=11)])
+    text, wide = shown(found), shown(found, 240)
+    for one in ("norm", "zero-shot %", "accuracy %", "created", "made by", "against"):
+        assert one in text  # no header is broken
+        assert one in wide.splitlines()[0]
+    lines = [line.split() for line in text.splitlines()]
+    assert ["news@v12", "1.250", "50.0", "90.0"] in [line[:4] for line in lines]
+    assert ["news@v12", "refresh", "of", "v11"] in lines
+    assert "champion" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert wide.count("news@v12") == 1  # and in one part, where it fits
+
+
+def test_evaluations_are_whole_at_80_columns() -> None:
+    found = evaluated(classes=12)
+    named = {"per_task": {LONG: {**found.per_task["news"], "rows": 1200.0}}}
+    named |= {"by_class": {LONG: found.by_class["news"]}, "frozen_known": 0.8}
+    text = shown(tables.evaluation(found.model_copy(update=named), "class means"))
+    heads = ("rows", "class means %", "individual %", "composed %", "F1 %", "mostly taken for")
+    for one in (*heads, "frozen base, same rows: task known / unknown", "1200"):
+        assert one in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_users_are_whole_at_80_columns() -> None:
+    one = TokenStatus(user=LONG, role="submitter", created=0.0, token="0123456789ab", expires=2e9)
+    share = {"queued": 1, "queued_most": 32, "ran": 90, "ran_most": 1440}
+    usage = Usage(user=LONG, stored=3 << 30, stored_most=64 << 30, **share)
+    text = shown(tables.users([one], [usage]))
+    for words in ("token", "created", "0123456789ab", "runs queued", "minutes in a day"):
+        assert words in text
+    for words in ("GiB stored", "submitter", "2033-05-", "90 of 1440", "3.0 of 64"):
+        assert words in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> None:
