@@ -7,9 +7,27 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobs.console import documents, explanations, interference, live, plots, progress, tables
+    from jobs.console import (
+        documents,
+        evaluations,
+        explanations,
+        interference,
+        live,
+        plots,
+        progress,
+        tables,
+    )
 
-__all__ = ["documents", "explanations", "interference", "live", "plots", "progress", "tables"]
+__all__ = [
+    "documents",
+    "evaluations",
+    "explanations",
+    "interference",
+    "live",
+    "plots",
+    "progress",
+    "tables",
+]
 
 
 def __getattr__(name: str) -> ModuleType:

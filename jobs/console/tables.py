@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
@@ -20,12 +20,10 @@ from cluster.domain.methods import answering
 from cluster.domain.names import listed
 from cluster.domain.operations import Answers, candidates
 from cluster.domain.users import TokenStatus, Usage
-from cluster.domain.work import ClassReport, Evaluated
 from jobs.console.columns import OneOrMore, in_parts, table, without_empty
 from jobs.console.progress import duration, left_of, steps
 from tacl.evaluation.interference import HIGH_CHANGE
 
-WORST = 10  # classes that are shown of an evaluation
 MUCH_LOST = 0.01  # of the accuracy of a plain sum, by another method
 COLOURS = {
     "ready": "green",
@@ -290,59 +288,6 @@ def _warning(one: MeasuredAgain) -> str:
         f"warning: with these coefficients {one.vector} changes the logits of {one.on} by "
         f"{one.logits:.2f} of what {one.on}'s own vector does"
     )
-
-
-def evaluation(found: Evaluated, before: str = "zero-shot") -> RenderableType:
-    columns = ("rows", f"{before} %", "individual %", "composed %")
-    made = table("task", *columns, right=columns)
-    for task, one in found.per_task.items():
-        rows = f"{one['rows']:.0f}" if "rows" in one else ""
-        accuracies = (percent(one.get(name)) for name in ("zero_shot", "individual", "composed"))
-        made.add_row(task, rows, *accuracies)
-    summary = Table(box=None, pad_edge=False, show_header=False)
-    summary.add_row("absolute (mean of composed)", percent(found.absolute))
-    if found.normalized is not None:
-        summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
-    summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
-    if found.calibration_error is not None:
-        summary.add_row("expected calibration error", percent(found.calibration_error))
-    if found.none_auroc is not None:
-        summary.add_row("none of these, AUROC", percent(found.none_auroc))
-    if found.frozen_known is not None:
-        known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
-        summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
-    return Group(made, Text(), summary, *_unjudged(found), *_worst(found.by_class))
-
-
-def _unjudged(found: Evaluated) -> list[Text]:
-    """What the model answers for, and these accuracies are not of."""
-    why = "no labelled rows of it were held out, or an earlier version made the model"
-    of = "what is told is of the tasks of its vectors"
-    return [Text(f"\n{task} is not judged: {why}; {of}") for task in found.unjudged]
-
-
-def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
-    """The classes with the lowest F1, if any is below 1, and what most of their rows were taken
-    for."""
-    rows: list[tuple[float, list[str]]] = []
-    for task, report in by_class.items():
-        figures = zip(report.classes, report.accuracy, report.f1, report.confusion, strict=True)
-        for own, (name, share, score, answered) in enumerate(figures):
-            others = [(count, other) for other, count in enumerate(answered) if other != own]
-            most, taken = max(others, default=(0, own))
-            taken_for = f"{report.classes[taken]} ({most})" if most else ""
-            cells = [task, name, str(sum(answered)), percent(share), percent(score), taken_for]
-            if score is not None and score < 1:
-                rows.append((score, cells))
-    if not rows:
-        return []
-    count = sum(len(report.classes) for report in by_class.values())
-    numbers = ("rows", "accuracy %", "F1 %")
-    made = table("task", "class", *numbers, "mostly taken for", right=numbers)
-    for _, cells in sorted(rows, key=lambda row: row[0])[:WORST]:
-        made.add_row(*cells)
-    said = f"the {WORST} worst of {count} classes" if len(rows) > WORST else "worst classes"
-    return [Text(f"\n{said}; all of them: --json", style="italic"), made]
 
 
 def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:

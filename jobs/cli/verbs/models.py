@@ -11,7 +11,7 @@ from jobs import console
 from jobs.cli import names
 from jobs.cli.app import Client, Told, class_names, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
-from tacl.errors import BadConfig, BadRecipe, UnknownVector
+from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
 if TYPE_CHECKING:
     from cluster.domain.compositions import Method
@@ -180,18 +180,41 @@ def evaluate(
         list[str] | None,
         argument("[TERM]...", "Of these instead; the model stays as it is.", names.terms),
     ] = None,
+    classes: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Show all classes of this task, and what each was taken for.",
+            autocompletion=names.tasks,
+            show_default="the worst of all tasks",
+        ),
+    ] = None,
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
     zero-shot: base model with class names, or class means: of labelled rows, where it reads no
     names; individual: the task's own vector alone, as first trained; composed: the user's model.
-    normalised: mean of composed / individual. The classes with the lowest F1 are listed; --json has
-    all of them, and the confusion matrices.
+    normalised: mean of composed / individual. The classes with the lowest F1 are listed; --classes
+    shows all of a task and its confusion matrix, --json those of all tasks.
     """
+    if classes is not None:
+        _require_task(asked, user, terms or [], classes)
     with detachable(), console.progress.saying("evaluating") as say:
         found = asked.evaluate(user, telling(say), terms=terms or [])
     before = asked.base().untrained
-    return found, lambda f: console.tables.evaluation(f, before)
+    return found, lambda f: console.evaluations.evaluation(f, before, classes)
+
+
+def _require_task(asked: Client, user: str, terms: list[str], name: str) -> None:
+    """Whether it is one of the recipe, or of the model. Raises UnknownTask."""
+    from cluster.domain.methods import head_blobs
+    from cluster.domain.names import no_such
+    from tacl.compose.terms import parse_recipe
+
+    recipe = [term.name for term in parse_recipe(terms)] if terms else []
+    there = recipe or list(head_blobs(asked.composition(user)))
+    if name not in there:
+        raise UnknownTask(no_such(f"task of {user}'s model", name, there))
 
 
 @verb("models")

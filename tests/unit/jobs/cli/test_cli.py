@@ -71,6 +71,27 @@ def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
     assert {row[0] for row in rows[:2]} == {"faces", "digits"}
 
 
+def test_the_classes_of_a_task_are_shown(tacl: Tacl) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    of_another = ("evaluate", "alice", "+digits", "--classes", "faces")
+    for refused in (("evaluate", "alice", "--classes", "face"), of_another):
+        answer = tacl(*refused)
+        assert answer.exit_code == exit_code(UnknownTask(""))
+        assert "no task of alice's model is named face" in answer.stderr
+    assert app.client(None).accuracy_history("alice").rows == ()  # nothing was evaluated
+    told = ok(tacl("evaluate", "alice", "--classes", "faces"))
+    lines = [line.split() for line in told.splitlines()]
+    for row in (["no", "2", "100.0", "80.0"], ["class", "no", "yes"], ["yes", "1", "1"]):
+        assert row in lines
+    assert ["digits"] not in [line[:1] for line in lines]
+    assert "the classes of digits" in ok(
+        tacl("evaluate", "alice", "+digits", "--classes", "digits")
+    )
+
+
 def test_who_submits_hears_of_a_gpu_that_stays_idle(tacl: Tacl, launcher: Instant) -> None:
     launcher.room = (Node(2, 1),)
     ok(tacl("status"))  # the coordinator looks

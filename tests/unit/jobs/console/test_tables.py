@@ -28,8 +28,8 @@ from cluster.domain.status import (
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
+from jobs.console import evaluations, tables
 from jobs.console import interference as of_vectors
-from jobs.console import tables
 from jobs.console.progress import described
 from tacl.heads.novelty import KEPT
 
@@ -122,7 +122,7 @@ def test_class_means_are_not_called_zero_shot(head: str, name: str) -> None:
     found = status(task(accuracy_before=0.5), head=head)
     assert name in " ".join(shown(tables.status(found), 160).split())
     assert ("zero-shot" in shown(tables.status(found), 160)) == (head == "text")
-    assert name in shown(tables.evaluation(evaluated(), found.base.untrained), 160)
+    assert name in shown(evaluations.evaluation(evaluated(), found.base.untrained), 160)
 
 
 def test_texts_that_are_longer_than_is_read_are_told() -> None:
@@ -148,12 +148,12 @@ def evaluated(classes: int = 0) -> Evaluated:
 
 
 def test_the_worst_classes_of_an_evaluation_come_first() -> None:
-    text = shown(tables.evaluation(evaluated(classes=12)))
+    text = shown(evaluations.evaluation(evaluated(classes=12)))
     assert "the 10 worst of 12 classes" in text
     rows = [line.split() for line in text.splitlines() if line.startswith("news")][1:]
     assert [row[1] for row in rows] == [f"c{i}" for i in range(10)]
     assert rows[3] == ["news", "c3", "4", "25.0", "25.0", "c0", "(1)"]
-    assert "worst" not in shown(tables.evaluation(evaluated()))
+    assert "worst" not in shown(evaluations.evaluation(evaluated()))
 
 
 def version(name: str, number: int, **more: object) -> VectorStatus:
@@ -182,7 +182,7 @@ def test_evaluations_are_whole_at_80_columns() -> None:
     found = evaluated(classes=12)
     named = {"per_task": {LONG: {**found.per_task["news"], "rows": 1200.0}}}
     named |= {"by_class": {LONG: found.by_class["news"]}, "frozen_known": 0.8}
-    text = shown(tables.evaluation(found.model_copy(update=named), "class means"))
+    text = shown(evaluations.evaluation(found.model_copy(update=named), "class means"))
     heads = ("rows", "class means %", "individual %", "composed %", "F1 %", "mostly taken for")
     for one in (*heads, "frozen base, same rows: task known / unknown", "1200"):
         assert one in text
@@ -199,6 +199,31 @@ def test_users_are_whole_at_80_columns() -> None:
     for words in ("GiB stored", "submitter", "2033-05-", "90 of 1440", "3.0 of 64"):
         assert words in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_all_classes_of_a_task_and_its_confusion_matrix() -> None:
+    found = evaluated(classes=14)
+    text = shown(evaluations.evaluation(found, of="news"))
+    assert "worst" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    told, _, matrix = text.partition("rows of a class (down)")
+    rows = [line.split() for line in told.splitlines() if line.startswith("c")]
+    assert [row[0] for row in rows] == ["class", *(f"c{i}" for i in range(14))]
+    assert rows[4] == ["c3", "4", "21.4", "21.4", "c0", "(1)"]
+    lines = [line.split() for line in matrix.splitlines()[1:] if line]
+    first, *second = (i for i, line in enumerate(lines) if line[0] == "class")
+    assert first == 0
+    assert len(lines[1 : second[0]]) == 14  # all have a row that is taken for c0
+    assert lines[4][:5] == ["c3", "1", "0", "0", "3"]
+    assert lines[second[0] :] == [
+        ["class", "c11", "c12", "c13"],
+        ["c11", "11", "0", "0"],
+        ["c12", "0", "12", "0"],
+        ["c13", "0", "0", "13"],
+    ]
+    assert "the classes of signs were not measured" in shown(
+        evaluations.evaluation(found, of="signs")
+    )
 
 
 def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> None:

@@ -1,0 +1,108 @@
+"""What was measured of a model, as tables: accuracies of its tasks, and of their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster.domain.work import ClassReport, Evaluated
+from jobs.console.columns import fitting, table
+from jobs.console.tables import percent
+
+WORST = 10  # classes that are shown of all tasks
+WIDEST = 40  # of the name of a class beside its numbers
+NUMBERS = ("rows", "accuracy %", "F1 %")
+
+
+def evaluation(
+    found: Evaluated, before: str = "zero-shot", of: str | None = None
+) -> RenderableType:
+    """`before` as in `tables.vectors`; `of`: the task all of whose classes are shown, not the worst
+    of all tasks."""
+    columns = ("rows", f"{before} %", "individual %", "composed %")
+    made = table("task", *columns, right=columns)
+    for task, one in found.per_task.items():
+        rows = f"{one['rows']:.0f}" if "rows" in one else ""
+        accuracies = (percent(one.get(name)) for name in ("zero_shot", "individual", "composed"))
+        made.add_row(task, rows, *accuracies)
+    summary = Table(box=None, pad_edge=False, show_header=False)
+    summary.add_row("absolute (mean of composed)", percent(found.absolute))
+    if found.normalized is not None:
+        summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
+    summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
+    if found.calibration_error is not None:
+        summary.add_row("expected calibration error", percent(found.calibration_error))
+    if found.none_auroc is not None:
+        summary.add_row("none of these, AUROC", percent(found.none_auroc))
+    if found.frozen_known is not None:
+        known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
+        summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
+    classes = _classes(of, found.by_class.get(of)) if of else _worst(found.by_class)
+    return Group(made, Text(), summary, *_unjudged(found), *classes)
+
+
+def _unjudged(found: Evaluated) -> list[Text]:
+    """What the model answers for, and these accuracies are not of."""
+    why = "no labelled rows of it were held out, or an earlier version made the model"
+    of = "what is told is of the tasks of its vectors"
+    return [Text(f"\n{task} is not judged: {why}; {of}") for task in found.unjudged]
+
+
+def _figures(report: ClassReport) -> Iterator[tuple[float | None, list[str]]]:
+    """Of each class its F1, and the cells of a row; the last: what most of its rows were taken
+    for."""
+    figures = zip(report.classes, report.accuracy, report.f1, report.confusion, strict=True)
+    for own, (name, share, score, answered) in enumerate(figures):
+        others = [(count, other) for other, count in enumerate(answered) if other != own]
+        most, taken = max(others, default=(0, own))
+        taken_for = f"{report.classes[taken]} ({most})" if most else ""
+        yield score, [name, str(sum(answered)), percent(share), percent(score), taken_for]
+
+
+def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
+    """The classes with the lowest F1, if any is below 1."""
+    rows = [
+        (score, [task, *cells])
+        for task, report in by_class.items()
+        for score, cells in _figures(report)
+        if score is not None and score < 1
+    ]
+    if not rows:
+        return []
+    count = sum(len(report.classes) for report in by_class.values())
+    made = table("task", "class", *NUMBERS, "mostly taken for", right=NUMBERS)
+    for _, cells in sorted(rows, key=lambda row: row[0])[:WORST]:
+        made.add_row(*cells)
+    said = f"the {WORST} worst of {count} classes" if len(rows) > WORST else "worst classes"
+    return [Text(f"\n{said}; all of a task: --classes NAME", style="italic"), made]
+
+
+def _classes(task: str, report: ClassReport | None) -> list[RenderableType]:
+    """All classes of a task, and what their rows were answered with."""
+    if report is None:
+        return [Text(f"\nthe classes of {task} were not measured")]
+    made = table("class", *NUMBERS, "mostly taken for", right=NUMBERS)
+    for _, cells in _figures(report):
+        made.add_row(*cells)
+    said = "rows of a class (down) by the class answered (across); empty rows left out"
+    lines = [Text(f"\nthe classes of {task}", style="italic"), made]
+    return [*lines, Text(f"\n{said}", style="italic"), *_confusion(report)]
+
+
+def _confusion(report: ClassReport) -> Iterator[RenderableType]:
+    """The matrix, its columns below each other where they are too wide together."""
+    places = {name: place for place, name in enumerate(report.classes)}
+    for names in fitting(report.classes, min(WIDEST, max(map(len, report.classes)))):
+        made = table("class", *names, right=names)
+        for own, row in zip(report.classes, report.confusion, strict=True):
+            counts = {name: row[places[name]] for name in names}
+            if any(counts.values()):
+                made.add_row(own, *(_count(rows, name == own) for name, rows in counts.items()))
+        yield made
+
+
+def _count(rows: int, right: bool) -> Text:
+    return Text(str(rows), style="bold" if right else "" if rows else "dim")
