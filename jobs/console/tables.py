@@ -42,7 +42,8 @@ class Overview(states.ClusterStatus):
 
 
 def console() -> Console:
-    return Console(highlight=False, soft_wrap=False)
+    """Shows text as it is: names of classes are what people wrote."""
+    return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def percent(value: float | None) -> str:

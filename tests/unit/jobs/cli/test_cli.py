@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cluster.api.service import Answered
 from cluster.client.client import Client
 from cluster.errors import exit_code
 from cluster.runtime import doctor
@@ -29,7 +30,7 @@ from tacl.errors import (
     UnknownVector,
 )
 from tests.support.command_line import Tacl, as_json, ok
-from tests.support.instant import Instant
+from tests.support.instant import Guess, Instant
 
 
 def test_a_session(tacl: Tacl, tmp_path: Path) -> None:
@@ -90,6 +91,20 @@ def test_the_classes_of_a_task_are_shown(tacl: Tacl) -> None:
     assert "the classes of digits" in ok(
         tacl("evaluate", "alice", "+digits", "--classes", "digits")
     )
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[red]x", ":smile:"])
+def test_the_name_of_a_class_is_never_markup(
+    tacl: Tacl, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    answered = Answered([{"faces": [(name, 0.75), ("b", 0.25)]}])
+    monkeypatch.setattr(Guess, "ask", lambda self, question: answered)
+    assert ["faces", name, "0.750"] in [
+        line.split() for line in ok(tacl("query", "alice", "what is it?")).splitlines()
+    ]
 
 
 def test_who_submits_hears_of_a_gpu_that_stays_idle(tacl: Tacl, launcher: Instant) -> None:
