@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from cluster.coordinator.shares import QUEUED, RAN, STORED, minutes, require_share, wait
+from cluster.coordinator import shares
+from cluster.coordinator.shares import minutes, require_share, wait
 from cluster.coordinator.shell import Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.status import OWED, RunState
@@ -33,11 +34,11 @@ class Quotas(Shell):
         return Usage(
             user=user,
             queued=runs,
-            queued_most=QUEUED,
+            queued_most=shares.QUEUED,
             ran=minutes(ran),
-            ran_most=RAN,
+            ran_most=shares.RAN,
             stored=self._blobs.size({*stored, *fitted, *more}),
-            stored_most=STORED,
+            stored_most=shares.STORED,
         )
 
     def _require_share(

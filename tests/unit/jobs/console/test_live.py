@@ -114,7 +114,7 @@ def test_an_import_goes_before_trainings_and_behind_what_was_asked_for_before(tm
     told = {one.name: one for one in scene.status().tasks}
     behind = {name: described(alone(scene, name).tasks[0]) for name in told}
     assert behind["first"] == "queued, behind 2 others"  # the training that runs, an evaluation
-    assert behind["second"] == "queued, behind 3 others"
+    assert behind["second"] == "queued, behind 4 others"  # bob's turn is before another of root's
     assert behind["trains"] == "queued, behind 5 others"
     state = {"state": TaskState.TRAINING, "expected": None}
     assert described(told["first"].model_copy(update=state)) == "importing"
