@@ -41,6 +41,7 @@ def printed(notebook: Any) -> list[str]:
 
 def done(source: str, known: dict[str, object]) -> str:
     """A cell in this process, as `printed` tells of one in a kernel."""
+    plt.close("all")  # a kernel begins without those of others
     body = ast.parse(source).body
     last = body.pop() if isinstance(body[-1], ast.Expr) else ast.parse("None").body[0]
     assert isinstance(last, ast.Expr)
