@@ -89,7 +89,7 @@ class TaskOperations(Session):
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
         context = self._admitted(name, request_id)
-        how |= {"progress": progress, "read": read, "agree": agree} | reading
+        how |= {"progress": progress, "read": read, "agree": agree, "private": private} | reading
         submission = prepared_submission(
             name,
             data,
@@ -98,7 +98,6 @@ class TaskOperations(Session):
             owner=owner or self.user,
             options=chosen,
             request_id=context.request_id,
-            private=private,
             **how,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)

@@ -64,7 +64,7 @@ def asks(request_id: str, user: str | None = None) -> RequestContext:
 
 def versions(coordinator: Coordinator, task: str | None = None) -> list[VectorStatus]:
     """Every version of every vector, or of one task's, page by page."""
-    found: list[VectorStatus] = []
+    found = list[VectorStatus]()
     while page := coordinator.vectors(ADMIN, task, found[-1].name if found else ""):
         found += page
     return found
@@ -399,10 +399,9 @@ def evaluated(work: EvaluateWork) -> Evaluated:
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,
-        frozen_known=0.8,
-        frozen_unknown=0.6,
         unjudged=tuple({*answering(work.composition)} - {task.name for task in work.tasks}),
         seconds=0.1,
+        **{"frozen_known": 0.8, "frozen_unknown": 0.6},
     )
 
 
@@ -425,9 +424,8 @@ class FakeLearner:
         self._home = Home.at(home)
 
     def describe_base(self, spec: str) -> Base:
-        return BASE.model_copy(
-            update={"spec": spec, "digest": hashlib.sha256(spec.encode()).hexdigest()}
-        )
+        digest = hashlib.sha256(spec.encode()).hexdigest()
+        return BASE.model_copy(update={"spec": spec, "digest": digest})
 
     def work(self, work: Work) -> Result:
         told = self._train(work) if isinstance(work, TrainWork) else ()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import getpass
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cluster.api.service import Answered
-from cluster.client.client import Client
 from cluster.errors import exit_code
 from cluster.runtime import doctor
 from cluster.scheduler.state import Node
@@ -413,85 +409,3 @@ def test_a_private_task_is_submitted(tacl: Tacl) -> None:
     ok(tacl("submit", "ann.faces", *private))
     assert "faces" not in ok(tacl("status"))
     assert tacl("logs", "ann.faces").exit_code == exit_code(UnknownTask(""))
-
-
-def test_the_home_may_be_named_before_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path | None] = []
-
-    def client(home: Path | None) -> None:
-        asked.append(home)
-        raise BadConfig("no cluster")
-
-    monkeypatch.setattr(app, "client", client)
-    monkeypatch.setenv("TACL_HOME", "/elsewhere")
-    for words in (
-        ["status"],
-        ["--home", "/a", "status"],
-        ["--home", "/a", "status", "--home", "/b"],
-    ):
-        CliRunner().invoke(main.app, words)
-    assert asked == [Path("/elsewhere"), Path("/a"), Path("/b")]
-
-
-def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
-    for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue")):
-        text = ok(tacl(*verb, "--help"))
-        assert "bool" not in text
-    assert "--skip-bad" in ok(tacl("submit", "--help"))
-
-
-def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
-    def completed(words: str) -> list[str]:
-        asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
-        asked["COMP_CWORD"] = str(len(words.split()) - 1)
-        program = "from jobs.cli.main import app; app(prog_name='tacl')"
-        command = [sys.executable, "-c", program]
-        found = subprocess.run(
-            command, env=os.environ | asked, capture_output=True, text=True, check=False
-        )
-        return found.stdout.split()
-
-    assert completed("tacl su") == ["submit"]
-    assert completed("tacl submit --pen") == ["--penalty"]
-    assert completed("tacl compose ann --method t") == ["ties", "tsv"]
-
-
-def test_a_shell_completes_names_of_tasks_and_users(
-    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def completed(words: str) -> list[str]:
-        asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
-        asked["COMP_CWORD"] = str(len(words.split()) - 1)
-        return CliRunner().invoke(main.app, [], env=asked, prog_name="tacl").output.split()
-
-    for name in ("signs", "silk"):
-        ok(tacl("submit", name, "--data", "data.csv", "--again", "--watch"))
-    ok(tacl("compose", "alice", "+signs"))
-    assert completed("tacl retry si") == ["signs", "silk"]
-    assert completed("tacl wait silk sig") == ["signs"]
-    assert completed("tacl compose alice +0.5*sil") == ["+0.5*silk"]
-    assert completed("tacl query alice x --task sig") == ["signs"]
-    assert completed("tacl evaluate al") == ["alice"]
-    assert completed("tacl retry nothing") == []
-    monkeypatch.setattr(app, "client", Client)  # of a home where no cluster runs
-    assert completed("tacl retry si") == []
-
-
-@pytest.mark.parametrize(
-    ("asked", "where", "said"),
-    [
-        (["wait"], "cluster.client.client.Client.wait", "detached; the work goes on"),
-        (["evaluate", "alice"], "cluster.client.client.Client.evaluate", "detached; the work"),
-        (["up"], "cluster.client.client.Client.up", "stopped\n"),
-    ],
-)
-def test_an_interrupt_says_what_becomes_of_the_work(
-    asked: list[str], where: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(where, interrupted)
-    done = CliRunner().invoke(main.app, [*asked, "--home", str(tmp_path)])
-    assert done.exit_code == 130
-    assert done.stderr.startswith(said)
