@@ -5,6 +5,9 @@ READY := .venv/.ready
 JOBS ?= 2
 FAST := not ray and not browser and not postgres and not stress and not train
 
+# Else each of the hundreds of processes of the tests compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-fast soak check docs format clean
 
