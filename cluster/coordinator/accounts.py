@@ -1,4 +1,4 @@
-"""The coordinator's part about people: tokens are issued, looked up and revoked."""
+"""The coordinator's part about people: tokens are issued and revoked, and their use is noted."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ import math
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name, meant
-from cluster.domain.users import ROLES, Holder, IssuedToken, RevokedTokens, Role, TokenStatus
+from cluster.domain.users import ROLES, IssuedToken, RevokedTokens, Role
+from cluster.reading.tokens import OVERLAP, SHOWN, ended
 from cluster.registry.tokens import Token
-from tacl.errors import BadConfig, NotAuthenticated, StorageUnavailable, TaclError, UnknownUser
+from tacl.errors import BadConfig, StorageUnavailable, UnknownUser
 
-T = TypeVar("T")
 DAY = 86400.0
-OVERLAP = 3600.0  # seconds that a token lives on beside its successor, and between notes of its use
-SHOWN = 8  # first characters of a token's hash
-
-
-def answered(found: Sequence[T | TaclError]) -> T:
-    """The only one of many answers, or what is raised instead."""
-    (one,) = found
-    if isinstance(one, TaclError):
-        raise one
-    return one
 
 
 class Accounts(Shell):
@@ -69,34 +58,11 @@ class Accounts(Shell):
             raise BadConfig(f"{len(live)} tokens begin with {digits!r}; see `tacl users list`")
         return live[0]
 
-    def holder(self, token_hash: str) -> Holder:
-        return answered(self.holders([token_hash]))
-
-    def holders(self, hashes: Sequence[str]) -> list[Holder | TaclError]:
-        """What `holder` answers or raises for each of these."""
-        found, now = {one.hash: one for one in self._registry.tokens(*hashes)}, time.time()
-        stale = [one.hash for one in found.values() if now - (one.used or 0) > OVERLAP]
-        if stale:
-            try:
-                self._registry.used(stale, now)
-            except StorageUnavailable as error:  # who may ask is known all the same
-                self._execution.say(error)
-        return [held_by(found.get(one), now) for one in hashes]
-
-    def tokens(self, whose: str | None = None, after: str = "") -> list[TokenStatus]:
-        one_user = whose is not None
-        found = self._registry.tokens_of(whose) if one_user else self._registry.tokens_after(after)
-        return [
-            TokenStatus(
-                user=t.user,
-                role=t.role,
-                created=t.created,
-                token=t.hash[:SHOWN],
-                expires=t.expires,
-                used=t.used,
-            )
-            for t in found
-        ]
+    def _note(self, hashes: Sequence[str], now: float) -> None:
+        try:
+            self._registry.used(hashes, now)
+        except StorageUnavailable as error:  # who may ask is known all the same
+            self._execution.say(error)
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
         def decide() -> Decision[RevokedTokens]:
@@ -107,18 +73,6 @@ class Accounts(Shell):
             return Decision(answer, partial(self._registry.revoke, user))
 
         return self._once(context.request_id, "revoke", {"user": user}, RevokedTokens, decide)
-
-
-def ended(token: Token, now: float) -> bool:
-    return token.expires is not None and token.expires <= now
-
-
-def held_by(token: Token | None, now: float) -> Holder | NotAuthenticated:
-    if token is None:
-        return NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
-    if ended(token, now):
-        return NotAuthenticated("this token has ended; ask for one: `tacl users issue NAME`")
-    return Holder(user=token.user, role=token.role)
 
 
 def replaced(old: Token, token_hash: str, now: float) -> Token:

@@ -18,11 +18,10 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from cluster.coordinator.work_orders import tasks_of
 from cluster.domain.base import RequestContext, new_id
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import FitWork, MeasureWork, Progress
+from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
 from cluster.registry import Registry, Run, Task
 from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State

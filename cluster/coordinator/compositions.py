@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from cluster.coordinator import reports, work_orders
+from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
-from cluster.coordinator.accounts import answered
-from cluster.coordinator.recipes import current, require_sum
 from cluster.coordinator.runs import Runs
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
@@ -22,14 +20,14 @@ from cluster.domain.methods import (
 )
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import CancelledCompositions, QueuedRun
-from cluster.domain.reports import AccuracyHistory, UserModel
 from cluster.domain.status import OWED, STOPPED, CompositionRun
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Composed, ComposeWork, Evaluated
+from cluster.domain.work import Composed, ComposeWork, tasks_of
+from cluster.reading.models import require_sum, tasks_in
 from cluster.registry import Run
 from cluster.scheduler import upkeep
 from tacl.compose.terms import Term, parse_recipe
-from tacl.errors import BadConfig, BadRecipe, TaclError, UnknownRun
+from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
 class Compositions(Runs):
@@ -58,7 +56,7 @@ class Compositions(Runs):
     ) -> Decision[Composition]:
         visibility = self._visibility(context)
         model = self._pins.composed(user, recipe, visibility)
-        foreign = visibility.foreign(reports.tasks_in(model), user)
+        foreign = visibility.foreign(tasks_in(model), user)
         answering = self._execution.heads.answering(model, self._state.owners)
         answering = answering.model_copy(update={"private_to": foreign})
         return Decision(answering, partial(self._registry.compose, model))
@@ -122,27 +120,6 @@ class Compositions(Runs):
 
     # -- models
 
-    def composition(self, context: RequestContext, user: str) -> Composition:
-        return answered(self.compositions([user]))
-
-    def compositions(self, users: Sequence[str]) -> list[Composition | TaclError]:
-        """What `composition` answers or raises for each of these."""
-        with self._lock:
-            found = {model.user: model for model in self._registry.compositions(*users)}
-            purged = self._registry.purged()
-            owners, heads = self._state.owners, self._execution.heads
-        removed_of = self._registry.removed_of
-        models = [current(user, found.get(user), purged, removed_of) for user in users]
-        return [
-            one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
-        ]
-
-    def users(
-        self, context: RequestContext, whose: str | None = None, after: str = ""
-    ) -> list[UserModel]:
-        with self._lock:
-            return reports.users(self._sight(context), whose, after)
-
     def evaluate(
         self,
         context: RequestContext,
@@ -176,13 +153,6 @@ class Compositions(Runs):
             checked_name(user, "user"), parse_recipe(terms), self._visibility(context)
         )
         return self._execution.heads.answering(model, self._state.owners)
-
-    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
-        return self._result(context, run_id, "evaluate", Evaluated)
-
-    def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
-        with self._lock:
-            return reports.accuracy_history(self._sight(context), user)
 
     # -- inside
 
@@ -227,4 +197,4 @@ class Compositions(Runs):
 
 def _is_of(run: Run, user: str, visibility: Visibility) -> bool:
     own = isinstance(run.work, ComposeWork) and run.work.user == user
-    return own and visibility.sees_all(work_orders.tasks_of(run.work))
+    return own and visibility.sees_all(tasks_of(run.work))

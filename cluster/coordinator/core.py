@@ -96,7 +96,7 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
         if outdated := self._execution.heads.outdated(self._registry, self._state):
             with self._writing():
                 self._registry.forget_fits(outdated)
-            self._execution.heads.forget(outdated)
+            self._execution.heads = self._execution.heads.forgotten(outdated)
             self._execution.happened(Forgotten(outdated))
 
 

@@ -17,18 +17,18 @@ from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, effect, values_of
 from cluster.coordinator.arrivals import Arrivals
-from cluster.coordinator.heads import FittedHeads
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
-from cluster.coordinator.shares import over
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
+from cluster.reading.heads import FittedHeads
+from cluster.reading.shares import over
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler import state as facts
@@ -100,7 +100,7 @@ class Execution:
         self.state = self._taken_over()
         for run, seconds in took(registry):
             self.pace.took(self.state, run, seconds)
-        self.heads = FittedHeads(registry, self.state.owners)
+        self.heads = FittedHeads.of_all(registry, self.state.owners)
         self._forget_checkpoints()
         self._look_at_shares()
         self.happened(facts.NodesChanged(launcher.nodes(), launcher.free()))
@@ -184,7 +184,7 @@ class Execution:
         for run_id in running & self._told.keys():
             self._told[run_id].anew(self._arrivals(run_id))
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
-        self.state, self.heads = state, FittedHeads(self._registry, state.owners)
+        self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.happened(facts.NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def forget(self, run_ids: Iterable[str]) -> None:
@@ -283,7 +283,7 @@ class Execution:
             return facts.Ended(run_id)
         self._registry.finish(run_id, result)
         if isinstance(result, Fitted):
-            self.heads.add(run_id, result, self.state.owners)
+            self.heads = self.heads.added(run_id, result, self.state.owners)
         if isinstance(result, Measured):
             return Values(run_id, values_of(result))
         return facts.Ended(run_id)

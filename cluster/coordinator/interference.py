@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from cluster.coordinator.views import Sight
+from cluster.coordinator.views import PlanSight
 from cluster.domain.base import PAGE
 from cluster.domain.reports import (
     InterferenceFinding,
@@ -26,7 +26,7 @@ from tacl.evaluation.interference import report as findings
 REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
 
 
-def interference(sight: Sight, shards: Mapping[str, Shard]) -> InterferenceReport:
+def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> InterferenceReport:
     """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
     all tasks that are seen."""
     registry, state = sight.registry, sight.state
@@ -83,7 +83,7 @@ def _relative(matrix: Matrix, names: list[str], on: list[str]) -> Table:
     return tuple(tuple(ratio.value if ratio else None for ratio in row) for row in rows)
 
 
-def of_task(sight: Sight, task: str) -> TaskInterference:
+def of_task(sight: PlanSight, task: str) -> TaskInterference:
     """A row and a column of the matrix of all tasks that are seen."""
     state, sees = sight.state, sight.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]

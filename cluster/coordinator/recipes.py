@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, CompositionMethod, RecipeTerm
+from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.names import no_such
 from cluster.domain.tasks import CHAMPION, VectorRef
 from cluster.domain.visibility import ALL, Visibility
-from cluster.domain.work import ComposeWork
 from cluster.registry import Registry, Task
 from cluster.storage.blobs import Blobs
 from tacl.compose.terms import Term
-from tacl.errors import (
-    BadRecipe,
-    CorruptBlob,
-    Erased,
-    MixedRegimes,
-    NoComposition,
-    TaclError,
-    UnknownVector,
-)
+from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
 
 
 class Pins:
@@ -85,74 +74,6 @@ class Pins:
                     "it from a backup, or name another version."
                 )
         return reference
-
-
-def current(
-    user: str,
-    model: Composition | None,
-    purged: set[str],
-    removed_of: Callable[[Collection[str]], set[str]],
-) -> Composition | TaclError:
-    """A user's model, or why there is none: NoComposition, or Erased when it needs vectors of the
-    tasks `purged`, whose bytes are gone; what else of it was removed cannot be composed either."""
-    if model is None:
-        return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
-    gone = [t.vector.name for t in model.terms if t.vector.task in purged]
-    if not gone:
-        return model
-    without = removed_of({term.vector.task for term in model.terms})
-    return Erased(
-        f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
-        f"(tacl remove --purge). Compose again without: {again(model, None, without)}"
-    )
-
-
-def require_sum(model: Composition, asked: ComposeWork | None) -> None:
-    """Raises BadRecipe for a model that was made of just these versions; `asked` as for `again`."""
-    if model.method != "sum":
-        raise BadRecipe(
-            f"{model.user}'s model was made by {model.method} of the versions it has; make it "
-            f"again: {again(model, asked)}"
-        )
-
-
-def again(
-    model: Composition, asked: ComposeWork | None, without: Collection[str] = frozenset()
-) -> str:
-    """The command that makes a model of the champions of now, `without` tasks that were removed.
-    `asked` is what its user asked for, none for a sum: what was made has other coefficients, and
-    the data are not in it."""
-    if model.method == "sum" and not without:
-        return f"tacl compose {model.user} --update"
-    method = "" if model.method == "sum" else f" --method {model.method}"
-    asked_terms = model.terms if model.method == "sum" else asked.terms if asked else ()
-    terms = [term for term in asked_terms if term.vector.task not in without]
-    how = _how(asked.making) if asked and terms else method
-    return f"tacl compose {model.user} {_written(terms) or 'TERM ...'}{how}"
-
-
-def _written(terms: Sequence[RecipeTerm]) -> str:
-    """With the champions of now; a task that comes twice keeps its versions."""
-    count = Counter(term.vector.task for term in terms)
-    pinned = [t.vector.version if count[t.vector.task] > 1 else None for t in terms]
-    found = [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
-    return " ".join(map(str, found))
-
-
-def _how(making: CompositionMethod) -> str:
-    """The options. Where the data were is not known, and their rows may be gone."""
-    how = f" --method {making.method}"
-    if making.select:
-        how += f" --select {making.select}"
-    if making.fit:
-        how += f" --fit DATA --shots {making.fit.shots.rows // len(making.fit.classes)}"
-    if making.adapt:
-        how += " --adapt DATA"
-    if making.adapt and making.adapt.classes:
-        how += f" --classes {shlex.quote(','.join(making.adapt.classes))}"
-    if making.fit or making.adapt:
-        how += " (DATA: the same rows again, with the columns and --classes that you named)"
-    return how
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

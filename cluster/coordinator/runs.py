@@ -5,24 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import islice, takewhile
-from typing import TypeVar
 
-from cluster.coordinator import views, work_orders
 from cluster.coordinator.arrivals import Change, is_met
 from cluster.coordinator.executor import Heard, Told
 from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
-from cluster.domain.status import OWED, RunState, RunStatus
+from cluster.domain.status import RunStatus
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
-from cluster.registry import Run
+from cluster.domain.work import Lease, Leave, Progress
 from cluster.scheduler import upkeep
 from cluster.scheduler.leases import lease_seconds
 from tacl.errors import RunFailed
-
-R = TypeVar("R", Evaluated, Refreshed)
 
 
 class Runs(Quotas):
@@ -115,24 +110,5 @@ class Runs(Quotas):
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._lock:
-            return self._sight(context).run(self._seen_run(context, run_id))
-
-    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
-        return self._result(context, run_id, "refresh", Refreshed)
-
-    def _result(self, context: RequestContext, run_id: str, kind: str, form: type[R]) -> R | None:
-        """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
-        with self._lock:
-            run = self._seen_run(context, run_id)
-            if run.state not in (*OWED, RunState.DONE):
-                raise RunFailed(f"{views.about(run.work)} {run.state}: {run.cause}")
-            if run.kind != kind:
-                raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")
-            return self._registry.result(run_id, form)
-
-    def _seen_run(self, context: RequestContext, run_id: str) -> Run:
-        """Raises RunFailed when there is none that the asker sees."""
-        run = self._registry.run(run_id)
-        if not self._visibility(context).sees_all(work_orders.tasks_of(run.work)):
-            raise RunFailed(f"there is no run {run_id}")
-        return run
+            sight = self._sight(context)
+            return sight.run(sight.seen_run(run_id))

@@ -22,11 +22,13 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
 from cluster.coordinator.retries import Retries
-from cluster.coordinator.views import Sight
+from cluster.coordinator.views import PlanSight
 from cluster.domain.base import Message, RequestContext, identity
 from cluster.domain.receipts import QueuedRun
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
+from cluster.reading.reads import Reads
+from cluster.reading.sight import Known
 from cluster.registry import Registry, Request, Task
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
@@ -55,7 +57,7 @@ def _kept(form: type[A], text: str) -> A:
     return form.model_validate_json(text) if is_json else form.model_validate({"run_id": text})
 
 
-class Shell:
+class Shell(Reads):
     """Whoever makes one calls `tick` again and again: it looks after what runs."""
 
     def __init__(self, home: str | Path, launcher: Launcher) -> None:
@@ -234,9 +236,19 @@ class Shell:
         """Its samples of now. A task has a head from its first vector on."""
         return self._shards[task].model_copy(update={"head": self._state.tasks[task].head})
 
-    def _sight(self, context: RequestContext) -> Sight:
-        state, heads = self._execution.foreseen(), self._execution.heads
-        return Sight(self._registry, state, heads, self._damaged, self._visibility(context))
+    @contextmanager
+    def _reading(self) -> Iterator[Known]:
+        with self._lock:
+            self._make_sure()
+            yield self._known
+
+    @property
+    def _known(self) -> Known:
+        return Known(self._state.owners, self._execution.heads, len(self._state.tasks))
+
+    def _sight(self, context: RequestContext) -> PlanSight:
+        state, visibility = self._execution.foreseen(), self._visibility(context)
+        return PlanSight(self._registry, self._known, visibility, state, self._damaged)
 
     def _entry(self, context: RequestContext, name: str) -> TaskEntry:
         """Raises UnknownTask, as `_seen_task`."""

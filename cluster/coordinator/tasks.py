@@ -11,8 +11,9 @@ from cluster.coordinator.quotas import Quotas
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
-from cluster.domain.status import OWED, STOPPED, Event, RunState, TaskDetail
+from cluster.domain.status import OWED, STOPPED, RunState, TaskDetail
 from cluster.domain.tasks import Shard, Submission, Submitted
+from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED
 from cluster.scheduler import upkeep
 from cluster.scheduler.budget import allowance
@@ -99,7 +100,7 @@ class Tasks(Quotas):
                 run.run_id
                 for run in self._registry.runs(states=STOPPED)
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
-                if task in work_orders.tasks_of(run.work)
+                if task in tasks_of(run.work)
                 and upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]
             if chosen and context.user is not None:
@@ -137,7 +138,7 @@ class Tasks(Quotas):
                 self._withdraw(Removed(task, uses, tuple(anew)))
                 if purge:
                     self._erasing.owed = True
-                    self._execution.heads.purge(task)
+                    self._execution.heads = self._execution.heads.purged(task)
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
             by = context.user or "an admin"
@@ -161,11 +162,6 @@ class Tasks(Quotas):
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._lock:
             return self._sight(context).detail(self._entry(context, name))
-
-    def logs(self, context: RequestContext, task: str) -> list[Event]:
-        with self._lock:
-            self._seen_task(context, task)
-            return self._registry.events(task)
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
         """The runs that end with it."""

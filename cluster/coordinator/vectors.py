@@ -1,4 +1,4 @@
-"""The coordinator's part about vectors: versions, aliases and interference."""
+"""The coordinator's part about vectors: aliases are moved, and what the plan's matrix says."""
 
 from __future__ import annotations
 
@@ -6,43 +6,18 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from cluster.coordinator import interference, reports
+from cluster.coordinator import interference
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
-from cluster.domain.reports import (
-    AliasReport,
-    InterferenceReport,
-    TaskInterference,
-    VectorComparison,
-    VectorStatus,
-)
+from cluster.domain.reports import InterferenceReport, TaskInterference
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
 from cluster.scheduler.state import Championed, Effect, Vector
 
 
 class Vectors(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
-
-    def vectors(
-        self, context: RequestContext, task: str | None = None, after: str = ""
-    ) -> list[VectorStatus]:
-        with self._lock:
-            if task is not None:
-                self._seen_task(context, task)
-            return reports.vectors(self._sight(context), task, after)
-
-    def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
-        with self._lock:
-            self._seen_task(context, task)
-            return reports.compare(self._sight(context), task, (one, other))
-
-    def aliases(self, context: RequestContext, task: str) -> AliasReport:
-        with self._lock:
-            self._seen_task(context, task)
-            history = tuple(self._registry.alias_changes(task))
-            return AliasReport(aliases=self._registry.aliases(task), history=history)
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None

@@ -9,15 +9,15 @@ from itertools import takewhile
 from typing import Any
 
 from cluster.coordinator.board import Entry, Gone, Key, Page, TaskEntry, owners_of
-from cluster.coordinator.heads import FittedHeads
-from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import status as shown
 from cluster.domain import work as orders
 from cluster.domain.base import Base, RequestContext
 from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
-from cluster.registry import Registry, Run
+from cluster.domain.work import tasks_of
+from cluster.reading.sight import Sight
+from cluster.registry import Run
 from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
 from cluster.scheduler.state import Run as Planned
 from cluster.scheduler.state import State
@@ -28,14 +28,11 @@ UNSEEN = "it concerns a private task"
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What one asker is told. `damaged`: what is wrong with the files of a task."""
+class PlanSight(Sight):
+    """What one asker is told of the plan too. `damaged`: what is wrong with the files of a task."""
 
-    registry: Registry
     state: State
-    heads: FittedHeads
     damaged: Mapping[str, str]
-    visibility: Visibility
 
     def status(self, page: Page, base: Base, trouble: str | None) -> shown.ClusterStatus:
         entries = [entry for _, entry in page.entries]
@@ -70,7 +67,7 @@ class Sight:
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
         trained = entry.first.accepted_metrics if entry.first else {}
-        fitted = champion and self.heads.newest(champion.digest, self.visibility)
+        fitted = champion and self.known.heads.newest(champion.digest, self.visibility)
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
@@ -132,7 +129,7 @@ class Sight:
         assert isinstance(work, orders.ComposeWork)
         is_done = record.state == shown.RunState.DONE
         result = self.registry.result(record.run_id, orders.Composed) if is_done else None
-        model = result and self.heads.answering(model_of(work, result), self.state.owners)
+        model = result and self.known.heads.answering(model_of(work, result), self.state.owners)
         if model is not None:
             foreign = self.visibility.foreign(tasks_of(work), work.user)
             model = model.model_copy(update={"private_to": foreign})
@@ -222,25 +219,9 @@ def _is_timed(record: Run) -> bool:
 
 def _about(record: Run) -> str:
     is_refresh = record.kind == "refresh"  # whose work is long: it is not read for this
-    return f"refreshing {record.task}@v{record.version}" if is_refresh else about(record.work)
-
-
-def about(work: orders.Work) -> str:
-    """A piece of work in a few words."""
-    if isinstance(work, orders.TrainWork):
-        verb = "training" if work.submission.vector_blob is None else "importing"
-        return f"{verb} {work.submission.name}"
-    if isinstance(work, orders.RefreshWork):
-        return f"refreshing {work.vector.name}"
-    if isinstance(work, orders.MeasureWork):
-        count = len(work.pairs)
-        return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
-    if isinstance(work, orders.FitWork):
-        count = len(work.tasks)
-        return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
-    if isinstance(work, orders.ComposeWork):
-        return f"composing by {work.making.method} the model of {work.user}"
-    return f"evaluating the model of {work.composition.user}"
+    return (
+        f"refreshing {record.task}@v{record.version}" if is_refresh else orders.about(record.work)
+    )
 
 
 def counted(state: State) -> tuple[RunCount, ...]:

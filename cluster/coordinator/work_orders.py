@@ -151,28 +151,13 @@ def composing(
     return work.model_copy(update={"run_id": identity("compose", parts)})
 
 
-def tasks_of(work: orders.Work) -> set[str]:
-    """The tasks that a piece of work is about."""
-    if isinstance(work, orders.TrainWork):
-        return {work.submission.name}
-    if isinstance(work, orders.RefreshWork):
-        return {work.vector.task}
-    if isinstance(work, orders.MeasureWork):
-        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
-    if isinstance(work, orders.FitWork):
-        return {task.vector.task for task in work.tasks}
-    if isinstance(work, orders.EvaluateWork):  # what it was fitted to is no task of anybody's
-        return {term.vector.task for term in work.composition.terms}
-    return {task.name for task in work.tasks}  # of a model
-
-
 def uses(work: orders.Work, task: str, purged: bool) -> bool:
     """Whether it has to end when the task is removed. Models of removed tasks work on, until they
     are purged; a training goes on without the samples."""
     if isinstance(work, orders.RefreshWork) and task in {shard.task for shard in work.others}:
         return True
     of_a_model = isinstance(work, orders.EvaluateWork | orders.ComposeWork)
-    return task in tasks_of(work) and (purged or not of_a_model)
+    return task in orders.tasks_of(work) and (purged or not of_a_model)
 
 
 def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[Task, VectorRef]]:

@@ -19,7 +19,75 @@ from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, Token
 from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
 
 
-class CoordinatorAPI(Protocol):
+class ReadAPI(Protocol):
+    """What the registry alone can answer: in the coordinator, and in a process that reads it."""
+
+    # -- tasks and vectors
+
+    def logs(self, context: RequestContext, task: str) -> Sequence[shown.Event]:
+        """What happened to a task, oldest first. Raises UnknownTask."""
+        ...
+
+    def vectors(
+        self, context: RequestContext, task: str | None, after: str = ""
+    ) -> Sequence[reports.VectorStatus]:
+        """Versions of every vector, without their curves, or of one task's: some of the next after
+        TASK@vN, at most 32 kB of them, or one. Raises UnknownTask."""
+        ...
+
+    def compare(
+        self, context: RequestContext, task: str, one: int, other: int
+    ) -> reports.VectorComparison:
+        """Raises UnknownTask, UnknownVector."""
+        ...
+
+    def aliases(self, context: RequestContext, task: str) -> reports.AliasReport:
+        """Raises UnknownTask."""
+        ...
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
+        ...
+
+    # -- models
+
+    def composition(self, context: RequestContext, user: str) -> Composition:
+        """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
+        ...
+
+    def users(
+        self, context: RequestContext, whose: str | None = None, after: str = ""
+    ) -> Sequence[reports.UserModel]:
+        """Models by user, but those that hold what the asker does not see: the user's that is
+        named, or the first PAGE of those after a name."""
+        ...
+
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
+        """None while it is owed. Raises RunFailed with the cause."""
+        ...
+
+    def accuracy_history(
+        self, context: RequestContext, user: str | None
+    ) -> reports.AccuracyHistory:
+        """What was measured of the user's models, or of everybody's, over time: the latest PAGE."""
+        ...
+
+    # -- people
+
+    def holder(self, token_hash: str) -> Holder:
+        """Whose token this is. Raises NotAuthenticated."""
+        ...
+
+    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
+        """A user's, or those of PAGE users after a name, by user."""
+        ...
+
+    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
+        """What a user has of the cluster, or PAGE of them after a name, by name."""
+        ...
+
+
+class CoordinatorAPI(ReadAPI, Protocol):
     """What people ask, through client, command line and HTTP."""
 
     # -- tasks
@@ -78,10 +146,6 @@ class CoordinatorAPI(Protocol):
         """Raises UnknownTask."""
         ...
 
-    def logs(self, context: RequestContext, task: str) -> Sequence[shown.Event]:
-        """What happened to a task, oldest first. Raises UnknownTask."""
-        ...
-
     def status(
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
     ) -> shown.ClusterStatus:
@@ -97,23 +161,6 @@ class CoordinatorAPI(Protocol):
         ...
 
     # -- vectors
-
-    def vectors(
-        self, context: RequestContext, task: str | None, after: str = ""
-    ) -> Sequence[reports.VectorStatus]:
-        """Versions of every vector, without their curves, or of one task's: some of the next after
-        TASK@vN, at most 32 kB of them, or one. Raises UnknownTask."""
-        ...
-
-    def compare(
-        self, context: RequestContext, task: str, one: int, other: int
-    ) -> reports.VectorComparison:
-        """Raises UnknownTask, UnknownVector."""
-        ...
-
-    def aliases(self, context: RequestContext, task: str) -> reports.AliasReport:
-        """Raises UnknownTask."""
-        ...
 
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None
@@ -179,17 +226,6 @@ class CoordinatorAPI(Protocol):
         NoComposition, and what `compose` raises."""
         ...
 
-    def composition(self, context: RequestContext, user: str) -> Composition:
-        """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
-        ...
-
-    def users(
-        self, context: RequestContext, whose: str | None = None, after: str = ""
-    ) -> Sequence[reports.UserModel]:
-        """Models by user, but those that hold what the asker does not see: the user's that is
-        named, or the first PAGE of those after a name."""
-        ...
-
     def evaluate(
         self,
         context: RequestContext,
@@ -203,20 +239,6 @@ class CoordinatorAPI(Protocol):
         `without`. The same model on the same data is evaluated once; one that failed is tried again
         by a request of a new id. Raises NoComposition, what `compose` raises, and BadRecipe: the
         vectors of what was merged cannot be left out."""
-        ...
-
-    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
-        """None while it is owed. Raises RunFailed with the cause."""
-        ...
-
-    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
-        """The result of a refresh, None while it is owed. Raises RunFailed with the cause."""
-        ...
-
-    def accuracy_history(
-        self, context: RequestContext, user: str | None
-    ) -> reports.AccuracyHistory:
-        """What was measured of the user's models, or of everybody's, over time: the latest PAGE."""
         ...
 
     # -- the cluster
@@ -254,18 +276,6 @@ class CoordinatorAPI(Protocol):
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         """A new token, by its sha256, in place of the one whose sha256 begins with `token`, which
         lives on for an hour. Role and length of life are the same. Raises BadConfig, NameTaken."""
-        ...
-
-    def holder(self, token_hash: str) -> Holder:
-        """Whose token this is. Raises NotAuthenticated."""
-        ...
-
-    def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
-        """A user's, or those of PAGE users after a name, by user."""
-        ...
-
-    def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
-        """What a user has of the cluster, or PAGE of them after a name, by name."""
         ...
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:

@@ -119,6 +119,39 @@ def asked_by(work: Work) -> str | None:
     return work.submission.owner if isinstance(work, TrainWork) else user_of(work)
 
 
+def tasks_of(work: Work) -> set[str]:
+    """The tasks that a piece of work is about."""
+    if isinstance(work, TrainWork):
+        return {work.submission.name}
+    if isinstance(work, RefreshWork):
+        return {work.vector.task}
+    if isinstance(work, MeasureWork):
+        return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
+    if isinstance(work, FitWork):
+        return {task.vector.task for task in work.tasks}
+    if isinstance(work, EvaluateWork):  # what it was fitted to is no task of anybody's
+        return {term.vector.task for term in work.composition.terms}
+    return {task.name for task in work.tasks}  # of a model
+
+
+def about(work: Work) -> str:
+    """A piece of work in a few words."""
+    if isinstance(work, TrainWork):
+        verb = "training" if work.submission.vector_blob is None else "importing"
+        return f"{verb} {work.submission.name}"
+    if isinstance(work, RefreshWork):
+        return f"refreshing {work.vector.name}"
+    if isinstance(work, MeasureWork):
+        count = len(work.pairs)
+        return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
+    if isinstance(work, FitWork):
+        count = len(work.tasks)
+        return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
+    if isinstance(work, ComposeWork):
+        return f"composing by {work.making.method} the model of {work.user}"
+    return f"evaluating the model of {work.composition.user}"
+
+
 class Progress(Message):
     """How far a run is: optimizer steps, test rows of an evaluation, pairs of a measure or tasks of
     a fit, done."""

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from cluster import tracing
-from cluster.domain.api import CoordinatorAPI, RunAPI
+from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.domain.base import RequestContext
 from cluster.runtime import near
 from cluster.storage.home import Home
@@ -63,7 +63,7 @@ def _request_id(arguments: Sequence[Any]) -> str | None:
 
 
 def methods() -> list[str]:
-    declared = [*vars(CoordinatorAPI), *vars(RunAPI)]
+    declared = [*vars(ReadAPI), *vars(CoordinatorAPI), *vars(RunAPI)]
     return [*(name for name in declared if not name.startswith("_")), *OF_MANY, *OF_HEADS]
 
 

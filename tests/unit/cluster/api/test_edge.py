@@ -16,8 +16,8 @@ from fastapi.testclient import TestClient
 from cluster.api import bodies, events
 from cluster.api.access import require_here
 from cluster.api.shares import HOUR, Hourly, Places
-from cluster.coordinator import shares
 from cluster.data.answers import ARROW
+from cluster.reading import shares
 from tacl.errors import NotAllowed, Overloaded, TooMany
 from tests.support.api_scene import headers, scene
 from tests.unit.cluster.api.test_api import CSV, OPEN, PEOPLE, Person

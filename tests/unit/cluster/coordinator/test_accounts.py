@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cluster.coordinator import accounts
-from cluster.coordinator.accounts import DAY, OVERLAP, ended, held_by, replaced
+from cluster.coordinator.accounts import DAY, replaced
 from cluster.domain.users import Holder
+from cluster.reading.tokens import OVERLAP, ended, held_by
 from cluster.registry.tokens import Token
 from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks

@@ -10,12 +10,12 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import event
 
-from cluster.coordinator import reports
 from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.reports import VectorStatus
 from cluster.domain.tasks import Submission
+from cluster.reading import reports
 from cluster.scheduler.state import Fit, Node
 from tacl.errors import SameData
 from tests.support.fakes import ADMIN, BASE, Scene, asks, submission

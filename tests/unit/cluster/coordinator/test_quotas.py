@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.coordinator import shares
-from cluster.coordinator.shares import QUEUED, RAN, STORED, minutes, require_share, wait
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.users import Usage
+from cluster.reading import shares
+from cluster.reading.shares import QUEUED, RAN, STORED, minutes, require_share, wait
 from cluster.scheduler.state import Node
 from tacl.errors import TooMany
 from tests.support.fakes import ADMIN, Scene, asks, submission

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from cluster.coordinator.recipes import again
-from cluster.coordinator.views import Sight
-from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import reports
 from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
 from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import EvaluateWork
+from cluster.domain.work import EvaluateWork, tasks_of
+from cluster.reading.models import again, tasks_in
+from cluster.reading.sight import Sight
 from cluster.registry import Met, Registry, Vector
 
 BYTES = 32_000  # of vectors in one answer; a version that has more by itself comes alone
@@ -25,7 +24,7 @@ def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorSt
     """The next versions with what made them: of a task, or by task's name and without curves. How
     many they are depends on what is seen alone."""
     found, size, read = list[reports.VectorStatus](), 1, 0
-    at_once = max(1, min(AT_ONCE, READ // max(1, len(sight.state.tasks))))
+    at_once = max(1, min(AT_ONCE, READ // max(1, sight.known.tasks)))
     while page := sight.registry.vectors_after(task, after, at_once):
         for one in _told(sight, page):
             size += len(one.model_dump_json().encode()) + 1  # a comma, or a bracket
@@ -139,10 +138,6 @@ def _models(sight: Sight, whose: str | None, after: str) -> list[Composition]:
         seen += (model for model in page if visibility.sees_all(tasks_in(model)))
         after = page[-1].user
     return seen[:PAGE]
-
-
-def tasks_in(model: Composition) -> set[str]:
-    return {term.vector.task for term in model.terms}
 
 
 def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:

@@ -7,33 +7,38 @@ ever once its heads are there, whatever arrives later.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass
 
-from cluster.coordinator.fits import Fit, added, answering, asked, told
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.status import OWED
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import EvaluateWork
+from cluster.reading.fits import Fit, added, answering, asked, told
 from cluster.registry import Registry
 from cluster.scheduler import upkeep
 from cluster.scheduler.state import State
 
 
+@dataclass(frozen=True)
 class FittedHeads:
     """Of every fit that is kept, in the order in which they ended."""
 
-    def __init__(self, registry: Registry, owners: Mapping[str, str]) -> None:
+    fits: tuple[Fit, ...]
+
+    @staticmethod
+    def of_all(registry: Registry, owners: Mapping[str, str]) -> FittedHeads:
         purged = registry.purged()
         found = (Fit.of(run_id, result, owners) for run_id, result in registry.fits())
-        self.fits = tuple(fit for fit in found if not fit.tasks & purged)
+        return FittedHeads(tuple(fit for fit in found if not fit.tasks & purged))
 
-    def add(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> None:
-        self.fits = (*self.fits, Fit.of(run_id, result, owners))
+    def added(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> FittedHeads:
+        return FittedHeads((*self.fits, Fit.of(run_id, result, owners)))
 
-    def purge(self, task: str) -> None:
-        self.fits = tuple(fit for fit in self.fits if task not in fit.tasks)
+    def purged(self, task: str) -> FittedHeads:
+        return FittedHeads(tuple(fit for fit in self.fits if task not in fit.tasks))
 
-    def forget(self, run_ids: Set[str]) -> None:
-        self.fits = tuple(fit for fit in self.fits if fit.run_id not in run_ids)
+    def forgotten(self, run_ids: Set[str]) -> FittedHeads:
+        return FittedHeads(tuple(fit for fit in self.fits if fit.run_id not in run_ids))
 
     def outdated(self, registry: Registry, state: State) -> frozenset[str]:
         """Ids of fits that no model of now answers with, nor an evaluation that is owed; that say

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.coordinator.fits import Fit, answering, asked, told
 from cluster.domain.compositions import FittedHead
+from cluster.reading.fits import Fit, answering, asked, told
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, Scene, asks
 

@@ -1,0 +1,181 @@
+"""What the registry alone can answer: the same code in the coordinator, which has in memory what it
+needs beside, and in a process that reads on its own (`reader`)."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition
+from cluster.domain.reports import (
+    AccuracyHistory,
+    AliasReport,
+    UserModel,
+    VectorComparison,
+    VectorStatus,
+)
+from cluster.domain.status import OWED, Event, RunState
+from cluster.domain.users import Holder, TokenStatus, Usage
+from cluster.domain.visibility import Visibility
+from cluster.domain.work import Evaluated, Refreshed, about
+from cluster.reading import reports, shares
+from cluster.reading.heads import FittedHeads
+from cluster.reading.models import current
+from cluster.reading.sight import Known, Sight
+from cluster.reading.tokens import held_by, is_noted, listed
+from cluster.registry import Ran, Registry
+from cluster.storage.blobs import Blobs
+from tacl.errors import RunFailed, TaclError
+
+R = TypeVar("R", Evaluated, Refreshed)
+T = TypeVar("T")
+
+
+def answered(found: Sequence[T | TaclError]) -> T:
+    """The only one of many answers, or what is raised instead."""
+    (one,) = found
+    if isinstance(one, TaclError):
+        raise one
+    return one
+
+
+class Reads(ABC):
+    """`cluster.domain.api.ReadAPI`. `compositions` and `holders` answer many questions at once."""
+
+    _registry: Registry
+    _blobs: Blobs
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Known]:
+        """What is known beside the registry: inside, both are of one moment. Else somebody might be
+        told of a private task that is not known as one yet."""
+
+    @abstractmethod
+    def _note(self, hashes: Sequence[str], now: float) -> None:
+        """These tokens were used."""
+
+    @contextmanager
+    def _seeing(self, context: RequestContext) -> Iterator[Sight]:
+        with self._reading() as known:
+            yield Sight(self._registry, known, Visibility(context.user, known.owners))
+
+    # -- tasks and vectors
+
+    def logs(self, context: RequestContext, task: str) -> list[Event]:
+        with self._seeing(context) as sight:
+            sight.require(task)
+            return self._registry.events(task)
+
+    def vectors(
+        self, context: RequestContext, task: str | None = None, after: str = ""
+    ) -> list[VectorStatus]:
+        with self._seeing(context) as sight:
+            if task is not None:
+                sight.require(task)
+            return reports.vectors(sight, task, after)
+
+    def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
+        with self._seeing(context) as sight:
+            sight.require(task)
+            return reports.compare(sight, task, (one, other))
+
+    def aliases(self, context: RequestContext, task: str) -> AliasReport:
+        with self._seeing(context) as sight:
+            sight.require(task)
+            history = tuple(self._registry.alias_changes(task))
+            return AliasReport(aliases=self._registry.aliases(task), history=history)
+
+    def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
+        return self._result(context, run_id, "refresh", Refreshed)
+
+    # -- models
+
+    def composition(self, context: RequestContext, user: str) -> Composition:
+        return answered(self.compositions([user]))
+
+    def compositions(self, users: Sequence[str]) -> list[Composition | TaclError]:
+        """What `composition` answers or raises for each of these."""
+        with self._reading() as known:
+            found = {model.user: model for model in self._registry.compositions(*users)}
+            purged, removed_of = self._registry.purged(), self._registry.removed_of
+            models = [current(user, found.get(user), purged, removed_of) for user in users]
+            owners, heads = known.owners, known.heads
+        return [
+            one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
+        ]
+
+    def users(
+        self, context: RequestContext, whose: str | None = None, after: str = ""
+    ) -> list[UserModel]:
+        with self._seeing(context) as sight:
+            return reports.users(sight, whose, after)
+
+    def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
+        return self._result(context, run_id, "evaluate", Evaluated)
+
+    def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
+        with self._seeing(context) as sight:
+            return reports.accuracy_history(sight, user)
+
+    # -- people
+
+    def holder(self, token_hash: str) -> Holder:
+        return answered(self.holders([token_hash]))
+
+    def holders(self, hashes: Sequence[str]) -> list[Holder | TaclError]:
+        """What `holder` answers or raises for each of these."""
+        found, now = {one.hash: one for one in self._registry.tokens(*hashes)}, time.time()
+        if new := [one.hash for one in found.values() if not is_noted(one, now)]:
+            self._note(new, now)
+        return [held_by(found.get(one), now) for one in hashes]
+
+    def tokens(self, whose: str | None = None, after: str = "") -> list[TokenStatus]:
+        one_user = whose is not None
+        found = self._registry.tokens_of(whose) if one_user else self._registry.tokens_after(after)
+        return [listed(token) for token in found]
+
+    def usage(self, whose: str | None = None, after: str = "") -> list[Usage]:
+        with self._reading() as known:
+            users = self._registry.users_after(after) if whose is None else [whose]
+            owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
+            stored = {user: self._stored(user, known.heads) for user in users}
+        return [self._usage(user, owed[user], ran[user], stored[user]) for user in users]
+
+    # -- inside
+
+    def _stored(self, user: str, heads: FittedHeads) -> set[str]:
+        """Digests of the files that count for this user."""
+        stored = self._registry.stored_of(user)
+        return {*stored, *heads.blobs({one.task for one in stored.values()})}
+
+    def _usage(self, user: str, runs: int, ran: Ran, files: Collection[str]) -> Usage:
+        return Usage(
+            user=user,
+            queued=runs,
+            queued_most=shares.QUEUED,
+            ran=shares.minutes(ran),
+            ran_most=shares.RAN,
+            stored=self._blobs.size(files),
+            stored_most=shares.STORED,
+        )
+
+    def _result(self, context: RequestContext, run_id: str, kind: str, form: type[R]) -> R | None:
+        """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
+        with self._seeing(context) as sight:
+            run = sight.seen_run(run_id)
+            if run.state not in (*OWED, RunState.DONE):
+                raise RunFailed(f"{about(run.work)} {run.state}: {run.cause}")
+            if run.kind != kind:
+                raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")
+            return self._registry.result(run_id, form)
+
+
+if TYPE_CHECKING:
+    from cluster.domain.api import ReadAPI
+
+    def _asked_by_people(reads: Reads) -> ReadAPI:
+        return reads

@@ -1,0 +1,42 @@
+"""What answers need beside the registry, and what one asker sees of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.domain.visibility import Visibility
+from cluster.domain.work import tasks_of
+from cluster.reading.heads import FittedHeads
+from cluster.registry import Registry, Run
+from tacl.errors import RunFailed
+
+
+@dataclass(frozen=True)
+class Known:
+    """All of it is in the registry, and takes long to read there. `owners`: of the private tasks,
+    removed ones too; `tasks`: about how many there are."""
+
+    owners: Mapping[str, str]
+    heads: FittedHeads
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What one asker is told."""
+
+    registry: Registry
+    known: Known
+    visibility: Visibility
+
+    def require(self, task: str) -> None:
+        """Raises UnknownTask, also for one that the asker does not see."""
+        self.registry.task(task, self.visibility)
+
+    def seen_run(self, run_id: str) -> Run:
+        """Raises RunFailed when there is none that the asker sees."""
+        run = self.registry.run(run_id)
+        if not self.visibility.sees_all(tasks_of(run.work)):
+            raise RunFailed(f"there is no run {run_id}")
+        return run

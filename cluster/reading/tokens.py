@@ -1,0 +1,38 @@
+"""Whose a token is, as long as it is good."""
+
+from __future__ import annotations
+
+from cluster.domain.users import Holder, TokenStatus
+from cluster.registry import Token
+from tacl.errors import NotAuthenticated
+
+OVERLAP = 3600.0  # seconds that a token lives on beside its successor, and between notes of its use
+SHOWN = 8  # first characters of a token's hash
+
+
+def ended(token: Token, now: float) -> bool:
+    return token.expires is not None and token.expires <= now
+
+
+def is_noted(token: Token, now: float) -> bool:
+    """Whether the registry says of its use as much as it is to."""
+    return now - (token.used or 0) <= OVERLAP
+
+
+def held_by(token: Token | None, now: float) -> Holder | NotAuthenticated:
+    if token is None:
+        return NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
+    if ended(token, now):
+        return NotAuthenticated("this token has ended; ask for one: `tacl users issue NAME`")
+    return Holder(user=token.user, role=token.role)
+
+
+def listed(token: Token) -> TokenStatus:
+    return TokenStatus(
+        user=token.user,
+        role=token.role,
+        created=token.created,
+        token=token.hash[:SHOWN],
+        expires=token.expires,
+        used=token.used,
+    )
