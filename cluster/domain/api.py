@@ -17,6 +17,7 @@ from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.tasks import Submission, Submitted
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
+from tacl.errors import TaclError
 
 
 class ReadAPI(Protocol):
@@ -55,6 +56,10 @@ class ReadAPI(Protocol):
         """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
         ...
 
+    def compositions(self, users: Sequence[str]) -> Sequence[Composition | TaclError]:
+        """What `composition` answers or raises for each of these; for the cluster's own servers."""
+        ...
+
     def users(
         self, context: RequestContext, whose: str | None = None, after: str = ""
     ) -> Sequence[reports.UserModel]:
@@ -78,6 +83,10 @@ class ReadAPI(Protocol):
         """Whose token this is. Raises NotAuthenticated."""
         ...
 
+    def holders(self, hashes: Sequence[str]) -> Sequence[Holder | TaclError]:
+        """What `holder` answers or raises for each of these; for the cluster's own servers."""
+        ...
+
     def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
         """A user's, or those of PAGE users after a name, by user."""
         ...
@@ -85,6 +94,9 @@ class ReadAPI(Protocol):
     def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
         """What a user has of the cluster, or PAGE of them after a name, by name."""
         ...
+
+
+READS = frozenset(name for name in vars(ReadAPI) if not name.startswith("_"))
 
 
 class CoordinatorAPI(ReadAPI, Protocol):

@@ -1,4 +1,5 @@
-"""The registry: everything that is kept, in SQL. Only the coordinator writes it.
+"""The registry: everything that is kept, in SQL. Only the coordinator writes it; others of the
+cluster's processes may read it (`read_only`).
 
 Every public write is one transaction and can be repeated: what is there already stays as it is.
 One file for each kind of thing that is kept, with its rows' class, its reads and its writes; what

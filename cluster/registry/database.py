@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,10 +25,12 @@ NEWER = "Use the version of TACL that wrote it, or a newer one."
 
 
 class Database:
-    """What every part of the registry builds on. `url` as SQLAlchemy reads it."""
+    """What every part of the registry builds on. `url` as SQLAlchemy reads it. `read_only`: beside
+    the process that writes; nothing is made or written, and BadConfig is raised where it would."""
 
-    def __init__(self, url: str) -> None:
-        self._engine = engine_of(url)
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self._engine, self._read_only = engine_of(url, read_only), read_only
+        self._moment = threading.local()
         self._held: sa.Connection | None = None
         self.reads, self.writes = Stopwatch(), Stopwatch()
         self._is_locked = False
@@ -42,9 +45,9 @@ class Database:
 
     def _open(self, name: str) -> None:
         """Makes the tables the first time. BadConfig for those of another revision."""
-        with self._write() as db:
+        with self._read() if self._read_only else self._write() as db:
             found = revision(db)
-            if found is None:
+            if found is None and not self._read_only:
                 for metadata in (METADATA, VERSION.metadata):
                     metadata.create_all(db)
                 put(db, META, name="schema", value="revisions")  # what 0.1.0 would look at
@@ -52,7 +55,7 @@ class Database:
             elif found != REVISION:
                 raise BadConfig(
                     f"the registry {name} has schema {found}; this version of TACL reads schema "
-                    f"{REVISION}. {MIGRATE if found < REVISION else NEWER}"
+                    f"{REVISION}. {NEWER if found and found > REVISION else MIGRATE}"
                 )
 
     def hold(self) -> None:
@@ -114,9 +117,22 @@ class Database:
         failpoints.reached(f"registry {name} committed")
 
     @contextmanager
+    def moment(self) -> Iterator[None]:
+        """All that this thread reads inside is as it was at the first of these reads."""
+        with self._reaching(), self._engine.connect() as self._moment.db:
+            try:
+                yield
+            finally:
+                del self._moment.db
+
+    @contextmanager
     def _read(self) -> Iterator[sa.Connection]:
-        with self.reads.running(), self._reaching(), self._engine.connect() as db:
+        with self.reads.running(), self._reaching(), self._connected() as db:
             yield db
+
+    def _connected(self) -> AbstractContextManager[sa.Connection]:
+        now: sa.Connection | None = getattr(self._moment, "db", None)
+        return self._engine.connect() if now is None else nullcontext(now)
 
     def _rows(self, query: sa.Select) -> Sequence[sa.Row]:
         with self._read() as db:

@@ -9,7 +9,9 @@ lost, in order, with the machine; without it a transaction only reads.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -20,8 +22,9 @@ from tacl.errors import BadConfig
 WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
 
 
-def engine_of(url: str) -> sa.Engine:
-    """BadConfig for what is no URL, a back end that is not known, or one that needs a driver."""
+def engine_of(url: str, read_only: bool = False) -> sa.Engine:
+    """BadConfig for what is no URL, a back end that is not known, or one that needs a driver.
+    `read_only`: the database itself refuses its connections to write, and no file is made."""
     try:
         parsed = sa.make_url(url)
     except ArgumentError as error:
@@ -38,6 +41,9 @@ def engine_of(url: str) -> sa.Engine:
         )
     if backend == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
+    elif read_only:
+        file = f"file:{quote(parsed.database or '')}"
+        parsed = parsed.set(database=file, query={"mode": "ro", "uri": "true"})
     try:
         engine = sa.create_engine(parsed, pool_pre_ping=backend == "postgresql")
     except ModuleNotFoundError as error:
@@ -45,7 +51,14 @@ def engine_of(url: str) -> sa.Engine:
             f"the registry {shown(url)} needs {error.name}: pip install 'tacl-compose[postgres]'"
         ) from error
     SET_UP[backend](engine)
+    if command := BEGINS.get((backend, read_only)):
+        event.listen(engine, "connect", partial(_begin, command))
     return engine
+
+
+def _begin(command: str, connection: Any, _: object) -> None:
+    connection.execute(command)
+    connection.commit()
 
 
 def shown(url: str) -> str:
@@ -60,8 +73,7 @@ def _set_up_sqlite(engine: sa.Engine) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: object) -> None:
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "busy_timeout=10000"):
-            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("PRAGMA busy_timeout=10000")
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
@@ -103,5 +115,10 @@ def hold(connection: sa.Connection) -> bool:
     return taken
 
 
+BEGINS = {  # a connection: of which back end, and whether it is read only
+    ("sqlite", False): "PRAGMA journal_mode=WAL",
+    ("sqlite", True): "PRAGMA query_only=1",
+    ("postgresql", True): "SET default_transaction_read_only=on",
+}
 SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}
 FORMS = "sqlite:////PATH or postgresql://USER@HOST/DATABASE"

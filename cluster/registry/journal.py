@@ -60,7 +60,8 @@ class Journal(Database):
         query = sa.select(*columns).where(EVENT.c.number > after).order_by(EVENT.c.number)
         with self._read() as db:
             number = db.scalar(last) or 0
-            rows = db.execute(query.where(EVENT.c.number <= number)).all() if after >= 0 else ()
+            is_new = 0 <= after < number
+            rows = db.execute(query.where(EVENT.c.number <= number)).all() if is_new else ()
         return number, [Happened(*row) for row in rows]
 
     def founding(self) -> float | None:

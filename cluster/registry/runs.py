@@ -244,6 +244,8 @@ class Runs(Database):
         with self._write() as db:
             done = one(RUN, kind="fit", state=RunState.DONE)
             db.execute(RUN.delete().where(*done, RUN.c.run_id.in_(run_ids)))
+            for run_id in run_ids:  # whoever reads beside the coordinator hears of it
+                log(db, "forgotten", "no model answers with these heads", None, run_id)
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""

@@ -68,6 +68,15 @@ def _answer(connection: Connection, call: Call) -> None:
 # -- the side of whoever asks
 
 
+def answers(home: Path, name: str = SOCKET) -> bool:
+    """Whether somebody listens there: on this machine, for no other reaches the socket, also where
+    the directory is on all of them."""
+    with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
+        asking.connect(str(home / name))
+        return True
+    return False
+
+
 def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET) -> Any:
     """Raises what the method raises, or NotNear."""
     try:

@@ -9,13 +9,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from cluster import tracing
-from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
+from cluster.domain.api import READS, CoordinatorAPI, RunAPI
 from cluster.domain.base import RequestContext
 from cluster.runtime import near
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
-OF_MANY = ("holders", "compositions")  # several questions in one call, of the HTTP API
 OF_HEADS = ("serves",)
 LONG = ("collect", "references")  # they read all there is, and let others go on meanwhile
 
@@ -63,8 +62,8 @@ def _request_id(arguments: Sequence[Any]) -> str | None:
 
 
 def methods() -> list[str]:
-    declared = [*vars(ReadAPI), *vars(CoordinatorAPI), *vars(RunAPI)]
-    return [*(name for name in declared if not name.startswith("_")), *OF_MANY, *OF_HEADS]
+    declared = [*READS, *vars(CoordinatorAPI), *vars(RunAPI)]
+    return [*(name for name in declared if not name.startswith("_")), *OF_HEADS]
 
 
 for name in methods():

@@ -1,10 +1,10 @@
 """Ray Serve: a thin ingress with the HTTP API, and predictors that answer many users at once.
 
 The application starts on the cluster of a home with `tacl serve` and ends with it. The ingress
-knows no torch. What arrives at the same time shares calls and passes (`cluster.serving.batching`):
-of the coordinator, who is asked for every request whose token it is and which model is theirs now,
-and of the predictors, each of which is asked about the models that it keeps
-(`cluster.serving.routing`).
+knows no torch. What is only read it reads itself, where it can (`cluster.serving.own_reads`). What
+arrives at the same time shares calls and passes (`cluster.serving.batching`): of what is asked for
+every request, whose token it is and which model is theirs now, and of the predictors, each of which
+is asked about the models that it keeps (`cluster.serving.routing`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from cluster.runtime import near
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Died, Gathering
+from cluster.serving.own_reads import OwnReads
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
@@ -147,6 +148,7 @@ class Ingress:
         log_to(Home.at(home).logs, "serving")
         self._home, self._predictors, self._open = home, predictors, open_to_all
         self._coordinator: Any = None
+        self._own = OwnReads(Home.at(home), self._asked)
         self._gathered = {
             "holder": Gathering(self._many("holders"), most=AT_ONCE),
             "composition": Gathering(self._many("compositions"), most=AT_ONCE),
@@ -183,7 +185,8 @@ class Ingress:
         **named: P.kwargs,
     ) -> R:
         """Of what is asked for every request, what arrives at the same time goes together. Of
-        anything else each user's calls go one by one: the coordinator answers in order."""
+        anything else each user's calls go one by one: the coordinator answers in order, and threads
+        that read are few."""
         name = method.__name__
         if name in self._gathered:
             return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
@@ -191,14 +194,14 @@ class Ingress:
         user = context.user if isinstance(context, RequestContext) else None
         turn = asyncio.Lock() if user is None else self._turn("call", user)
         await turn.acquire()
-        return await _to_its_end(self._asked(name, *arguments, **named), turn.release)
+        return await _to_its_end(self._own.ask(name, *arguments, **named), turn.release)
 
     def _turn(self, what: str, user: str) -> asyncio.Lock:
         """Held by one of a user's requests at a time."""
         return self._turns.setdefault((what, user), asyncio.Lock())
 
     def _many(self, method: str) -> Callable[[list[Any]], Awaitable[list[Any]]]:
-        return lambda questions: self._asked(method, questions)
+        return lambda questions: self._own.ask(method, questions)
 
     async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
         patience = Patience(PATIENCE, _silent)

@@ -30,8 +30,8 @@ def once() -> Iterator[None]:
 
     statements = Statements()
 
-    def engine_of(url: str) -> Any:
-        engine = dialects.engine_of(url)
+    def engine_of(url: str, read_only: bool = False) -> Any:
+        engine = dialects.engine_of(url, read_only)
         engine.update_execution_options(compiled_cache=statements)
         return engine
 

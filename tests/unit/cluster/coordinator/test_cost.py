@@ -16,6 +16,8 @@ from cluster.domain.compositions import CompositionMethod
 from cluster.domain.reports import VectorStatus
 from cluster.domain.tasks import Submission
 from cluster.reading import reports
+from cluster.reading.reader import Reader
+from cluster.registry import Registry
 from cluster.scheduler.state import Fit, Node
 from tacl.errors import SameData
 from tests.support.fakes import ADMIN, BASE, Scene, asks, submission
@@ -50,8 +52,11 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     found.coordinator.close()
 
 
-def statements(scene: Scene, ask: Callable[[], object]) -> list[tuple[str, Any]]:
-    engine, asked = scene.coordinator._registry._engine, list[tuple[str, Any]]()
+def statements(
+    scene: Scene, ask: Callable[[], object], registry: Registry | None = None
+) -> list[tuple[str, Any]]:
+    engine = (registry or scene.coordinator._registry)._engine
+    asked = list[tuple[str, Any]]()
 
     def heard(*told: Any) -> None:
         asked.append((told[2], told[3]))
@@ -64,10 +69,10 @@ def statements(scene: Scene, ask: Callable[[], object]) -> list[tuple[str, Any]]
     return asked
 
 
-def scans(scene: Scene, ask: Callable[[], object]) -> list[str]:
+def scans(scene: Scene, ask: Callable[[], object], registry: Registry | None = None) -> list[str]:
     """What the database says of the statements that read a whole table that grows with people."""
     found = []
-    asked = statements(scene, ask)
+    asked = statements(scene, ask, registry)
     with scene.coordinator._registry._engine.connect() as db:
         for statement, values in asked:
             if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
@@ -140,6 +145,23 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_question_of_one_reads_what_everybody_has(name: str, scene: Scene) -> None:
     assert scans(scene, lambda: CALLS[name](scene.coordinator)) == []
+
+
+READING = (
+    *("composition", "compositions", "own model", "models", "accuracy", "usage", "usage of all"),
+    *("holder", "tokens", "tokens of all", "aliases", "logs", "vectors"),
+)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_nor_does_one_of_who_reads_beside_the_coordinator(name: str, scene: Scene) -> None:
+    """Also when it takes in what happened."""
+    reader = Reader(scene.home, note=lambda hashes: None)
+    reader.compositions([])
+    scene.coordinator.submit(ADMIN, submission(scene.home, "third", heads="fitted"))
+    scene.settle()
+    assert scans(scene, lambda: CALLS[name](reader), reader._registry) == []
+    reader.close()
 
 
 def test_what_users_do_makes_the_board_read_no_tasks(scene: Scene) -> None:

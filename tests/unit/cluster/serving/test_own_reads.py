@@ -1,0 +1,188 @@
+"""A server reads the registry itself: also while the coordinator is busy or dead; where it cannot,
+it asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import run
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from cluster.api.access import hashed
+from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition
+from cluster.runtime import near
+from cluster.serving import app, own_reads
+from cluster.serving.app import Ingress
+from cluster.serving.own_reads import OwnReads
+from cluster.storage.home import Home
+from tacl.errors import NotAuthenticated, StorageUnavailable
+from tests.support.fakes import ADMIN, Scene, asks
+
+ANN = RequestContext(user="ann")
+TOKEN = hashed("ann's")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """Whose coordinator listens, and answers nothing."""
+    found = Scene(tmp_path).trained("a", "b")
+    found.coordinator.compose(asks("compose"), "ann", ["+a"])
+    found.coordinator.issue_token(asks("issue"), "ann", "user", TOKEN)
+    near.listen(tmp_path, lambda *asked: None)
+    yield found
+    found.coordinator.close()
+
+
+class Away:
+    """A coordinator that never answers; `asked`: what it was."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+
+    async def __call__(self, method: str, *arguments: object, **named: object) -> Any:
+        self.asked.append((method, arguments))
+        await asyncio.Event().wait()
+
+
+class There(Away):
+    """One that answers."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._coordinator = scene.coordinator
+
+    async def __call__(self, method: str, *arguments: object, **named: object) -> Any:
+        self.asked.append((method, arguments))
+        return getattr(self._coordinator, method)(*arguments, **named)
+
+
+def ingress(home: Home, coordinator: Away, monkeypatch: pytest.MonkeyPatch) -> Ingress:
+    monkeypatch.setattr(app, "log_to", lambda *where: None)
+    monkeypatch.setattr(app, "_listen_as_the_node", lambda: None)
+    monkeypatch.setattr(Ingress, "_asked", lambda self, *a, **named: coordinator(*a, **named))
+    return Ingress(home.where, cast(Any, None), 1, False)
+
+
+def test_what_is_read_is_answered_while_the_coordinator_is_dead(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is decided, or known to the plan alone, waits for it."""
+    away = Away()
+
+    async def story() -> None:
+        ask = ingress(scene.home, away, monkeypatch).ask
+        asked = [
+            ask(CoordinatorAPI.holder, TOKEN),
+            ask(CoordinatorAPI.composition, ANN, "ann"),
+            ask(CoordinatorAPI.vectors, ANN, None, ""),
+            ask(CoordinatorAPI.logs, ANN, "a"),
+            ask(CoordinatorAPI.tokens),
+        ]
+        holder, model, vectors, events, tokens = await asyncio.wait_for(asyncio.gather(*asked), 20)
+        assert (holder.user, model.user) == ("ann", "ann")
+        assert {one.task for one in vectors} == {"a", "b"}
+        assert events == scene.coordinator.logs(ANN, "a")
+        assert [one.user for one in tokens] == ["ann"]
+        with pytest.raises(NotAuthenticated):
+            await ask(CoordinatorAPI.holder, hashed("nobody's"))
+        waits = asyncio.create_task(ask(CoordinatorAPI.status, ADMIN))
+        await asyncio.sleep(0.1)
+        assert not waits.done()
+
+    run(story())
+    assert away.asked == [("holders", ([TOKEN],)), ("status", (ADMIN,))]
+
+
+def test_what_was_decided_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over one server, question by question."""
+
+    async def story() -> None:
+        ask = ingress(scene.home, There(scene), monkeypatch).ask
+        for number, task in enumerate("abab"):
+            made = await ask(CoordinatorAPI.compose, asks(f"{number}"), "ann", [f"+{task}"])
+            assert await ask(CoordinatorAPI.composition, ANN, "ann") == made
+        await ask(CoordinatorAPI.revoke_tokens, asks("revoke"), "ann")
+        with pytest.raises(NotAuthenticated):
+            await ask(CoordinatorAPI.holder, TOKEN)
+
+    run(story())
+
+
+def test_the_use_of_a_token_is_noted_and_nobody_waits_for_it(scene: Scene) -> None:
+    away, there = Away(), There(scene)
+
+    async def story(coordinator: Away) -> None:
+        own = OwnReads(scene.home, coordinator)
+        for _ in range(3):
+            assert [one.user for one in await own.ask("holders", [TOKEN])] == ["ann"]
+            await asyncio.sleep(0.02)
+
+    run(story(away))
+    assert away.asked == [("holders", ([TOKEN],))]  # once, while it is not answered
+    run(story(there))
+    assert there.asked == [("holders", ([TOKEN],))]
+    assert scene.coordinator.tokens("ann")[0].used
+
+
+@pytest.mark.parametrize("where", ["another machine", "no credentials"])
+def test_where_it_cannot_be_read_the_coordinator_is_asked(
+    where: str, scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once."""
+    there = There(scene)
+    if where == "another machine":
+        (scene.home.path / near.SOCKET).unlink()
+    else:
+        url = "postgresql://nobody@127.0.0.1:1/x"
+        monkeypatch.setattr(Home, "registry_url", property(lambda self: url))
+    monkeypatch.setattr(own_reads, "AGAIN", 0.0)
+
+    async def story() -> None:
+        own = OwnReads(scene.home, there)
+        for _ in range(3):
+            (model,) = await own.ask("compositions", ["ann"])
+            assert isinstance(model, Composition)
+
+    with caplog.at_level(logging.WARNING):
+        run(story())
+    assert len(there.asked) == 3
+    assert len([one for one in caplog.records if "is not read here" in one.message]) == 1
+
+
+def test_it_is_tried_again_to_read_it(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be opened, not at once."""
+    there, socket = There(scene), scene.home.path / near.SOCKET
+    socket.rename(aside := scene.home.path / "aside")
+
+    async def story() -> None:
+        own = OwnReads(scene.home, there)
+        await own.ask("tokens")
+        aside.rename(socket)
+        await own.ask("tokens")
+        assert len(there.asked) == 2
+        monkeypatch.setattr(own_reads, "AGAIN", 0.0)
+        await own.ask("tokens")
+        assert len(there.asked) == 2
+        assert own._reader
+        with monkeypatch.context() as patch:
+            patch.setattr(own._reader._registry, "tokens_after", _away)
+            await own.ask("tokens")
+        assert len(there.asked) == 3
+        await own.ask("tokens")
+        assert len(there.asked) == 3
+
+    with caplog.at_level(logging.WARNING):
+        run(story())
+    assert len([one for one in caplog.records if "is not read here" in one.message]) == 2
+
+
+def _away(*_: object) -> None:
+    raise StorageUnavailable("away")
