@@ -92,9 +92,12 @@ class Session:
 
     def base(self) -> Base:
         """The encoder that answers here. Raises ClusterNotRunning."""
-        if self._server is not None:
-            return self.coordinator.status(self.context()).base
-        return self.home.founded().base
+        return self.home.founded().base if self._server is None else self._base_there
+
+    @cached_property
+    def _base_there(self) -> Base:
+        """Asked once: a home has one for ever, and a question is to wait for no coordinator."""
+        return self.coordinator.status(self.context()).base
 
     def _require_here(self, verb: str) -> None:
         if self._server is not None:

@@ -30,8 +30,8 @@ class Reader(Reads):
     from here."""
 
     def __init__(self, home: Home, note: Callable[[Sequence[str]], None]) -> None:
-        self._registry = Registry(home.registry_url, read_only=True)
         self._blobs, self._told = home.blobs(), note
+        self._registry = Registry(home.registry_url, read_only=True)
         self._lock = threading.Lock()  # moments begin in the order of what is known
         self._last, self._known = -1, Known({}, FittedHeads(()), 0)  # as of the last event
 

@@ -38,7 +38,7 @@ from cluster.api.app import create_app
 from cluster.api.limits import weighed
 from cluster.api.service import Answered, P, Question, R
 from cluster.api.shared import Shared
-from cluster.domain.api import CoordinatorAPI
+from cluster.domain.api import READS, CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.runtime import near
@@ -185,14 +185,15 @@ class Ingress:
         **named: P.kwargs,
     ) -> R:
         """Of what is asked for every request, what arrives at the same time goes together. Of
-        anything else each user's calls go one by one: the coordinator answers in order, and threads
-        that read are few."""
+        anything else each user's calls go one by one, as do their reads: the coordinator answers in
+        order, and threads that read are few."""
         name = method.__name__
         if name in self._gathered:
             return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
         context = arguments[0] if arguments else None
         user = context.user if isinstance(context, RequestContext) else None
-        turn = asyncio.Lock() if user is None else self._turn("call", user)
+        kind = "read" if name in READS else "call"
+        turn = asyncio.Lock() if user is None else self._turn(kind, user)
         await turn.acquire()
         return await _to_its_end(self._own.ask(name, *arguments, **named), turn.release)
 

@@ -234,6 +234,25 @@ def _require_figures(client: Client, url: str) -> None:
 
 
 @pytest.mark.ray
+def test_a_query_waits_for_no_coordinator(client: Client, url: str) -> None:
+    """One that is stopped answers nothing, one that is killed is not there."""
+    pictures, _ = tiny.pictures(1, task=1)
+    digest = client.compose("cid", ["+t2"]).digest
+    over_http = Client(url, token=client.issue_token("cid").token)
+    until(lambda: over_http.query("cid", pictures).digest == digest, "it is answered", PATIENCE)
+    (old,) = pids(client.home, "WatchedCoordinator") or pids(client.home, "coordinator")
+    os.kill(old, signal.SIGSTOP)
+    try:
+        assert over_http.query("cid", pictures).digest == digest
+        assert over_http.composition("cid").digest == digest
+    finally:
+        os.kill(old, signal.SIGKILL)
+    assert over_http.query("cid", pictures).digest == digest
+    changed = client.compose("cid", ["+t3"]).digest
+    assert over_http.query("cid", pictures).digest == changed != digest
+
+
+@pytest.mark.ray
 def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> None:
     """`tacl bench serve --soak`, in short."""
     said: list[str] = []

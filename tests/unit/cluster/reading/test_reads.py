@@ -28,7 +28,12 @@ SECRET = "ann.secret"
 
 def require_unknown(reads: ReadAPI, who: RequestContext) -> None:
     """That there is a secret task is told by nothing that can be asked."""
-    for ask in (reads.logs, reads.aliases, reads.vectors, lambda *a: reads.compare(*a, 1, 1)):
+    for ask in (
+        reads.logs,
+        reads.aliases,
+        reads.vectors,
+        lambda who, name: reads.compare(who, name, 1, 1),
+    ):
         for name in (SECRET, SECRET[:-1]):
             with pytest.raises(UnknownTask) as refused:
                 ask(who, name)
