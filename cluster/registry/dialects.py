@@ -117,7 +117,6 @@ def hold(connection: sa.Connection) -> bool:
 
 BEGINS = {  # a connection: of which back end, and whether it is read only
     ("sqlite", False): "PRAGMA journal_mode=WAL",
-    ("sqlite", True): "PRAGMA query_only=1",
     ("postgresql", True): "SET default_transaction_read_only=on",
 }
 SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}

@@ -77,7 +77,8 @@ def test_what_is_read_is_answered_while_the_coordinator_is_dead(
 
     async def story() -> None:
         ask = ingress(scene.home, away, monkeypatch).ask
-        waits = [asyncio.create_task(ask(CoordinatorAPI.compose, ANN, "ann", ["+b"]))]
+        compose = ask(CoordinatorAPI.compose, ANN, "ann", ["+b"])
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(compose)]
         asked = [
             ask(CoordinatorAPI.holder, TOKEN),
             ask(CoordinatorAPI.composition, ANN, "ann"),
