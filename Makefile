@@ -9,7 +9,7 @@ FAST := not ray and not browser and not postgres and not stress and not train
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast soak check docs format clean
+.PHONY: help install kserve demo test test-fast soak check docs format clean
 
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(READY) ## create .venv and install everything into it
+
+# It takes older psutil, protobuf and pandas than TACL; the test that asks it is skipped without.
+kserve: ## KServe's client in .venv-kserve, for its test
+	@test -x .venv-kserve/bin/python || $(PYTHON) -m venv .venv-kserve
+	@.venv-kserve/bin/python -m pip install --quiet --disable-pip-version-check kserve==0.21.0
 
 demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 minutes
 	@$(BIN)/tacl demo
@@ -55,4 +60,4 @@ format: $(READY) ## rewrite the code in the common format
 	@$(BIN)/ruff check --fix .
 
 clean: ## remove .venv and caches
-	rm -rf .venv build site *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-kserve build site *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis

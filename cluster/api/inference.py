@@ -21,7 +21,7 @@ from cluster.api.predict import answered
 from cluster.api.schemas import Ask, Name, Wire
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Modality, few_fields
-from tacl.errors import TooLarge
+from tacl.errors import BadConfig, TooLarge
 
 HEALTH = APIRouter(tags=["open inference protocol"])
 # Clients of Triton do not say that what they send is JSON.
@@ -79,8 +79,10 @@ class RequestedOutput(Wire):
 
 
 class InferRequest(Wire):
-    """Parameters belong to extensions; none of them is known here."""
+    """Parameters belong to extensions; none of them is known here. KServe's client names the model
+    a second time."""
 
+    model_name: Name | None = Field(default=None, description="As in the path.")
     id: str | None = Field(default=None, max_length=200)
     parameters: Parameters = {}
     inputs: list[InferInput] = Field(min_length=1, max_length=1)
@@ -170,6 +172,8 @@ async def model_ready(user: Name, asked: Look) -> ModelReady:
 @ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)
 async def infer(user: Name, body: InferRequest, asked: Look) -> InferResponse:
     """The likeliest task and class of each input, as `/v1/predict` says them."""
+    if body.model_name not in (None, user):
+        raise BadConfig(f"the body asks model {body.model_name}, the path {user}; name one")
     (given,) = body.inputs
     if (count := len(given.values)) > INPUTS:
         raise TooLarge(f"{count} inputs; at most {INPUTS} at once")

@@ -1,4 +1,5 @@
-"""What some tests need beside Python: a server, a browser. Skipped where it is absent.
+"""What some tests need beside our environment: a server, a browser, a client. Skipped where it is
+absent.
 
 On a bare machine `make test` says how many tests were skipped, and why. Where the variable
 TACL_REQUIRE names what is needed (`postgres,browser`, as in `.ci/run`), absence is a failure.

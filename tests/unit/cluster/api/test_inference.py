@@ -138,4 +138,6 @@ def test_what_is_refused(
 def test_of_what_is_not_there(http: TestClient) -> None:
     assert infer(http, "bob", user="bob").json()["error"].startswith("NoComposition: ")
     assert infer(http, "eve", outputs=[{"name": "logits"}]).status_code == 422
+    assert infer(http, "eve", model_name="ann").json()["error"].startswith("BadConfig: the body")
+    assert infer(http, "eve", model_name="eve").status_code == 200
     assert infer(http, "eve", inputs=[GIVEN, GIVEN]).status_code == 422
