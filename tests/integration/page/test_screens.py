@@ -10,6 +10,13 @@ from tests.support.page_api import FakeApi
 from tests.support.tab import says
 
 
+def unusable(page: Any) -> list[tuple[str, str]]:
+    """What people cannot use, as axe-core finds it: rules and elements."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = axe.run(page).response["violations"]
+    return [(one["id"], node["html"]) for one in found for node in one["nodes"]]
+
+
 def test_a_phone(api: FakeApi, open_page: Any) -> None:
     """Nothing is wider than the screen; what is wide scrolls inside itself."""
     names = [f"a-task-with-a-long-name-{i}" for i in range(8)]
@@ -32,7 +39,6 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours: str) -> None:
     """axe finds nothing, and nothing is wider than the screen, with everything shown."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     api.role, api.modality = "admin", "text"
     api.ready("digits", "signs")
     api.task("faces", "training", step=30, steps=120, loss=1.25)
@@ -54,9 +60,30 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
         page.get_by_text(words).first.click()
     says(page, "#try table", "together")
     says(page, ".lineage", "refreshed from v1")
-    found = axe.run(page).response["violations"]
-    assert [(one["id"], node["html"]) for one in found for node in one["nodes"]] == []
+    assert unusable(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [390, 1920])
+@pytest.mark.parametrize("colours", ["light", "dark"])
+def test_everybody_can_begin(api: FakeApi, open_page: Any, width: int, colours: str) -> None:
+    """axe finds nothing in a home without tasks, nor where one signs in."""
+    api.role, api.modality = "admin", "text"
+    screen = {"viewport": {"width": width, "height": 900}, "color_scheme": colours}
+    empty = open_page(**screen)
+    says(empty, ".empty", "No task yet")
+    says(empty, "#heat", "No vector yet")
+    says(empty, "#accuracy .scroll", "No model has been measured")
+    assert unusable(empty) == []
+    api.token = "secret"
+    signed_out = open_page(**screen)
+    says(signed_out, "#link.lost", "signed out")
+    assert unusable(signed_out) == []
+    signed_out.locator("#sign-in input").fill("wrong")
+    signed_out.locator("#sign-in button").click()
+    says(signed_out, "#sign-in .error", "No such token")
+    assert unusable(signed_out) == []
+    assert signed_out.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_cluster_that_goes_away_is_said(api: FakeApi, open_page: Any) -> None:

@@ -71,8 +71,8 @@ function link(state, words = state) {
 }
 
 function signedOut() {
-  $("#sign-in").hidden = false;
-  $("#main").hidden = $("nav").hidden = true;
+  $("#door").hidden = false;
+  $("#main").hidden = $("nav").hidden = $(".skip").hidden = true;
   link("lost", "signed out");
 }
 
