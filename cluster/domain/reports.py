@@ -157,9 +157,9 @@ class UserModel(Answer):
 
 
 class MeasuredModel(Answer):
-    """Accuracies of a model on the test rows of its tasks; `unknown` and `frozen_known` to
-    `frozen_unknown` as in Evaluated, None where they were not measured. `user`: whose it was then;
-    `label`: as it is written in a plot."""
+    """Accuracies of a model on the test rows of its tasks; `absolute`, which is their mean over the
+    tasks that it adds, to `frozen_unknown` as in Evaluated, None where they were not measured.
+    `user`: whose it was then; `label`: as it is written in a plot."""
 
     digest: str
     user: str = ""
@@ -167,6 +167,7 @@ class MeasuredModel(Answer):
     method: Method
     at: float
     accuracies: dict[str, float]
+    absolute: float | None = None  # None of a server of an earlier version
     unknown: float | None = None
     frozen_known: float | None = None
     frozen_unknown: float | None = None

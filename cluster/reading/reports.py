@@ -165,6 +165,7 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
             method=model.method,
             at=record.ended,
             accuracies={task: row["composed"] for task, row in found.per_task.items()},
+            absolute=found.absolute,
             unknown=found.unknown,
             frozen_known=found.frozen_known,
             frozen_unknown=found.frozen_unknown,

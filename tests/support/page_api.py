@@ -58,8 +58,9 @@ class FakeApi:
             self.task(name, "ready", **facts)
 
     def measured(self, accuracies: dict[str, float], at: float = 1e9, **means: float) -> None:
-        """A model that was evaluated; what is not among the `means` was not measured."""
+        """A sum that was evaluated; what is not among the `means` was not measured."""
         fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
+        fixed["absolute"] = sum(accuracies.values()) / len(accuracies)
         absent = dict.fromkeys(("unknown", "frozen_known", "frozen_unknown"))
         self.rows.append({**fixed, **absent, "accuracies": accuracies, **means})
 

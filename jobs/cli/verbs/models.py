@@ -194,8 +194,9 @@ def evaluate(
 
     zero-shot: base model with class names, or class means: of labelled rows, where it reads no
     names; individual: the task's own vector alone, as first trained; composed: the user's model.
-    normalised: mean of composed / individual. The classes with the lowest F1 are listed; --classes
-    shows all of a task and its confusion matrix, --json those of all tasks.
+    normalised: mean of composed / individual. Means are over the tasks that the model adds. The
+    classes with the lowest F1 are listed; --classes shows all of a task and its confusion matrix,
+    --json those of all tasks.
     """
     if classes is not None:
         _require_task(asked, user, terms or [], classes)

@@ -13,7 +13,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.ready("digits", "signs")
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
     api.measured({"digits": 0.9})
-    means = {"unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
+    means = {"absolute": 0.8, "unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
     api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, **means)
     page = open_page()
     says(page, "#interference .findings", "digits disturbs signs")
@@ -22,7 +22,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0", "", ""),
-        *("80.0", "60.0", "70.0", "65.0", "75.0 / 60.0"),
+        *("80.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),  # signs are subtracted
     ]
 
 
@@ -76,7 +76,11 @@ def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: An
     page.get_by_role("button", name="Foresee its accuracy").click()
     says(page, "#compose .told", "100 of 400 rows")
     says(page, "#compose .told", "stays as it is")
-    says(page, "#compose .told", "Mean: 80.0 %, 70.0 % where no task is named.")
+    says(
+        page,
+        "#compose .told",
+        "Mean of the tasks that are added: 80.0 %, 70.0 % where no task is named.",
+    )
     says(page, "#compose .told", "A classifier on the frozen base: 75.0 %, 60.0 %.")
     rows = page.locator(".foreseen tbody tr").all_inner_texts()
     assert [row.split("\t") for row in rows] == [

@@ -56,13 +56,13 @@ export function helped(found) {
   return scrolling("Accuracy that is foreseen, and what each vector adds to it", made);
 }
 
-// Of all tasks together, with the task named and not, beside a classifier on the frozen base.
+// Of all tasks that are added, with the task named and not, beside a classifier on the frozen base.
 export function together(found) {
   const unknown = found.task_unknown ?? found.class_incremental;
   const known = typeof unknown === "number" ? `, ${percent(unknown)} % where no task is named` : "";
   const frozen = typeof found.frozen_known === "number"
     ? ` A classifier on the frozen base: ${percent(found.frozen_known)} %, ${percent(found.frozen_unknown)} %.` : "";
-  return `Mean: ${percent(found.absolute)} %${known}.${frozen}`;
+  return `Mean of the tasks that are added: ${percent(found.absolute)} %${known}.${frozen}`;
 }
 
 const signed = (value, digits = 2) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;

@@ -10,10 +10,10 @@ export async function showAccuracy(user) {
     "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
   const rows = found.rows.map((row) => {
     const known = found.tasks.map((task) => row.accuracies[task] ?? null);
-    return [label(row), ...known, mean(known), row.unknown, frozen(row)];
+    return [label(row), ...known, row.absolute, row.unknown, frozen(row)];
   });
   const last = found.tasks.length;
-  const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
+  const head = ["model", ...found.tasks, "mean of added", "task unknown", "frozen base, known / unknown"];
   place.replaceChildren(table(head, rows, (value, i, j) => {
     const shown = typeof value === "string" ? value : percent(value);
     const cell = el("td", { className: j === last ? "own" : "" }, shown);
@@ -30,11 +30,6 @@ function label(row) {
   const names = row.terms.length > 2 ? `${row.terms[0]} … ${row.terms.at(-1)}` : row.terms.join(" ");
   return el("span", { title: row.label }, el("small", {}, time), ` ${names.replaceAll(/@v\d+/g, "")}`);
 }
-
-const mean = (values) => {
-  const known = values.filter((value) => value !== null);
-  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
-};
 
 export async function showInterference() {
   const found = await api.interference();

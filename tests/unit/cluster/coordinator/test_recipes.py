@@ -179,6 +179,7 @@ def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
     ]
     assert found.rows[0].accuracies == {"faces": 0.88}
     one = found.rows[0]
-    assert (one.unknown, one.frozen_known, one.frozen_unknown) == (0.7, 0.8, 0.6)
+    means = (one.absolute, one.unknown, one.frozen_known, one.frozen_unknown)
+    assert means == (0.88, 0.7, 0.8, 0.6)
     assert found.rows[0].at <= found.rows[1].at
     assert scene.coordinator.accuracy_history(ADMIN, "bob").rows == ()
