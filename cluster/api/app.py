@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import tacl
 from cluster import tracing
 from cluster.api import (
     arrow,
@@ -72,7 +73,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     """`open_to_all`: no tokens are asked for; only for a server on the loopback interface."""
     app = FastAPI(
         title="TACL",
-        version="1",
+        version=tacl.__version__,
         description="Tasks become vectors; models are recipes of vectors; models are asked.",
         openapi_url="/v1/openapi.json",
         docs_url=None,  # they would load scripts from elsewhere

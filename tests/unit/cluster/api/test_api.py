@@ -15,6 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+import tacl
 from cluster.api import bodies, limits
 from cluster.api.access import hashed
 from cluster.api.app import create_app
@@ -437,4 +438,6 @@ def test_the_page_is_there(http) -> None:
 
 
 def test_docs_lead_to_the_openapi(http) -> None:
-    assert http.get("/docs").json()["openapi"].startswith("3.")
+    found = http.get("/docs").json()
+    assert found["openapi"].startswith("3.")
+    assert found["info"]["version"] == tacl.__version__
