@@ -19,10 +19,9 @@ from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
-from cluster.api.uploads import DESCRIPTION, Classes, laid_down
+from cluster.api.uploads import DESCRIPTION, Saying, laid_down
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import CompositionMethod
-from cluster.domain.names import class_names
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 
@@ -104,20 +103,20 @@ async def make(body: Make, asked: Act) -> Made:
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
     asked: Act,
+    said: Saying,
     terms: FormTerms,
     shots: Shots,
     file: Rows,
     method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
     user: User = None,
-    classes: Classes = None,
     select: Select = None,
 ) -> Made:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    whose, names = asked.caller.user(user), class_names(classes)
+    whose = asked.caller.user(user)
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
-        rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, classes=names)
+        rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, said=said)
         how = await asked.service.prepare(rows)
     return await _started(asked, whose, terms, how)
 
@@ -125,19 +124,19 @@ async def fit(
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
     asked: Act,
+    said: Saying,
     terms: FormTerms,
     file: Rows,
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
     user: User = None,
-    classes: Classes = None,
     select: Select = None,
 ) -> Made:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    whose, names = asked.caller.user(user), class_names(classes)
+    whose = asked.caller.user(user)
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
-        rows = GivenRows(whose, terms, method, select, adapt=place, classes=names)
+        rows = GivenRows(whose, terms, method, select, adapt=place, said=said)
         how = await asked.service.prepare(rows)
     return await _started(asked, whose, terms, how)
 

@@ -22,6 +22,8 @@ Terms = Annotated[
     Field(min_length=1, max_length=1000, examples=[["+faces", "-0.5*digits@v2"]]),
 ]
 Label = Annotated[str, StringConstraints(max_length=NAME_CHARACTERS)]  # of a column, of a class
+Template = Annotated[str, StringConstraints(max_length=NAME_CHARACTERS)]
+TEMPLATES = 100
 
 
 class Wire(Sent):
@@ -44,14 +46,26 @@ class Reference(Wire):
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
     again: bool = Field(default=False, description="Also where a task has the same rows.")
-    input_column: Label | None = Field(default=None, description="Default: by type.")
-    label_column: Label | None = Field(default=None, description="Default: by type.")
+    input_column: Label | None = Field(
+        default=None,
+        description="Column of the pictures or texts. Default: by type.",
+        examples=["review"],
+    )
+    label_column: Label | None = Field(
+        default=None, description="Column of the classes. Default: by type.", examples=["stars"]
+    )
     classes: list[Label] | None = Field(
         default=None,
         min_length=1,
         max_length=CLASSES,
         description="Names of the classes 0, 1, ...; or the strings that may occur.",
         examples=[["ham", "spam"]],
+    )
+    templates: list[Template] = Field(
+        default=[],
+        max_length=TEMPLATES,
+        description="Prompts with {} for the class name. Default: those of the base.",
+        examples=[["a photo of a {}."]],
     )
     options: Options = Field(default=Options(), examples=[{"penalty": "mixed", "seed": 1}])
 

@@ -57,6 +57,15 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class Said:
+    """What was said of rows that were sent, as `cluster.data.labelled.Reading` has it."""
+
+    input_column: str | None = None
+    label_column: str | None = None
+    classes: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
 class Upload:
     """A data set that lies at `data` now, and what it is submitted as."""
 
@@ -66,9 +75,8 @@ class Upload:
     private: bool
     options: Options
     request_id: str
-    input_column: str | None = None
-    label_column: str | None = None
-    classes: Sequence[str] | None = None
+    said: Said = Said()
+    templates: Sequence[str] = ()
 
     @property
     def files(self) -> list[Path]:
@@ -78,9 +86,18 @@ class Upload:
         """Its rows are checked first. Raises BadName, BadConfig and the errors of bad data."""
         from cluster.data.submissions import prepared_submission  # reads data sets: slow to import
 
-        blobs, modality = home.blobs(), home.founded().base.modality
-        how = {key: value for key, value in vars(self).items() if key not in ("name", "data")}
-        return prepared_submission(self.name, self.data, blobs, modality, **how)
+        return prepared_submission(
+            self.name,
+            self.data,
+            home.blobs(),
+            home.founded().base.modality,
+            owner=self.owner,
+            private=self.private,
+            options=self.options,
+            request_id=self.request_id,
+            templates=self.templates,
+            **vars(self.said),
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ class GivenRows:
     fit: Path | None = None
     shots: int | None = None
     adapt: Path | None = None
-    classes: Sequence[str] | None = None
+    said: Said = Said()
 
     @property
     def files(self) -> list[Path]:
@@ -105,8 +122,8 @@ class GivenRows:
         """Raises BadConfig, BadRecipe and the errors of bad data."""
         from cluster.data.compositions import prepared_in
 
-        how = {name: value for name, value in vars(self).items() if name != "owner"}
-        return prepared_in(home, **how)
+        rows = {"fit": self.fit, "shots": self.shots, "adapt": self.adapt, **vars(self.said)}
+        return prepared_in(home, self.terms, self.method, select=self.select, **rows)
 
 
 class Given(Protocol[M]):

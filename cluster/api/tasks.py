@@ -12,13 +12,12 @@ from pydantic import Json, StrictBool
 from cluster.api.access import SUBMITTERS, Caller, Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import AliasMove, Name, Reference
-from cluster.api.service import Upload
-from cluster.api.uploads import DESCRIPTION, Classes, InputColumn, LabelColumn, laid_down
+from cluster.api.service import Said, Upload
+from cluster.api.uploads import DESCRIPTION, Saying, Templates, laid_down
 from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.following import Following
-from cluster.domain.names import class_names
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import Options, Submitted
@@ -79,20 +78,19 @@ async def list_tasks(asked: Look) -> Sequence[shown.TaskStatus]:
 @ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
 async def submit(
     asked: Act,
+    said: Saying,
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
     again: Annotated[bool, Form(description="Also where a task has the same rows.")] = False,
-    input_column: InputColumn = None,
-    label_column: LabelColumn = None,
-    classes: Classes = None,
+    templates: Templates = [],  # noqa: B006
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
-    context, named = asked.context, class_names(classes)
+    context = asked.context
     async with laid_down(file) as place:
         how = (asked.caller.name, private, options or Options(), context.request_id)
-        upload = Upload(place, name, *how, input_column, label_column, named)
+        upload = Upload(place, name, *how, said, templates)
         return await _submit(asked, context, upload, again)
 
 
@@ -101,7 +99,8 @@ async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
     context, data = asked.context, asked.service.reference(body.reference)
     how = (asked.caller.name, body.private, body.options, context.request_id)
-    upload = Upload(data, body.name, *how, body.input_column, body.label_column, body.classes)
+    said = Said(body.input_column, body.label_column, body.classes)
+    upload = Upload(data, body.name, *how, said, body.templates)
     return await _submit(asked, context, upload, body.again)
 
 

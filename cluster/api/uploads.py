@@ -8,27 +8,39 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Form, UploadFile
+from fastapi import Depends, Form, UploadFile
 from starlette.concurrency import run_in_threadpool
 
-from cluster.api.schemas import Label
+from cluster.api.schemas import TEMPLATES, Label, Reference, Template
+from cluster.api.service import Said
+from cluster.domain.names import class_names
 from tacl.errors import BadConfig
 
 FORMATS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 DESCRIPTION = "Parquet, CSV or JSON lines."
-InputColumn = Annotated[
-    Label | None,
-    Form(description="Column of the pictures or texts. Default: by type.", examples=["review"]),
-]
-LabelColumn = Annotated[
-    Label | None, Form(description="Column of the classes. Default: by type.", examples=["stars"])
-]
-Classes = Annotated[
-    str | None,
-    Form(description="Names, separated by commas.", max_length=60_000, examples=["ham,spam"]),
-]
+
+
+def _form(name: str, most: int | None = None) -> Any:
+    """As it is in a body of JSON; `most` values of a list."""
+    field = Reference.model_fields[name]
+    return Form(description=field.description, examples=field.examples, max_length=most)
+
+
+async def _said(
+    input_column: Annotated[Label | None, _form("input_column")] = None,
+    label_column: Annotated[Label | None, _form("label_column")] = None,
+    classes: Annotated[
+        str | None,
+        Form(description="Names, separated by commas.", max_length=60_000, examples=["ham,spam"]),
+    ] = None,
+) -> Said:
+    return Said(input_column, label_column, class_names(classes))
+
+
+Templates = Annotated[list[Template], _form("templates", TEMPLATES)]
+Saying = Annotated[Said, Depends(_said)]  # as fields of a form
 
 
 @asynccontextmanager

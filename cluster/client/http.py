@@ -45,6 +45,13 @@ PAUSE = 0.5  # seconds, where the server names none
 ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
 
 
+def _said(reading: dict[str, Any]) -> dict[str, Any]:
+    """As fields of a form. Raises BadConfig for names of classes that would not arrive."""
+    fields = {name: value for name, value in reading.items() if value is not None}
+    fields.pop("progress", None)
+    return fields | ({"classes": one_text(fields["classes"])} if "classes" in fields else {})
+
+
 def _composition(found: Any) -> Composition:
     return Model.model_validate(found).composition()
 
@@ -110,15 +117,12 @@ class Server:
         options: Options,
         again: bool = False,
         *,
-        input_column: str | None = None,
-        label_column: str | None = None,
-        classes: Sequence[str] | None = None,
+        templates: Sequence[str] = (),
+        **reading: Any,
     ) -> Submitted:
+        """`reading` as for `Client.submit`."""
         fields = {"name": name, "private": str(private).lower(), "again": str(again).lower()}
-        named = {"input_column": input_column, "label_column": label_column}
-        fields |= {field: column for field, column in named.items() if column is not None}
-        if classes is not None:
-            fields["classes"] = one_text(classes)
+        fields |= _said(reading) | {"templates": list(templates)}
         fields["options"] = options.model_dump_json(exclude_unset=True)
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
@@ -133,20 +137,15 @@ class Server:
         method: Method,
         data: dict[str, Any],
     ) -> CompositionRun:
-        """`data` as for `Client.start_composition`; columns are found where the rows are read."""
-        given = {name: value for name, value in data.items() if value is not None}
-        given.pop("progress", None)
+        """`data` as for `Client.start_composition`."""
+        given = _said(data)
         rows = [kind for kind in ("fit", "adapt") if kind in given]
         require_possible(method, parse_recipe(terms), rows, given.get("select"))
         fields = {"user": user, "terms": list(terms), "method": method}
         if not rows:
             body = fields | given
             return _composition_run(self.call("POST", "making/recipe", context, json=body))
-        decided = {k: v for k, v in given.items() if "column" in k}
-        data_here = given.pop(rows[0])
-        if "classes" in given:
-            given["classes"] = one_text(given["classes"])
-        with uploadable(data_here, decided) as file, file.open("rb") as stream:
+        with uploadable(given.pop(rows[0]), {}) as file, file.open("rb") as stream:
             sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
             return _composition_run(self.call("POST", f"making/{rows[0]}", context, **sent))
 

@@ -82,14 +82,13 @@ class TaskOperations(Session):
         chosen = options_of(options)
         checked_name(name)
         reading: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
-        reading["classes"] = classes
-        how: dict[str, Any] = {"templates": checked_templates(templates), "vector": vector}
+        reading |= {"classes": classes, "templates": checked_templates(templates)}
         if self._server is not None:
-            with uploadable(data, {"owner": owner, **how}) as path:
+            with uploadable(data, {"owner": owner, "vector": vector}) as path:
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
         context = self._admitted(name, request_id)
-        how |= {"progress": progress, "read": read, "agree": agree, "private": private} | reading
+        how = reading | {"progress": progress, "read": read, "agree": agree, "private": private}
         submission = prepared_submission(
             name,
             data,
@@ -98,6 +97,7 @@ class TaskOperations(Session):
             owner=owner or self.user,
             options=chosen,
             request_id=context.request_id,
+            vector=vector,
             **how,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)

@@ -117,8 +117,12 @@ def with_whole_numbers(dataset: Dataset, named: str | None = None) -> Dataset:
     return dataset
 
 
-def marked_label(dataset: Dataset) -> str | None:
-    """The label column that may be ignored: one marked as such, or with a usual name."""
+def marked_label(dataset: Dataset, named: str | None = None) -> str | None:
+    """The label column that may be ignored: the one named, or marked as such, or with a usual
+    name. BadColumns where the one named is not there."""
+    if named is not None:
+        _require(dataset, named, "--label-column")
+        return named
     kinds = {n: kind(f) for n, f in dataset.features.items()}
     marked = [n for n, k in kinds.items() if k == "class"]
     return next(iter(marked + [n for n in LABEL_NAMES if n in kinds]), None)

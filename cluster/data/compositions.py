@@ -44,23 +44,26 @@ def prepared(
     require_possible(method, parse_recipe(terms), rows, select)
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
-    if classes := reading.get("classes"):
-        _require_names(classes, rows)
+    classes = reading.get("classes") or ()
+    _require_rows(reading, classes, rows)
     making = CompositionMethod(method=method, select=select)
     if fit is not None and shots is not None:
         found = ingest_shots(fit, blobs, modality, shots, **reading)
         return making.model_copy(update={"fit": found})
     if adapt is not None:
         inputs = ingest_samples(adapt, blobs, modality, **reading)
-        given = Adapt(inputs=inputs, classes=tuple(classes or ()))
+        given = Adapt(inputs=inputs, classes=tuple(classes))
         return making.model_copy(update={"adapt": given})
     return making
 
 
-def _require_names(classes: Sequence[str], rows: Sequence[str]) -> None:
-    """Raises BadConfig where these are not names of the classes of the rows given."""
+def _require_rows(reading: Reading, classes: Sequence[str], rows: Sequence[str]) -> None:
+    """Raises BadConfig where something is said of no rows, or names are none of classes."""
+    said = [name for name in ("input_column", "label_column", "classes") if reading.get(name)]
+    if said and not rows:
+        raise BadConfig(
+            f"{', '.join(said)} of no rows; give the rows too (--fit, --adapt), or leave it out"
+        )
     given = f"classes {','.join(classes)!r}"
-    if not rows:
-        raise BadConfig(f"{given} of no rows; give the rows too (--fit, --adapt), or no classes")
     if len(set(classes)) < len(classes) or not all(name.strip() for name in classes):
         raise BadConfig(f"{given}: write each name once and none empty, such as --classes ham,spam")

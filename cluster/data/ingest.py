@@ -137,13 +137,14 @@ def ingest_samples(
     seed: int = 0,
     **reading: Unpack[Reading],
 ) -> BlobRef:
-    """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored."""
-    named = reading.get("input_column")
-    with opened(data, (named,)) as source:
+    """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored, in the
+    column that is named or looks like it."""
+    named = reading.get("input_column"), reading.get("label_column")
+    with opened(data, named) as source:
         split = source.splits[training(source.splits)]
         chosen = split.select(sample_rows(range(split.num_rows), SAMPLES, seed))
         source = replace(source, places=Places())  # what is chosen has other numbers
-        raws = _inputs("train", chosen, source, modality, named, reading.get("progress"))
+        raws = _inputs("train", chosen, source, modality, *named, reading.get("progress"))
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
 
 
@@ -165,10 +166,11 @@ def _inputs(
     source: Opened,
     modality: Modality,
     column: str | None,
+    label: str | None = None,
     progress: Progress | None = None,
 ) -> list[Raw]:
     """Every row checked, none left out."""
-    column = find_input(split, modality, column, marked_label(split))
+    column = find_input(split, modality, column, marked_label(split, label))
     found = checked({name: split}, column, modality, source, progress)
     require_good(found.values(), BadSample)
     return [raw for raw in found[name] if not isinstance(raw, Bad)]

@@ -32,6 +32,7 @@ def options_of(chosen: Mapping[str, object]) -> Options:
 
 
 def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
+    """Raises BadConfig."""
     wrong = [one for one in templates if one.count("{}") != 1]
     if wrong:
         raise BadConfig(f"template {wrong[0]!r}: write {{}} once, where the class name goes")

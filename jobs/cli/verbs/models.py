@@ -9,7 +9,16 @@ import typer
 
 from jobs import console
 from jobs.cli import names
-from jobs.cli.app import Client, Told, class_names, detachable, telling, verb
+from jobs.cli.app import (
+    Client,
+    InputColumn,
+    LabelColumn,
+    Told,
+    class_names,
+    detachable,
+    telling,
+    verb,
+)
 from jobs.cli.options import argument, composition_options, flag, option
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
@@ -125,6 +134,8 @@ def compose(
     adapt: Annotated[
         str | None, option("DATA", "Unlabelled inputs to adapt to: atlas, adamerging.")
     ] = None,
+    input_column: InputColumn = None,
+    label_column: LabelColumn = None,
     classes: Annotated[
         str | None,
         option(
@@ -144,6 +155,7 @@ def compose(
     Versions are pinned: newer ones are used only when you compose again, or --update.
     """
     how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
+    how |= {"input_column": input_column, "label_column": label_column}
     method = how.pop("method")
     data = {name: value for name, value in how.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):

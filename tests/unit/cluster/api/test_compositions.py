@@ -13,6 +13,7 @@ from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.scheduler.state import Node
 from tacl.errors import (
+    BadColumns,
     BadConfig,
     BadRecipe,
     EmptySplit,
@@ -23,6 +24,7 @@ from tacl.errors import (
 )
 from tests.support.api_scene import Local, headers, scene
 from tests.unit.cluster.api.test_api import CSV, KEY, PEOPLE, Person
+from tests.unit.cluster.api.test_submitting import NAMED, UNUSUAL
 
 FEW: dict[str, Any] = {"terms": ["news", "trec"], "shots": 4}
 
@@ -100,6 +102,27 @@ def test_by_unlabelled_inputs(people: dict[str, Person]) -> None:
     found = poll(eve, new.json()["run_id"]).json()
     assert found["model"]["target"]["classes"] == ["ham", "spam"]
     assert old.json()["run_id"] != new.json()["run_id"]
+
+
+@pytest.mark.parametrize("kind", ["fit", "adapt"])
+def test_columns_may_be_named(people: dict[str, Person], kind: str) -> None:
+    rows: dict[str, Any] = {"data": UNUSUAL, "terms": ["news"]} | (
+        {"shots": 4} if kind == "fit" else {}
+    )
+    refused = send(people["eve"], kind, **rows)
+    assert (refused.status_code, refused.json()["error"]) == (422, "BadColumns")
+    for said in ({"label_column": "none"}, {"input_column": "none"}):
+        assert send(people["eve"], kind, **rows, **said).json()["error"] == "BadColumns"
+    asked = send(people["eve"], kind, **rows, **NAMED, classes="ham,spam")
+    found = poll(people["eve"], asked.json()["run_id"]).json()
+    assert found["model"]["target"]["classes"] == ["ham", "spam"]
+
+
+def test_of_unlabelled_inputs_the_column_of_classes_is_none(people: dict[str, Person]) -> None:
+    rows = b"\n".join([b"said,kind", *(b"words %d,kind %d" % (i, i % 2) for i in range(40))])
+    given: dict[str, Any] = {"data": rows, "terms": ["news"]}
+    assert "which column holds the texts" in send(people["eve"], "adapt", **given).json()["message"]
+    assert send(people["eve"], "adapt", **given, label_column="kind").status_code == 202
 
 
 BARE = b"text\n" + b"\n".join(b"line %d" % i for i in range(20))
@@ -188,7 +211,7 @@ def test_a_client_composes_the_same_way(eve: Client, data: Path) -> None:
     merged = eve.compose("eve", ["news", "-trec"], method="iso")
     assert merged.merged is not None
     assert merged == eve.composition("eve")
-    few = {"fit": data, "shots": 4, "select": "blockwise:1"}
+    few = {"fit": data, "shots": 4, "select": "blockwise:1", "label_column": "label"}
     fitted = eve.compose("eve", ["news", "trec"], method="atlas", **few)
     assert fitted.target is not None
     assert fitted.terms[0].by_block == {"a": 0.25, "b": 1.5}
@@ -212,8 +235,10 @@ def test_what_is_being_made_can_be_cancelled(eve: Client) -> None:
 def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local) -> None:
     with pytest.raises(EmptySplit, match="fewer shots"):
         eve.compose("eve", ["news"], method="atlas", fit=data, shots=21)
-    with pytest.raises(BadConfig, match="not over HTTP"):
-        eve.compose("eve", ["news"], method="atlas", fit=data, shots=2, input_column="text")
+    with pytest.raises(BadColumns, match="no column 'said'"):
+        eve.compose("eve", ["news"], method="atlas", fit=data, shots=2, input_column="said")
+    with pytest.raises(BadConfig, match="over HTTP a name is not empty"):
+        eve.compose("eve", ["news"], method="atlas", adapt=data, classes=["a,b", "c"])
     with pytest.raises(BadRecipe):
         eve.compose("eve", ["-news"], method="atlas")
     with pytest.raises(UnknownRun):

@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from cluster.client.client import Client
+from cluster.client.http import Server
+from cluster.data.labelled import Reading
 from cluster.domain.base import RequestContext
+from cluster.domain.tasks import Submission
 from tests.support.api_scene import Local, scene
+from tests.support.command_line import command_of, flags_of
 from tests.unit.cluster.api.test_api import Person
 
 UNUSUAL = "\n".join(["said,kind,by", *(f"words {i},{i % 2},c" for i in range(40))]).encode()
@@ -29,10 +34,14 @@ def service(ann: Person) -> Local:
     return ann.http.app.state.service  # type: ignore[attr-defined]
 
 
-def classes(service: Local, task: str) -> tuple[str, ...]:
+def submission(service: Local, task: str) -> Submission:
     found = service.coordinator.task(RequestContext(), task).submission
     assert found is not None
-    return found.classes
+    return found
+
+
+def classes(service: Local, task: str) -> tuple[str, ...]:
+    return submission(service, task).classes
 
 
 def test_columns_and_classes_may_be_named(ann: Person, service: Local) -> None:
@@ -46,6 +55,36 @@ def test_columns_and_classes_may_be_named(ann: Person, service: Local) -> None:
     assert [task["private"] for task in ann.get("tasks").json()] == [False, True]
 
 
+def test_prompts_for_the_names_of_classes(
+    ann: Person, service: Local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: Any = ["a photo of a {}.", "a drawing of a {}."]
+    assert ann.submit("news", UNUSUAL, **NAMED, templates=prompts).status_code == 202
+    (place := tmp_path / "x.csv").write_bytes(UNUSUAL)
+    monkeypatch.setattr(service, "reference", lambda name: place)
+    body = {"name": "trec", "reference": "x.csv", **NAMED, "templates": prompts, "again": True}
+    assert ann.post("references", body).status_code == 202
+    client = Client(server=Server("http://test", "token of ann", ann.http))
+    client.submit("third", place, **NAMED, templates=prompts, again=True)
+    for task in ("news", "trec", "third"):
+        assert submission(service, task).templates == tuple(prompts)
+
+
+def test_what_may_be_said_of_rows_is_the_same_everywhere(ann: Person) -> None:
+    """In Python it is Reading, for tasks and for compositions."""
+    said = {*Reading.__annotations__} - {"progress"}
+    flags = {f"--{name.replace('_', '-')}" for name in said}
+    forms = ann.http.get("/v1/openapi.json").json()["components"]["schemas"]
+    for path, verb, more in (
+        ("submit_v1_tasks_post", "submit", "template"),
+        ("fit_v1_making_fit_post", "compose", ""),
+        ("adapt_v1_making_adapt_post", "compose", ""),
+    ):
+        fields = forms[f"Body_{path}"]["properties"]
+        assert said | ({f"{more}s"} if more else set()) <= fields.keys()
+        assert flags | ({f"--{more}"} if more else set()) <= flags_of(command_of([verb])[0])
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "said"),
     [
@@ -55,10 +94,13 @@ def test_columns_and_classes_may_be_named(ann: Person, service: Local) -> None:
         ({"classes": "ham,ham"}, "BadColumns", "each name once"),
         ({"classes": "x" * 60_001}, "BadConfig", "classes"),
         ({"classes": "ham," + "x" * 201}, "BadColumns", "201 characters"),
+        ({"templates": "a photo"}, "BadConfig", "write {} once"),
+        ({"templates": ["{}"] * 101}, "BadConfig", "templates"),
+        ({"templates": "{}" + "x" * 199}, "BadConfig", "templates"),
     ],
 )
 def test_columns_and_classes_that_cannot_be(
-    ann: Person, wrong: dict[str, str], error: str, said: str
+    ann: Person, wrong: dict[str, Any], error: str, said: str
 ) -> None:
     answer = ann.submit("news", UNUSUAL, **{**NAMED, **wrong})
     assert (answer.status_code, answer.json()["error"]) == (422, error)

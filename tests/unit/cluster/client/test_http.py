@@ -143,8 +143,8 @@ def test_errors_are_those_of_the_server(ann: Client, http: TestClient, data: Pat
 def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: Path) -> None:
     with pytest.raises(NotAllowed, match="refresh is not there over HTTP"):
         ann.refresh("news")
-    with pytest.raises(BadConfig, match="templates: not over HTTP"):
-        ann.submit("news", data, templates=["a {}"])
+    with pytest.raises(BadConfig, match="owner: not over HTTP"):
+        ann.submit("news", data, owner="bob")
     with pytest.raises(DataNotFound, match="uploaded"):
         ann.submit("news", "no/such/file.csv")
     with pytest.raises(NotAllowed, match="export reads the files of a home"):

@@ -86,7 +86,13 @@ NOT_MADE: dict[str, tuple[str, int, str]] = {
     "empty": ("old --method atlas --adapt bare.csv --classes=", 43, "'': write each name once"),
     "a name twice": ("old --method atlas --adapt bare.csv --classes a,b,a", 43, "'a,b,a': write"),
     "labelled": ("old --method atlas --fit data.csv --shots 2 --classes a,b,", 43, "'a,b,': write"),
-    "of no rows": ("old --method atlas --classes a,b", 43, "'a,b' of no rows; give the rows"),
+    "of no rows": ("old --method atlas --classes a,b", 43, "classes of no rows; give the rows"),
+    "a column of no rows": ("old --method ties --input-column x", 43, "input_column of no rows"),
+    "no such column": (
+        "old --method atlas --fit data.csv --shots 2 --label-column kind",
+        21,
+        "no column 'kind'",
+    ),
     "update": ("--update --method ties", 34, "--update"),
     "method": ("old --method magic", 2, "magic"),
 }
