@@ -88,7 +88,7 @@ class TaskOperations(Session):
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
         context = self._admitted(name, request_id)
-        how = reading | {"progress": progress, "read": read, "agree": agree, "private": private}
+        reading |= {"progress": progress, "read": read, "agree": agree}
         submission = prepared_submission(
             name,
             data,
@@ -97,8 +97,9 @@ class TaskOperations(Session):
             owner=owner or self.user,
             options=chosen,
             request_id=context.request_id,
+            private=private,
             vector=vector,
-            **how,
+            **reading,
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 

@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any
 
-import httpx
+import httpx  # pyright: ignore[reportMissingImports]
 import numpy as np
 from kserve import (  # pyright: ignore[reportMissingImports]
     InferenceRESTClient,

@@ -106,13 +106,13 @@ def test_by_unlabelled_inputs(people: dict[str, Person]) -> None:
 
 @pytest.mark.parametrize("kind", ["fit", "adapt"])
 def test_columns_may_be_named(people: dict[str, Person], kind: str) -> None:
-    rows: dict[str, Any] = {"data": UNUSUAL, "terms": ["news"]} | (
-        {"shots": 4} if kind == "fit" else {}
-    )
+    rows: dict[str, Any] = {"data": UNUSUAL, "terms": ["news"]}
+    rows |= {"shots": 4} if kind == "fit" else {}
     refused = send(people["eve"], kind, **rows)
     assert (refused.status_code, refused.json()["error"]) == (422, "BadColumns")
-    for said in ({"label_column": "none"}, {"input_column": "none"}):
-        assert send(people["eve"], kind, **rows, **said).json()["error"] == "BadColumns"
+    for column in NAMED:
+        wrong: dict[str, Any] = {**rows, column: "none"}
+        assert send(people["eve"], kind, **wrong).json()["error"] == "BadColumns"
     asked = send(people["eve"], kind, **rows, **NAMED, classes="ham,spam")
     found = poll(people["eve"], asked.json()["run_id"]).json()
     assert found["model"]["target"]["classes"] == ["ham", "spam"]
