@@ -133,6 +133,6 @@ class Runs(Quotas):
     def _seen_run(self, context: RequestContext, run_id: str) -> Run:
         """Raises RunFailed when there is none that the asker sees."""
         run = self._registry.run(run_id)
-        if not self._visibility(context).sees_all(work_orders.tasks_of(run.work)):
+        if not work_orders.is_seen(run.work, self._visibility(context)):
             raise RunFailed(f"there is no run {run_id}")
         return run

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from cluster.coordinator import work_orders
 from cluster.coordinator.board import Entry, Gone, Key, Page, TaskEntry, owners_of
 from cluster.coordinator.heads import FittedHeads
-from cluster.coordinator.work_orders import tasks_of
 from cluster.domain import status as shown
 from cluster.domain import work as orders
 from cluster.domain.base import Base, RequestContext
@@ -70,7 +70,7 @@ class Sight:
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
         trained = entry.first.accepted_metrics if entry.first else {}
-        fitted = champion and self.heads.newest(champion.digest, self.visibility)
+        fitted = champion and self.heads.newest(champion, self.visibility)
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
@@ -134,7 +134,7 @@ class Sight:
         result = self.registry.result(record.run_id, orders.Composed) if is_done else None
         model = result and self.heads.answering(model_of(work, result), self.state.owners)
         if model is not None:
-            foreign = self.visibility.foreign(tasks_of(work), work.user)
+            foreign = self.visibility.foreign(work_orders.tasks_of(work), work.user)
             model = model.model_copy(update={"private_to": foreign})
         return shown.CompositionRun(
             **self._progress(record),
@@ -169,7 +169,7 @@ class Sight:
     def _reason(self, record: Run) -> str | None:
         """Why it waits, or why it failed."""
         own = record.task is not None  # then it is about that one alone, and who asks sees it
-        if record.cause and not own and not self.visibility.sees_all(tasks_of(record.work)):
+        if record.cause and not own and not work_orders.is_seen(record.work, self.visibility):
             return UNSEEN
         if record.state not in (*shown.OWED, shown.RunState.DONE):
             return record.cause
@@ -236,7 +236,7 @@ def about(work: orders.Work) -> str:
         count = len(work.pairs)
         return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
     if isinstance(work, orders.FitWork):
-        count = len(work.tasks)
+        count = work.listed.rows
         return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
     if isinstance(work, orders.ComposeWork):
         return f"composing by {work.making.method} the model of {work.user}"

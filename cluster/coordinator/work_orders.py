@@ -10,8 +10,11 @@ from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
+from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, Task
 from cluster.scheduler.state import Fit, Measure, Refresh
+from cluster.storage.blobs import Blobs
+from cluster.storage.listed import store_tasks
 
 
 def training(base: Base, submission: Submission) -> orders.TrainWork:
@@ -48,8 +51,9 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
     )
 
 
-def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
-    submissions = {task.name: task.submission for task in registry.tasks()}
+def fitting(registry: Registry, blobs: Blobs, base: Base, fit: Fit) -> orders.FitWork:
+    """Stores the list of its tasks. Takes as long as there are many: not under the lock."""
+    submissions = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     now = registry.champion_references()  # one look for all: there may be thousands
     tasks = tuple(
         orders.FitTask(
@@ -57,10 +61,11 @@ def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
             train=submissions[task].train,
             validation=submissions[task].validation,
         )
-        for task, digest in fit.champions
+        for task, digest in sorted(fit.champions)
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized)
+    listed = store_tasks(blobs, linearized)
+    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=listed)
 
 
 def evaluation(
@@ -151,8 +156,15 @@ def composing(
     return work.model_copy(update={"run_id": identity("compose", parts)})
 
 
+def is_seen(work: orders.Work, visibility: Visibility) -> bool:
+    """Whether somebody sees every task that it is about."""
+    if isinstance(work, orders.FitWork):
+        return visibility.viewer is None or work.owner in ("", visibility.viewer)
+    return visibility.sees_all(tasks_of(work))
+
+
 def tasks_of(work: orders.Work) -> set[str]:
-    """The tasks that a piece of work is about."""
+    """The tasks that a piece of work is about; of a fit the plan knows them."""
     if isinstance(work, orders.TrainWork):
         return {work.submission.name}
     if isinstance(work, orders.RefreshWork):
@@ -160,7 +172,7 @@ def tasks_of(work: orders.Work) -> set[str]:
     if isinstance(work, orders.MeasureWork):
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
     if isinstance(work, orders.FitWork):
-        return {task.vector.task for task in work.tasks}
+        return set()
     if isinstance(work, orders.EvaluateWork):  # what it was fitted to is no task of anybody's
         return {term.vector.task for term in work.composition.terms}
     return {task.name for task in work.tasks}  # of a model

@@ -51,11 +51,11 @@ class FitTask(Message):
 
 
 class FitWork(Piece):
-    """Fit the heads of these tasks again, together, under sums of their vectors."""
+    """Fit the heads of the `listed` tasks again, together, under sums of their vectors."""
 
     kind: Literal["fit"] = "fit"
     owner: str  # whose private tasks are among these; "" of no one's
-    tasks: tuple[FitTask, ...]
+    listed: BlobRef  # of a FitTask for each (`cluster.storage.listed`)
 
 
 class TaskRows(Message):

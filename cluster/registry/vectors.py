@@ -16,11 +16,12 @@ from pydantic import JsonValue
 
 from cluster.domain.compositions import Fitted
 from cluster.domain.tasks import CHAMPION, Pair, VectorRef
-from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
+from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once
 from cluster.registry.effects import Effects, add_effects
+from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.samples import present
@@ -53,16 +54,22 @@ class Met(NamedTuple):
 class Vectors(Runs, Effects):
     """Every version of every task's vector."""
 
-    def finish(self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed) -> None:
-        """A result that publishes no vector; measured pairs join the rows of their vectors."""
+    def finish(
+        self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed, written: str = ""
+    ) -> None:
+        """A result that publishes no vector; measured pairs join the rows of their vectors.
+        `written`: the same as JSON, where somebody has it."""
         with self._write() as db:
             if is_done(db, run_id):
                 return
-            row = end(db, run_id, result)
+            row = end(db, run_id, result, written)
             if isinstance(result, Measured):
                 add_effects(db, result.pairs)
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
             elif isinstance(result, Fitted):
+                work = run_of(row).work
+                assert isinstance(work, FitWork)
+                owe_later(db, listed_of(work))
                 log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
             elif isinstance(result, Evaluated):
                 log(db, "evaluated", f"accuracy {result.absolute:.3f}", None, run_id)

@@ -15,6 +15,8 @@ from cluster.domain.outcomes import Finished, Outcome
 from cluster.domain.tasks import ANY
 from cluster.domain.work import FitWork, Work
 from cluster.scheduler.state import Needs
+from cluster.storage.blobs import Blobs
+from cluster.storage.listed import listed_tasks
 from jobs.benchmarks.calls import NOBODY
 from jobs.benchmarks.fleet import Idle
 from jobs.benchmarks.population import Population, fitted
@@ -35,7 +37,7 @@ class Fitting(Idle):
 
     def __init__(self) -> None:
         self.fits: dict[str, FitWork] = {}
-        self.blob = ""  # of each head
+        self.blobs: Blobs | None = None  # what was fitted lies there
 
     def start(self, work: Work, needs: Needs) -> str:
         if isinstance(work, FitWork):
@@ -46,7 +48,9 @@ class Fitting(Idle):
         return tuple(handles.keys() & self.fits.keys())
 
     def poll(self, handle: str) -> Outcome | None:
-        return Finished(fitted(self.fits[handle], self.blob))
+        assert self.blobs is not None
+        tasks = listed_tasks(self.blobs, self.fits[handle].listed)
+        return Finished(fitted(handle, tasks, self.blobs.put(b"a head")))
 
     def let_go(self, handle: str) -> None:
         self.fits.pop(handle, None)
@@ -59,7 +63,7 @@ def steps(
     held: Sequence[tuple[float, str]],
 ) -> list[Step]:
     """`held`: grows with each time under the lock, its milliseconds first."""
-    launcher.blob = population.home.blobs().put(b"a head")
+    launcher.blobs = population.home.blobs()
     found = [
         _step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)
     ]

@@ -22,14 +22,15 @@ from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, Fitted, FittedHead, RecipeTerm
 from cluster.domain.tasks import CHAMPION, GENERIC, Options, Shard, Submission, VectorRef
-from cluster.domain.work import FitWork, RefreshWork, TrainWork, Work, asked_by
+from cluster.domain.work import FitTask, RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
 from cluster.registry.effects import BLOCK, RECORD
 from cluster.scheduler.state import Fit
-from cluster.scheduler.upkeep import COLUMN, RECENT, fits
+from cluster.scheduler.upkeep import COLUMN, RECENT, upkeep
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
+from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import store_rows, store_shard
 
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
@@ -206,19 +207,22 @@ class Population:
                 yield table.ARRIVAL, row | {"left": None}
 
     def _fits(self, registry: Registry) -> None:
-        """The newest of all open tasks, and with those of every owner of private ones; and earlier
-        ones of fewer."""
-        newest = fits(restored(registry, self.base.digest))
-        for part, share in enumerate(BEFORE if newest else ()):
-            some = newest[0].champions[: round(share * len(newest[0].champions))]
-            self._fit(registry, Fit(identity("fit", {"part": part}), "", some))
-        for fit in newest:
-            self._fit(registry, fit)
+        """Earlier ones of fewer tasks, then what the plan asks for: one of all open tasks, and one
+        with those of each owner of private ones."""
+        state = restored(registry, self.base.digest)
+        while newest := next((one for one in upkeep(state) if isinstance(one, Fit)), None):
+            for part, share in enumerate(() if newest.owner else BEFORE):
+                some = newest.champions[: round(share * len(newest.champions))]  # by arrival
+                self._fit(registry, Fit(identity("fit", {"part": part}), "", some))
+            self._fit(registry, newest)
+            del state.runs[newest.run_id]
+            state.done.add(newest.run_id)
 
     def _fit(self, registry: Registry, fit: Fit) -> None:
-        work = fitting(registry, self.base, fit)
+        work = fitting(registry, self.home.blobs(), self.base, fit)
         registry.add_run(work, None)
-        registry.finish(work.run_id, fitted(work))
+        tasks = listed_tasks(self.home.blobs(), work.listed)
+        registry.finish(work.run_id, fitted(work.run_id, tasks))
 
     def _near(self, shard: Shard) -> tuple[Shard, ...]:
         """What the plan has a vector measured on, and refreshed against: the newest tasks when it
@@ -266,12 +270,12 @@ class Population:
         return Terms(terms, text, frozenset(term.vector.task for term in terms))
 
 
-def fitted(work: FitWork, blob: str = "") -> Fitted:
+def fitted(run_id: str, tasks: Iterable[FitTask], blob: str = "") -> Fitted:
     """Heads of the form and the size that a learner finds. `blob`: of every head; default: each has
     a file of its own, and none is there."""
 
     def head(task: str, kind: str) -> str:
-        return blob or identity(kind, {"run": work.run_id, "task": task})
+        return blob or identity(kind, {"run": run_id, "task": task})
 
     heads = tuple(
         FittedHead(
@@ -282,7 +286,7 @@ def fitted(work: FitWork, blob: str = "") -> Fitted:
             accuracy=0.912345678,
             frozen_accuracy=0.812345678,
         )
-        for one in work.tasks
+        for one in tasks
     )
     figures = {"known": 0.912345678, "unknown": 0.812345678, "seconds": 1234.5}
     return Fitted(heads=heads, novelty=head("", "novelty"), metrics=figures)
