@@ -71,4 +71,3 @@ class FittedHeads:
         )
         novelty = fit.novelty if fit else model.novelty
         return model.model_copy(update={"terms": terms, "novelty": novelty})
-

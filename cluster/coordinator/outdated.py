@@ -1,5 +1,5 @@
-"""Which fits of heads nobody needs any more. To read everybody's model takes a while in a large home:
-that is done without the lock, and what somebody composed meanwhile is looked at again.
+"""Which fits of heads nobody needs any more. To read everybody's model takes a while in a large
+home: that is done without the lock, and what somebody composed meanwhile is looked at again.
 """
 
 from __future__ import annotations

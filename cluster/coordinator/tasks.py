@@ -100,7 +100,7 @@ class Tasks(Quotas):
                 for run in self._registry.runs(states=STOPPED)
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
                 if task in work_orders.tasks_of(run.work) or self._is_fit_of(run.run_id, task)
-                and upkeep.is_current(self._state, self._state.runs[run.run_id])
+                if upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]
             if chosen and context.user is not None:
                 self._require_share(context, context.user, runs=len(chosen))

@@ -163,9 +163,7 @@ class Stored(Mapping[str, Params]):
 class Seeing:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
-    def __init__(
-        self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0
-    ) -> None:
+    def __init__(self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0) -> None:
         self._materials, self._at_theta0, self._count = materials, at_theta0, len(tasks)
         self.most = rows_of_each(len(tasks))
         taus = Stored(materials, {task.vector.task: task.vector for task in tasks})

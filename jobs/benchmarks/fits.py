@@ -64,9 +64,7 @@ def steps(
 ) -> list[Step]:
     """`held`: grows with each time under the lock, its milliseconds first."""
     launcher.blobs = population.home.blobs()
-    found = [
-        _step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)
-    ]
+    found = [_step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)]
     kinds = dict.fromkeys(one.what for one in found)
     of_kind = ([one for one in found if one.what == kind] for kind in kinds)
     return [
@@ -86,8 +84,9 @@ def _asked(
 
     for move in range(MOVES):
         to = 1 + move % len(population.tasks[0].vectors)
-        yield "a champion moves", lambda to=to: coordinator.move_alias(
-            RequestContext(), task, "champion", to, ANY
+        yield (
+            "a champion moves",
+            lambda to=to: coordinator.move_alias(RequestContext(), task, "champion", to, ANY),
         )
         yield "a tick after it", coordinator.tick
         while launcher.fits:
