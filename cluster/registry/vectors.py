@@ -7,6 +7,7 @@ transaction. Versions of a task count 1, 2, ... without gaps.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -191,6 +192,13 @@ class Vectors(Runs, Effects):
         query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
         query = query.where(ALIAS.c.task.in_(present(tasks)))
         return {row.task: row.version for row in self._rows(query)}
+
+    def met_counts(self, run_ids: Collection[str]) -> Counter[str]:
+        """How many samples each of these runs was told of one by one."""
+        query = sa.select(ARRIVAL.c.run_id, sa.func.count()).group_by(ARRIVAL.c.run_id)
+        return Counter(
+            {row[0]: row[1] for row in self._rows(query.where(ARRIVAL.c.run_id.in_(run_ids)))}
+        )
 
     def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
         """Against whose samples each of these runs made its version: told one by one, by step and

@@ -224,6 +224,22 @@ def test_vectors_are_listed_as_many_at_a_time_as_an_answer_holds(
     assert len(listed(scene)[-1]) == 1
 
 
+def test_versions_are_read_together_unless_they_met_many(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = scene.coordinator._registry
+    scene.coordinator.refresh(asks("refresh"), "spam")
+    scene.settle()
+    page = reports._page(registry, "spam", "")
+    assert [one.reference.version for one in page] == [1, 2]
+    met = registry.met_counts([one.reference.run_id for one in page]).total()
+    assert met == registry.met_counts([page[0].reference.run_id]).total() > 0
+    monkeypatch.setattr(reports, "READ", met)
+    assert reports._page(registry, "spam", "") == page
+    monkeypatch.setattr(reports, "READ", met - 1)
+    assert reports._page(registry, "spam", "") == page[:1]
+
+
 def test_curves_are_told_of_the_vectors_of_one_task(scene: Scene) -> None:
     (all_,), (own,) = listed(scene), listed(scene, "news")
     assert own[0].curves == {"loss": [1.0, 0.5]}
