@@ -28,6 +28,7 @@ from cluster.scheduler.queue import describe, needs_of, placeable, resources
 from cluster.scheduler.state import Cell, Effect, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
+from cluster.storage.listed import listed_tasks
 from tacl.errors import (
     BadConfig,
     CorruptBlob,
@@ -142,8 +143,10 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
         )
     if isinstance(work, MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")
-    if isinstance(work, FitWork) and isinstance(result, Fitted) and _is_partial(work, result):
-        return Raised("heads were fitted of other vectors than were asked for")
+    if isinstance(work, FitWork) and isinstance(result, Fitted):
+        asked = [(one.vector.task, one.vector.digest) for one in listed_tasks(blobs, work.listed)]
+        if asked != [(head.task, head.vector) for head in result.heads]:
+            return Raised("heads were fitted of other vectors than were asked for")
     if isinstance(result, Refreshed) and result.accepted and result.vector_blob is None:
         return Raised("a refresh was accepted and brought no vector")
     if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
@@ -186,11 +189,6 @@ def blobs_of(result: Result) -> list[str]:
 
 def _is_foreign(work: ComposeWork, result: Composed) -> bool:
     return [term.vector for term in work.terms] != [term.vector for term in result.terms]
-
-
-def _is_partial(work: FitWork, result: Fitted) -> bool:
-    asked = [(task.vector.task, task.vector.digest) for task in work.tasks]
-    return asked != [(head.task, head.vector) for head in result.heads]
 
 
 # -- what was taken in before

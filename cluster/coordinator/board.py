@@ -25,6 +25,7 @@ from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
 from cluster.registry import Registry, Run, Task
 from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State
+from cluster.scheduler.upkeep import fits
 
 SHOWN = 40  # tasks and runs that one answer tells
 REMEMBERED = 10_000  # of what is gone, and of versions; who looked before is told everything again
@@ -162,7 +163,7 @@ class Board:
         """Take in what happened since the last look."""
         self._owners = state.owners
         if (writes := self._registry.writes.spent().times) != self._writes:
-            self._read()
+            self._read(state)
             self._writes = writes
         if state is not self._state or state.changes != self._changes:
             self._state, self._changes = state, state.changes
@@ -236,7 +237,7 @@ class Board:
             self._plan = plan
             self._touch([key for key, entry in self._entries.items() if _waits(entry)])
 
-    def _read(self) -> None:
+    def _read(self, state: State) -> None:
         begins = self._event < 0
         self._event, found = self._registry.happened(self._event)
         if begins or len(found) > MANY:
@@ -249,7 +250,7 @@ class Board:
         for one in found:
             if one.kind == "fitted" and one.run_id:
                 self._fitted(one.run_id)
-        self._show()
+        self._show(state)
 
     def _fitted(self, run_id: str) -> None:
         """Of no private tasks: every task may say more, to everybody."""
@@ -287,27 +288,26 @@ class Board:
             if run is None or run.state in OWED:
                 self._put(Key(False, run_id), run)
 
-    def _show(self) -> None:
+    def _show(self, state: State) -> None:
         """What failed is told while it matters."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
         composed = [run_id for run_id, run in stopped.items() if run.kind == "compose"]
         awaited = self._registry.awaited(composed)
         for run_id, run in stopped.items():
             key = Key(False, run_id)
-            if self._is_past(run, awaited):
+            if self._is_past(run, awaited, state):
                 self._put(key, None)
             elif self._entries.get(key) != run:
                 self._put(key, run)
 
-    def _is_past(self, run: Run, awaited: Collection[str]) -> bool:
-        """A refresh or a fit that failed, of a vector that is no champion any more; a composition
-        that failed or was cancelled, and that its user awaits no more."""
+    def _is_past(self, run: Run, awaited: Collection[str], state: State) -> bool:
+        """A refresh that failed, of a vector that is no champion any more, or a fit of others than
+        those of now; a composition that failed or was cancelled, and that its user awaits no
+        more."""
         if run.kind == "compose":
             return run.run_id not in awaited
         if run.kind == "fit":
-            assert isinstance(run.work, FitWork)
-            fitted = (one.vector for one in run.work.tasks)
-            return any(self._champion(one.task) != one for one in fitted)
+            return run.run_id not in fits(state)
         if run.kind != "refresh":
             return False
         champion = self._champion(run.task)
@@ -321,7 +321,10 @@ class Board:
 def owners_of(run: Run, owners: Mapping[str, str]) -> Owners:
     """Of pairs that are measured it is enough to see one."""
     groups = [{run.task} if run.task else set[str]()]
-    if run.kind in ("compose", "fit"):
+    if run.kind == "fit":
+        assert isinstance(run.work, FitWork)
+        return frozenset([frozenset({run.work.owner} - {""})])
+    if run.kind == "compose":
         groups = [tasks_of(run.work)]
     elif run.kind == "measure" and isinstance(run.work, MeasureWork):
         groups = [{vector.task, shard.task} for vector, shard in run.work.pairs]

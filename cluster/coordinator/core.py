@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cluster.coordinator import garbage, views
 from cluster.coordinator.accounts import Accounts
 from cluster.coordinator.compositions import Compositions
+from cluster.coordinator.outdated import Outdated
 from cluster.coordinator.tasks import Tasks
 from cluster.coordinator.vectors import Vectors
 from cluster.domain.base import RequestContext
@@ -23,6 +24,8 @@ from cluster.domain.receipts import CollectedGarbage
 from cluster.domain.status import ClusterStatus, Resources
 from cluster.scheduler.state import Forgotten
 from cluster.storage.checkpoints import runs
+
+LOOKS = 2  # at models, without the lock: at the last one few are new
 
 
 class Coordinator(Tasks, Vectors, Compositions, Accounts):
@@ -75,29 +78,33 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         with self._lock:
             self._make_sure()
-        # Without the lock: a big store takes minutes.
+            outdated = Outdated(self._execution.heads.fits, self._state)
+        # Without the lock: a big store takes minutes, and so do the models of many.
         found = garbage.look(self._place, self._registry)
         checkpointed = runs(self._place.checkpoints)
+        for _ in range(LOOKS if not dry_run else 0):
+            outdated.look(self._registry)
         with self._lock:
             unowed = [run_id for run_id in checkpointed if run_id not in self._state.runs]
             counted = found.counted(len(unowed))
             if not dry_run:
                 self._erasing.collect(one.digest for one in found.blobs)
                 self._execution.forget(unowed)
-                self._forget_fits()
+                self._forget_fits(outdated)
         if not dry_run:
             for path in found.files:
                 path.unlink(missing_ok=True)
         return counted
 
-    def _forget_fits(self) -> None:
+    def _forget_fits(self, outdated: Outdated) -> None:
         """Heads that no model answers with. Whoever was told of them may be reading them: their
         files are garbage of the next time."""
-        if outdated := self._execution.heads.outdated(self._registry, self._state):
+        outdated.look(self._registry)  # at what was composed since the last look
+        if run_ids := outdated.run_ids(self._state):
             with self._writing():
-                self._registry.forget_fits(outdated)
-            self._execution.heads = self._execution.heads.forgotten(outdated)
-            self._execution.happened(Forgotten(outdated))
+                self._registry.forget_fits(run_ids)
+            self._execution.heads = self._execution.heads.forgotten(run_ids)
+            self._execution.happened(Forgotten(run_ids))
 
 
 if TYPE_CHECKING:

@@ -26,7 +26,16 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
-from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
+from cluster.domain.work import (
+    Composed,
+    FitWork,
+    Measured,
+    Refreshed,
+    Result,
+    Trained,
+    TrainWork,
+    Work,
+)
 from cluster.reading.heads import FittedHeads
 from cluster.reading.shares import over
 from cluster.registry import Registry
@@ -90,6 +99,7 @@ class Execution:
         self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
         self._told: dict[str, Told] = {}
         self._due: list[facts.Instruction] = []
+        self._listed: dict[str, FitWork] = {}  # the work of fits that are due
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.pace, self._foreseen = Pace(), 0.0
         self._retries = Retries()
@@ -151,6 +161,7 @@ class Execution:
                     if stopped or self._retries.done(("record its end", run_id), settle):
                         self._outcomes.pop(run_id, None)
             self._clear()
+            self._list()
             with self._lock:
                 self._carry_out()
                 if self._unchecked:
@@ -230,6 +241,8 @@ class Execution:
         outcome = self._launcher.poll(handle)
         if isinstance(outcome, Finished):
             outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
+        if isinstance(outcome, Finished):
+            _ = outcome.written  # now, and not under the lock
         if outcome is not None:
             self._outcomes[run_id] = handle, outcome
 
@@ -240,11 +253,23 @@ class Execution:
             if self._retries.done(("delete its checkpoints", run_id), clear):
                 del self._cleared[run_id]
 
+    def _list(self) -> None:
+        """Without the lock: heads of thousands of tasks may be fitted together."""
+        with self._lock:
+            due = [one for one in self._due if isinstance(one, facts.Fit)]
+
+        def work_of(fit: facts.Fit) -> None:
+            given = self._registry, self._blobs, self._base
+            self._listed[fit.run_id] = work_orders.fitting(*given, fit)
+
+        for fit in (one for one in due if one.run_id not in self._listed):
+            self._retries.done(("list its tasks", fit.run_id), partial(work_of, fit))
+
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
         if isinstance(outcome, Finished):
             with tracing.span("publish", tracing.of_run(run_id)):
-                event = self._recorded(run_id, outcome.result)
+                event = self._recorded(run_id, outcome.result, outcome.written)
             LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):
             told = {"cause": outcome.cause, "trace": outcome.trace}
@@ -269,7 +294,7 @@ class Execution:
         self.pace.forget(run_id)
         self.happened(event)
 
-    def _recorded(self, run_id: str, result: Result) -> facts.Event:
+    def _recorded(self, run_id: str, result: Result, written: str) -> facts.Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
             reference = self._registry.publish(run_id, result, self._grant(run_id))
             task, seen = reference.task, self._registry.seen(reference)
@@ -281,7 +306,7 @@ class Execution:
         if isinstance(result, Composed):
             self._registry.composed(run_id, result)
             return facts.Ended(run_id)
-        self._registry.finish(run_id, result)
+        self._registry.finish(run_id, result, written)
         if isinstance(result, Fitted):
             self.heads = self.heads.added(run_id, result, self.state.owners)
         if isinstance(result, Measured):
@@ -299,11 +324,12 @@ class Execution:
 
     def _carry_out(self) -> None:
         """In order; what fails holds up its own run alone, and so do checkpoints that it must not
-        find any more."""
+        find any more, and the list of its tasks that is not stored yet."""
         due, self._due, waiting = self._due, list[facts.Instruction](), set[str]()
         for one in due:
             key, do = ("carry it out", one.run_id), partial(self._do, one)
             held = isinstance(one, facts.Start) and one.run_id in self._cleared
+            held |= isinstance(one, facts.Fit) and one.run_id not in self._listed
             if held or one.run_id in waiting or not self._retries.done(key, do):
                 self._due.append(one)
                 waiting.add(one.run_id)
@@ -329,9 +355,9 @@ class Execution:
             case facts.Refresh(_, cost):
                 work = work_orders.refreshing(self._registry, self._base, instruction)
                 self._registry.add_run(work, instruction.task, cost=cost)
-            case facts.Fit():
-                work = work_orders.fitting(self._registry, self._base, instruction)
-                self._registry.add_run(work, None)
+            case facts.Fit(run_id):
+                self._registry.add_run(self._listed[run_id], None)
+                del self._listed[run_id]
             case facts.Requeue(run_id, cause):
                 self._registry.requeue(run_id, cause)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})

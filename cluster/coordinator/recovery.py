@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Set
 from functools import cached_property
+from typing import Any
 
 from cluster.coordinator.board import KINDS
 from cluster.domain.status import OWED, STOPPED, RunState
@@ -96,13 +97,16 @@ def _run(record: Record, running: bool) -> Run:
         record.deaths,
         cells_of(record.work),
         _others_of(record.work),
-        record.user,
+        **_of_fit(record.work),
+        user=record.user,
     )
 
 
+def _of_fit(work: Work) -> dict[str, Any]:
+    return {"owner": work.owner, "tasks": work.listed.rows} if isinstance(work, FitWork) else {}
+
+
 def _others_of(work: Work) -> frozenset[str]:
-    if isinstance(work, FitWork):
-        return frozenset(task.vector.task for task in work.tasks)
     if not isinstance(work, RefreshWork):
         return frozenset()
     return frozenset(shard.task for shard in work.others)

@@ -100,8 +100,8 @@ class Tasks(Quotas):
                 run.run_id
                 for run in self._registry.runs(states=STOPPED)
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
-                if task in tasks_of(run.work)
-                and upkeep.is_current(self._state, self._state.runs[run.run_id])
+                if task in tasks_of(run.work) or self._is_fit_of(run.run_id, task)
+                if upkeep.is_current(self._state, self._state.runs[run.run_id])
             ]
             if chosen and context.user is not None:
                 self._require_share(context, context.user, runs=len(chosen))
@@ -165,8 +165,14 @@ class Tasks(Quotas):
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
         """The runs that end with it."""
-        left = self._registry.runs((*OWED, *STOPPED))
-        return tuple(run.run_id for run in left if work_orders.uses(run.work, task, purge))
+        return tuple(
+            run.run_id
+            for run in self._registry.runs((*OWED, *STOPPED))
+            if work_orders.uses(run.work, task, purge) or self._is_fit_of(run.run_id, task)
+        )
+
+    def _is_fit_of(self, run_id: str, task: str) -> bool:
+        return upkeep.concerns(self._state, self._state.runs[run_id], task)
 
     def _withdraw(self, removed: Removed) -> None:
         self._has_now(removed.task, None)

@@ -15,7 +15,6 @@ from cluster.domain.base import Base, RequestContext
 from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import tasks_of
 from cluster.reading.sight import Sight
 from cluster.registry import Run
 from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
@@ -67,7 +66,7 @@ class PlanSight(Sight):
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
         trained = entry.first.accepted_metrics if entry.first else {}
-        fitted = champion and self.known.heads.newest(champion.digest, self.visibility)
+        fitted = champion and self.known.heads.newest(champion, self.visibility)
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
@@ -131,7 +130,7 @@ class PlanSight(Sight):
         result = self.registry.result(record.run_id, orders.Composed) if is_done else None
         model = result and self.known.heads.answering(model_of(work, result), self.state.owners)
         if model is not None:
-            foreign = self.visibility.foreign(tasks_of(work), work.user)
+            foreign = self.visibility.foreign(orders.tasks_of(work), work.user)
             model = model.model_copy(update={"private_to": foreign})
         return shown.CompositionRun(
             **self._progress(record),
@@ -166,7 +165,7 @@ class PlanSight(Sight):
     def _reason(self, record: Run) -> str | None:
         """Why it waits, or why it failed."""
         own = record.task is not None  # then it is about that one alone, and who asks sees it
-        if record.cause and not own and not self.visibility.sees_all(tasks_of(record.work)):
+        if record.cause and not own and not orders.is_seen(record.work, self.visibility):
             return UNSEEN
         if record.state not in (*shown.OWED, shown.RunState.DONE):
             return record.cause

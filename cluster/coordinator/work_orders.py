@@ -12,6 +12,8 @@ from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.registry import Registry, Task
 from cluster.scheduler.state import Fit, Measure, Refresh
+from cluster.storage.blobs import Blobs
+from cluster.storage.listed import store_tasks
 
 
 def training(base: Base, submission: Submission) -> orders.TrainWork:
@@ -48,8 +50,9 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
     )
 
 
-def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
-    submissions = {task.name: task.submission for task in registry.tasks()}
+def fitting(registry: Registry, blobs: Blobs, base: Base, fit: Fit) -> orders.FitWork:
+    """Stores the list of its tasks. Takes as long as there are many: not under the lock."""
+    submissions = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     now = registry.champion_references()  # one look for all: there may be thousands
     tasks = tuple(
         orders.FitTask(
@@ -57,10 +60,11 @@ def fitting(registry: Registry, base: Base, fit: Fit) -> orders.FitWork:
             train=submissions[task].train,
             validation=submissions[task].validation,
         )
-        for task, digest in fit.champions
+        for task, digest in sorted(fit.champions)
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, tasks=linearized)
+    listed = store_tasks(blobs, linearized)
+    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=listed)
 
 
 def evaluation(

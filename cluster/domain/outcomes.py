@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from cluster.domain.work import Result
 
@@ -23,6 +24,11 @@ class GivesWay(Exception):
 @dataclass(frozen=True)
 class Finished:
     result: Result
+
+    @cached_property
+    def written(self) -> str:
+        """As it is kept. The heads of ten thousand tasks take a while to write, once."""
+        return self.result.model_dump_json()
 
 
 @dataclass(frozen=True)

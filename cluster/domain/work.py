@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
 from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission, VectorRef
+from cluster.domain.visibility import Visibility
 
 
 class Piece(Message):
@@ -51,11 +52,11 @@ class FitTask(Message):
 
 
 class FitWork(Piece):
-    """Fit the heads of these tasks again, together, under sums of their vectors."""
+    """Fit the heads of the `listed` tasks again, together, under sums of their vectors."""
 
     kind: Literal["fit"] = "fit"
     owner: str  # whose private tasks are among these; "" of no one's
-    tasks: tuple[FitTask, ...]
+    listed: BlobRef  # of a FitTask for each (`cluster.storage.listed`)
 
 
 class TaskRows(Message):
@@ -120,7 +121,7 @@ def asked_by(work: Work) -> str | None:
 
 
 def tasks_of(work: Work) -> set[str]:
-    """The tasks that a piece of work is about."""
+    """The tasks that a piece of work is about; of a fit the plan knows them."""
     if isinstance(work, TrainWork):
         return {work.submission.name}
     if isinstance(work, RefreshWork):
@@ -128,10 +129,17 @@ def tasks_of(work: Work) -> set[str]:
     if isinstance(work, MeasureWork):
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
     if isinstance(work, FitWork):
-        return {task.vector.task for task in work.tasks}
+        return set()
     if isinstance(work, EvaluateWork):  # what it was fitted to is no task of anybody's
         return {term.vector.task for term in work.composition.terms}
     return {task.name for task in work.tasks}  # of a model
+
+
+def is_seen(work: Work, visibility: Visibility) -> bool:
+    """Whether somebody sees every task that it is about."""
+    if isinstance(work, FitWork):
+        return visibility.viewer is None or work.owner in ("", visibility.viewer)
+    return visibility.sees_all(tasks_of(work))
 
 
 def about(work: Work) -> str:
@@ -145,7 +153,7 @@ def about(work: Work) -> str:
         count = len(work.pairs)
         return f"measuring {count} pair{'s' if count > 1 else ''} of vector and task"
     if isinstance(work, FitWork):
-        count = len(work.tasks)
+        count = work.listed.rows
         return f"fitting the heads of {count} task{'s' if count > 1 else ''}"
     if isinstance(work, ComposeWork):
         return f"composing by {work.making.method} the model of {work.user}"

@@ -19,6 +19,7 @@ from cluster.learner.artifacts import Materials
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import Seen, due, kept, read, write
 from cluster.storage.home import Home
+from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
@@ -41,20 +42,20 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
     """Heads of every task of the work, in its order, and what validation rows say of them. Gives
     way between two tasks: rows that were passed lie in the cache, and it begins again with them."""
     started = time.monotonic()
-    if not work.tasks:  # ordinary vectors alone: they do not add up with anything
+    if not (tasks := listed_tasks(home.blobs(), work.listed)):  # ordinary vectors do not add up
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base, device)
     at_theta0 = AtTheta0(materials, home, work.owner)
-    seeing = Seeing(materials, work, at_theta0)
+    seeing = Seeing(materials, tasks, at_theta0)
     lesson = Lesson({}, {}, {}, at_theta0.generic(home.founded().generic))
-    for done, task in enumerate(work.tasks, 1):
+    for done, task in enumerate(tasks, 1):
         name = task.vector.task
         lesson.train[name] = seeing.rows(task, task.train)
         lesson.validation[name] = seeing.rows(task, task.validation)
         lesson.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
-        if tell(done, len(work.tasks), None) and done < len(work.tasks):
+        if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
-    return learned(materials, [task.vector for task in work.tasks], lesson, started)
+    return learned(materials, [task.vector for task in tasks], lesson, started)
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,10 @@ class Stored(Mapping[str, Params]):
 class Seeing:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
-    def __init__(self, materials: Materials, work: FitWork, at_theta0: AtTheta0) -> None:
-        self._materials, self._work, self._at_theta0 = materials, work, at_theta0
-        self.most = rows_of_each(len(work.tasks))
-        taus = Stored(materials, {task.vector.task: task.vector for task in work.tasks})
+    def __init__(self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0) -> None:
+        self._materials, self._at_theta0, self._count = materials, at_theta0, len(tasks)
+        self.most = rows_of_each(len(tasks))
+        taus = Stored(materials, {task.vector.task: task.vector for task in tasks})
         self._sums = Sums(materials.linearized(), materials.backbone, taus)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
@@ -174,7 +175,7 @@ class Seeing:
         seen = read(file)
         chosen = sample_rows(range(len(raws)), self.most, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
-        if wanted := due(seen, chosen, AGAIN // len(self._work.tasks)):
+        if wanted := due(seen, chosen, AGAIN // self._count):
             items = self._materials.prepared([raws[row] for row in wanted])
             found_ND = self._sums.features(name, items, turn - 1)
             pairs = zip(wanted, found_ND, strict=True)

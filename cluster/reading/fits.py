@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.domain.compositions import Composition, Fitted, FittedHead
@@ -13,24 +13,26 @@ Added = Sequence[tuple[str, str]]  # what a sum adds: tasks, and digests of thei
 
 @dataclass(frozen=True)
 class Fit:
-    """`heads` by digest of the vector."""
+    """`heads` by task: what is asked of one costs the same however many there are."""
 
     run_id: str
-    tasks: frozenset[str]
-    taught: frozenset[str]  # owners of the private ones
+    taught: frozenset[str]  # owners of the private tasks
     heads: Mapping[str, FittedHead]
     novelty: str | None
 
     @staticmethod
     def of(run_id: str, result: Fitted, owners: Mapping[str, str]) -> Fit:
-        tasks = frozenset(one.task for one in result.heads)
-        taught = frozenset(owners[task] for task in tasks if task in owners)
-        heads = {one.vector: one for one in result.heads}
-        return Fit(run_id, tasks, taught, heads, result.novelty)
+        heads = {one.task: one for one in result.heads}
+        taught = frozenset(owner for task, owner in owners.items() if task in heads)
+        return Fit(run_id, taught, heads, result.novelty)
+
+    def has(self, task: str, vector: str) -> bool:
+        """`vector`: its digest."""
+        return (head := self.heads.get(task)) is not None and head.vector == vector
 
     def by_task(self, added: Added) -> dict[str, FittedHead]:
         """Of vectors that it has, all of them."""
-        return {task: self.heads[digest] for task, digest in added}
+        return {task: self.heads[task] for task, _ in added}
 
 
 def added(model: Composition) -> Added:
@@ -44,18 +46,18 @@ def answering(fits: Iterable[Fit], added: Added, owners: Mapping[str, str]) -> F
     owner's tasks."""
     may = {owners[task] for task, _ in added if task in owners}
     for fit in fits if added else ():
-        if fit.taught <= may and all(digest in fit.heads for _, digest in added):
+        if fit.taught <= may and all(fit.has(*one) for one in added):
             return fit
     return None
 
 
-def told(fits: Sequence[Fit], champions: Collection[str]) -> set[str]:
+def told(fits: Sequence[Fit], champions: Mapping[str, str]) -> set[str]:
     """Ids of those whose accuracies the status tells to somebody: for everyone whom private tasks
-    taught, of each champion (digest of its vector) the last that has it."""
+    taught, of each champion (by task the digest of its vector) the last that has it."""
     found, left = set[str](), dict[frozenset[str], set[str]]()
     for fit in reversed(fits):
         wanted = left.setdefault(fit.taught, {*champions})
-        if new := wanted & fit.heads.keys():
+        if new := {task for task in wanted if fit.has(task, champions[task])}:
             found.add(fit.run_id)
             wanted -= new
     return found

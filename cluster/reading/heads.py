@@ -6,17 +6,14 @@ ever once its heads are there, whatever arrives later.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
 from cluster.domain.compositions import Composition, Fitted, FittedHead
-from cluster.domain.status import OWED
+from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import EvaluateWork
-from cluster.reading.fits import Fit, added, answering, asked, told
+from cluster.reading.fits import Fit, added, answering
 from cluster.registry import Registry
-from cluster.scheduler import upkeep
-from cluster.scheduler.state import State
 
 
 @dataclass(frozen=True)
@@ -29,26 +26,16 @@ class FittedHeads:
     def of_all(registry: Registry, owners: Mapping[str, str]) -> FittedHeads:
         purged = registry.purged()
         found = (Fit.of(run_id, result, owners) for run_id, result in registry.fits())
-        return FittedHeads(tuple(fit for fit in found if not fit.tasks & purged))
+        return FittedHeads(tuple(fit for fit in found if not purged & fit.heads.keys()))
 
     def added(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> FittedHeads:
         return FittedHeads((*self.fits, Fit.of(run_id, result, owners)))
 
     def purged(self, task: str) -> FittedHeads:
-        return FittedHeads(tuple(fit for fit in self.fits if task not in fit.tasks))
+        return FittedHeads(tuple(fit for fit in self.fits if task not in fit.heads))
 
     def forgotten(self, run_ids: Set[str]) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if fit.run_id not in run_ids))
-
-    def outdated(self, registry: Registry, state: State) -> frozenset[str]:
-        """Ids of fits that no model of now answers with, nor an evaluation that is owed; that say
-        nothing of a champion, and are not of the champions of now."""
-        needed = {fit.run_id for fit in upkeep.fits(state)}
-        needed |= told(self.fits, {vector.digest for vector in state.champions.values()})
-        if all(fit.run_id in needed for fit in self.fits):
-            return frozenset()
-        needed |= asked(self.fits, map(added, _models(registry)), state.owners)
-        return frozenset(fit.run_id for fit in self.fits if fit.run_id not in needed)
 
     def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
         """By task, of what is added; nothing while no fit has them all. A model that is no sum of
@@ -61,15 +48,16 @@ class FittedHeads:
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
-        heads = (one for fit in self.fits for one in fit.heads.values() if one.task in tasks)
+        heads = (fit.heads[task] for fit in self.fits for task in tasks if task in fit.heads)
         return {blob for one in heads for blob in (one.head, one.frozen)}
 
-    def newest(self, vector: str, visibility: Visibility) -> FittedHead | None:
-        """Of a vector, by its digest, from fits of tasks that the viewer sees."""
+    def newest(self, vector: VectorRef, visibility: Visibility) -> FittedHead | None:
+        """Of a vector, from fits of tasks that the viewer sees."""
         viewer = visibility.viewer
         for fit in reversed(self.fits):
-            if vector in fit.heads and (viewer is None or fit.taught <= {viewer}):
-                return fit.heads[vector]
+            seen = viewer is None or fit.taught <= {viewer}
+            if seen and fit.has(vector.task, vector.digest):
+                return fit.heads[vector.task]
         return None
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
@@ -88,13 +76,3 @@ class FittedHeads:
         )
         novelty = fit.novelty if fit else model.novelty
         return model.model_copy(update={"terms": terms, "novelty": novelty})
-
-
-def _models(registry: Registry) -> Iterator[Composition]:
-    for run in registry.runs(states=OWED, kinds=("evaluate",)):
-        if isinstance(run.work, EvaluateWork):
-            yield run.work.composition
-    digest = ""
-    while page := registry.recipes_after(digest):
-        yield from page
-        digest = page[-1].digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from cluster.domain import reports
 from cluster.domain.base import PAGE
@@ -16,7 +17,7 @@ from cluster.registry import Met, Registry, Vector
 
 BYTES = 32_000  # of vectors in one answer; a version that has more by itself comes alone
 READ = 10_000  # samples that they met: all are read, to tell of those that are seen
-AT_ONCE = 16  # versions that are read together, where so many met no more
+AT_ONCE = 16  # versions that are read together
 MET = 16  # samples that a listed version tells of, of those that it met
 
 
@@ -24,8 +25,7 @@ def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorSt
     """The next versions with what made them: of a task, or by task's name and without curves. How
     many they are depends on what is seen alone."""
     found, size, read = list[reports.VectorStatus](), 1, 0
-    at_once = max(1, min(AT_ONCE, READ // max(1, sight.known.tasks)))
-    while page := sight.registry.vectors_after(task, after, at_once):
+    while page := _page(sight.registry, task, after):
         for one in _told(sight, page):
             size += len(one.model_dump_json().encode()) + 1  # a comma, or a bracket
             read += one.met
@@ -34,6 +34,14 @@ def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorSt
             found.append(one)
         after = page[-1].reference.name
     return found
+
+
+def _page(registry: Registry, task: str | None, after: str) -> list[Vector]:
+    """As many as met READ samples together, or one: few met as many as there are tasks."""
+    page = registry.vectors_after(task, after, AT_ONCE)
+    counts = registry.met_counts([one.reference.run_id for one in page])
+    met = accumulate(counts[one.reference.run_id] for one in page)
+    return page[: max(1, sum(count <= READ for count in met))]
 
 
 def _told(sight: Sight, page: Sequence[Vector]) -> Iterator[reports.VectorStatus]:

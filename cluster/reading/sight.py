@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import tasks_of
+from cluster.domain.work import is_seen
 from cluster.reading.heads import FittedHeads
 from cluster.registry import Registry, Run
 from tacl.errors import RunFailed
@@ -37,6 +37,6 @@ class Sight:
     def seen_run(self, run_id: str) -> Run:
         """Raises RunFailed when there is none that the asker sees."""
         run = self.registry.run(run_id)
-        if not self.visibility.sees_all(tasks_of(run.work)):
+        if not is_seen(run.work, self.visibility):
             raise RunFailed(f"there is no run {run_id}")
         return run

@@ -21,8 +21,9 @@ from cluster.registry.database import Database, exists, one, put, put_once
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
-from cluster.registry.schema import AWAITED, COMPOSITION, HOLDS, MADE, RUN, USER
+from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, USER
 
+DIGEST = 64  # characters, with which the text of such an event ends
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
 _MADE = (COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
 _MODELS = (
@@ -30,6 +31,9 @@ _MODELS = (
     .join(COMPOSITION, COMPOSITION.c.digest == USER.c.composition)
     .join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
     .order_by(USER.c.name)
+)
+_RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
+    MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True
 )
 
 
@@ -96,12 +100,17 @@ class Models(Database):
 
     def recipes_after(self, digest: str) -> list[Composition]:
         """The next PAGE, by digest, of the recipes that are somebody's model now."""
-        query = sa.select(sa.literal("").label("user"), *_MADE)
-        query = query.join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
-        query = query.where(COMPOSITION.c.digest > digest)
+        query = _RECIPES.where(COMPOSITION.c.digest > digest)
         query = query.where(COMPOSITION.c.digest.in_(sa.select(USER.c.composition)))
         rows = self._rows(query.order_by(COMPOSITION.c.digest).limit(PAGE))
         return [_composition(row) for row in rows]
+
+    def recipes_since(self, event: int) -> list[Composition]:
+        """Recipes that became somebody's model after the event of this number, each once."""
+        digest = sa.func.substr(EVENT.c.text, sa.func.length(EVENT.c.text) - DIGEST + 1)
+        taken = EVENT.c.number > event, EVENT.c.kind == "composed"
+        query = _RECIPES.where(COMPOSITION.c.digest.in_(sa.select(digest).where(*taken)))
+        return [_composition(row) for row in self._rows(query)]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
         """What users asked for that made these models of theirs, the latest of several. None for a

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
-from cluster.domain.work import ComposeWork, EvaluateWork
+from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
 from cluster.registry.database import Database
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
@@ -196,18 +196,25 @@ def _vectors(db: sa.Connection, without: set[str], tasks: Names = None) -> Namin
 
 
 def _asked_of(db: sa.Connection) -> Naming:
-    """What models that are still to be made learn from, and what those that are still to be
-    evaluated consist of; afterwards, and when one failed and its user awaits it no more, nobody
-    needs it."""
+    """What models that are still to be made learn from, what fits are of, and what models that are
+    still to be evaluated consist of; afterwards, and when one failed and its user awaits it no
+    more, nobody needs it."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
         yield from _given_for(text)
+    fits = RUN.c.kind == "fit", RUN.c.state.in_((*OWED, *STOPPED))
+    for text in db.scalars(sa.select(RUN.c.work).where(*fits)):
+        yield from listed_of(FitWork.model_validate_json(text))
     owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)
     for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
             if digest is not None:
                 yield digest, Reference("", "of a model that is to be evaluated")
+
+
+def listed_of(work: FitWork) -> Naming:
+    yield work.listed.digest, Reference("", "the tasks whose heads are to be fitted")
 
 
 def _given(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> Naming:

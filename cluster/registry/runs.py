@@ -28,6 +28,8 @@ from tacl.errors import RunFailed
 
 R = TypeVar("R", bound=Message)
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
+# Without results: that of a fit names the heads of thousands of tasks.
+COLUMNS = [column for column in RUN.c if column is not RUN.c.result]
 _LAST = sa.bindparam("last", type_=sa.Integer)
 # Made once: to write a statement takes SQLAlchemy longer than to carry it out.
 REACHED = (
@@ -93,7 +95,7 @@ class Runs(Database):
     def start(self, run_id: str) -> orders.Work:
         """Mark it running; the work with the number of this attempt."""
         with self._write() as db:
-            row = db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+            row = db.execute(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)).one()
             attempt = row.attempt + 1
             _update(db, run_id, state=RunState.RUNNING, attempt=attempt, started=time.time())
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
@@ -173,7 +175,7 @@ class Runs(Database):
 
     def run(self, run_id: str) -> Run:
         """RunFailed when there is none."""
-        for row in self._rows(sa.select(RUN).where(RUN.c.run_id == run_id)):
+        for row in self._rows(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)):
             return run_of(row)
         raise RunFailed(f"there is no run {run_id}")
 
@@ -191,7 +193,7 @@ class Runs(Database):
         wanted |= {RUN.c.kind: kinds, RUN.c.user: None if user is None else [user]}
         wanted |= {RUN.c.task: tasks, RUN.c.run_id: run_ids}
         these = (column.in_(values) for column, values in wanted.items() if values is not None)
-        query = sa.select(RUN).where(*these).order_by(RUN.c.number.desc()).limit(newest)
+        query = sa.select(*COLUMNS).where(*these).order_by(RUN.c.number.desc()).limit(newest)
         return [run_of(row) for row in reversed(self._rows(query))]
 
     def owed_of(self, users: Collection[str]) -> Counter[str]:
@@ -281,7 +283,7 @@ def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
     if "state" in values:
         _count_time(db, run_id)
     db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
-    return db.execute(sa.select(RUN).where(RUN.c.run_id == run_id)).one()
+    return db.execute(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)).one()
 
 
 def _count_time(db: sa.Connection, run_id: str) -> None:
@@ -324,15 +326,15 @@ def is_done(db: sa.Connection, run_id: str) -> bool:
     return exists(db, *one(RUN, run_id=run_id, state=RunState.DONE))
 
 
-def end(db: sa.Connection, run_id: str, result: orders.Result) -> sa.Row:
-    """Done, with this result."""
-    text = result.model_dump_json()
+def end(db: sa.Connection, run_id: str, result: orders.Result, written: str = "") -> sa.Row:
+    """Done, with this result. `written`: the same, where somebody wrote it already."""
+    text = written or result.model_dump_json()
     return _update(db, run_id, state=RunState.DONE, result=text, cause=None, ended=time.time())
 
 
 def run_of(row: sa.Row) -> Run:
     values = dict(row._mapping)
-    values.pop("result")
+    values.pop("result", None)
     written, progress = values.pop("work"), values.pop("progress")
     state = RunState(values.pop("state"))
     return Run(

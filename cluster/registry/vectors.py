@@ -7,6 +7,7 @@ transaction. Versions of a task count 1, 2, ... without gaps.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ from pydantic import JsonValue
 
 from cluster.domain.compositions import Fitted
 from cluster.domain.tasks import CHAMPION, Pair, VectorRef
-from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
+from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import one, put, put_once
 from cluster.registry.effects import Effects, add_effects
+from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.samples import present
@@ -53,16 +55,22 @@ class Met(NamedTuple):
 class Vectors(Runs, Effects):
     """Every version of every task's vector."""
 
-    def finish(self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed) -> None:
-        """A result that publishes no vector; measured pairs join the rows of their vectors."""
+    def finish(
+        self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed, written: str = ""
+    ) -> None:
+        """A result that publishes no vector; measured pairs join the rows of their vectors.
+        `written`: the same as JSON, where somebody has it."""
         with self._write() as db:
             if is_done(db, run_id):
                 return
-            row = end(db, run_id, result)
+            row = end(db, run_id, result, written)
             if isinstance(result, Measured):
                 add_effects(db, result.pairs)
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
             elif isinstance(result, Fitted):
+                work = run_of(row).work
+                assert isinstance(work, FitWork)
+                owe_later(db, listed_of(work))
                 log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
             elif isinstance(result, Evaluated):
                 log(db, "evaluated", f"accuracy {result.absolute:.3f}", None, run_id)
@@ -184,6 +192,13 @@ class Vectors(Runs, Effects):
         query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
         query = query.where(ALIAS.c.task.in_(present(tasks)))
         return {row.task: row.version for row in self._rows(query)}
+
+    def met_counts(self, run_ids: Collection[str]) -> Counter[str]:
+        """How many samples each of these runs was told of one by one."""
+        query = sa.select(ARRIVAL.c.run_id, sa.func.count()).group_by(ARRIVAL.c.run_id)
+        return Counter(
+            {row[0]: row[1] for row in self._rows(query.where(ARRIVAL.c.run_id.in_(run_ids)))}
+        )
 
     def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
         """Against whose samples each of these runs made its version: told one by one, by step and

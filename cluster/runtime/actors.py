@@ -11,7 +11,6 @@ lost.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import threading
@@ -31,6 +30,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
+from cluster.runtime import heap
 from cluster.runtime.assigned import Assigned
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.logs import log_to
@@ -212,8 +212,7 @@ class TickingCoordinator(Coordinator):
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)
             os._exit(1)
-        gc.collect()
-        gc.freeze()  # what a large home needs stays: looking through it takes a third of a second
+        heap.keep()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def serves(self) -> str:

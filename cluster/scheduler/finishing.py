@@ -93,7 +93,7 @@ def size_of(state: State, run: Run) -> int:
     """What its time grows with: rows of a training, pairs of a measure, tasks of a fit."""
     task = state.tasks.get(run.task or "")
     of_training = run.kind == "train" and run.urgency == Urgency.TRAINING
-    known = {"measure": len(run.cells), "fit": len(run.others)}
+    known = {"measure": len(run.cells), "fit": run.tasks}
     known |= {"train": task.allowance} if task and of_training else {}
     return max(1, known.get(run.kind, 1))
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from cluster.scheduler.state import State
 
+FEW = 4  # for each pair that is wanted, so many champions are looked at first
+
 
 class Pair(NamedTuple):
     """`share`: the change of the answers of `on`, of what its own vector does to them."""
@@ -25,8 +27,7 @@ class Pair(NamedTuple):
 def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
     found: list[Pair] = []
-    bounds = zip(state.loudest.values(), state.loudest, strict=True)
-    for bound, task in sorted(bounds, reverse=True):
+    for bound, task in _from_the_largest(state, FEW * most):
         if len(found) == most and (bound, task) < found[0][:2]:
             break  # also where many are equally loud: then those of the last names are told
         for pair in shares_of(state, task) if sees(task) else ():
@@ -34,6 +35,16 @@ def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
                 push = heapq.heappush if len(found) < most else heapq.heappushpop
                 push(found, pair)
     return sorted(found, reverse=True)
+
+
+def _from_the_largest(state: State, few: int) -> Iterator[tuple[float, str]]:
+    """Bounds, with whose they are. All are sorted where the first few are not enough."""
+
+    def bounds() -> Iterator[tuple[float, str]]:
+        return zip(state.loudest.values(), state.loudest, strict=True)
+
+    yield from heapq.nlargest(few, bounds())
+    yield from sorted(bounds(), reverse=True)[few:]
 
 
 def bound(state: State, task: str) -> None:

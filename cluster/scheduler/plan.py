@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.domain.status import RunState
-from cluster.scheduler import matrix
+from cluster.scheduler import lessons, matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
@@ -81,8 +81,6 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
         state.owners[event.task] = event.owner
     elif known is None:  # the name may have been that of a private task which was cancelled
         state.owners.pop(event.task, None)
-    if event.task in state.champions:
-        state.fits = None
     if known is None or known.shard != event.shard:
         matrix.drop_column(state, event.task)
 
@@ -125,7 +123,8 @@ def _publish(state: State, event: facts.Published) -> None:
 def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
-    state.champions[task], state.fits = vector, None
+    lessons.moves(state, task, vector.digest)
+    state.champions[task] = vector
     state.crowned.pop(task, None)
     state.crowned[task] = None
     row = {
@@ -169,7 +168,7 @@ def _give_up(state: State, run_id: str) -> None:
 def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
     """As if it had never come: what is left is asked again, without it."""
     task = event.task
-    touched = (run.run_id for run in state.runs.values() if _concerns(run, task))
+    touched = (run.run_id for run in state.runs.values() if _concerns(state, run, task))
     for run_id in dict.fromkeys((*event.runs, *touched)):  # some are not in the registry yet
         if (run := state.runs.pop(run_id, None)) is not None:
             state.unmeasurable.difference_update(run.cells)
@@ -180,9 +179,9 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         yield Stop(run_id, forget=True)
     matrix.drop_row(state, task)
     matrix.drop_column(state, task)
+    lessons.moves(state, task, None)
     for table in (state.tasks, state.champions, state.crowned):
         table.pop(task, None)
-    state.fits = None
     state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)
     state.ask.update(state.champions)
@@ -195,9 +194,10 @@ def _ask(state: State, run: Run) -> None:
         state.ask.add(run.task)
 
 
-def _concerns(run: Run, task: str) -> bool:
+def _concerns(state: State, run: Run, task: str) -> bool:
     about = run.kind in ("train", "refresh") and run.task == task
-    return about or task in run.others or any(task in (c.task, c.on) for c in run.cells)
+    in_cells = any(task in (c.task, c.on) for c in run.cells)
+    return about or task in run.others or in_cells or owed.concerns(state, run, task)
 
 
 # -- checks
@@ -231,7 +231,7 @@ def _violations(state: State) -> Iterator[str]:
         yield "a run is done and owed"
     if any(run.deaths > DEATHS for run in active):
         yield "a run is owed beyond its budget"
-    if any(owed.is_owed(state, fit) for fit in owed.fits(state)) and owed.rests(state):
+    if owed.rests(state) and any(owed.is_owed(state, run_id) for run_id in owed.fits(state)):
         yield "heads could be fitted and no run does it"
     if next_run(state) is not None:
         yield "a run could start and was not started"

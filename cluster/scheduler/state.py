@@ -116,7 +116,9 @@ class Run:
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
     cells: tuple[Cell, ...] = ()  # of a measure
-    others: frozenset[str] = frozenset()  # of a refresh or a fit: tasks whose rows it sees
+    others: frozenset[str] = frozenset()  # of a refresh: tasks whose rows it sees
+    owner: str = ""  # of a fit: whose private tasks are among its tasks, "" where none is
+    tasks: int = field(default=0, compare=False)  # about how many a fit is of
     user: str | None = None  # the person who asked for it
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
@@ -161,8 +163,12 @@ class State:
     crowned: dict[str, None] = field(default_factory=dict[str, None], compare=False)
     numbers: int = 0
     changes: int = field(default=0, compare=False)  # events that it heard
-    # whose heads are fitted together, of the champions of now; None: not worked out yet
-    fits: tuple[Fit, ...] | None = field(default=None, compare=False)
+    # runs that fit the heads of the champions of now, each with the owner of the private ones among
+    # them; None: not worked out yet
+    fits: dict[str, str] | None = field(default=None, compare=False)
+    # beside it (`lessons`): by the owner of private tasks, "" for all others, a number of what fits
+    # learn from; None: not worked out yet
+    lessons: dict[str, int] | None = field(default=None, compare=False)
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 

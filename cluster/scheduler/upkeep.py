@@ -17,7 +17,7 @@ from cluster.domain.base import identity
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
-from cluster.scheduler import budget, matrix
+from cluster.scheduler import budget, lessons, matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler.queue import needs_of, placeable
 from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
@@ -260,7 +260,7 @@ def is_current(state: State, run: Run) -> bool:
     refresh not when there is another one, or when the vector or the samples are no longer those of
     then."""
     if run.kind == "fit":
-        return run.run_id in {fit.run_id for fit in fits(state)}
+        return run.run_id in fits(state)
     if run.kind != "refresh" or run.task is None:
         return True
     same = refresh_of(state, run.task).run_id == run.run_id
@@ -274,9 +274,12 @@ def _fits(state: State) -> Iterator[Fit]:
     """One at a time, and when vectors rest: what is measured or refreshed may move them."""
     if not rests(state):  # which fits there are is worked out where it matters
         return
-    if fit := next((fit for fit in fits(state) if is_owed(state, fit)), None):
-        add(state, Run(fit.run_id, "fit", 0, others=frozenset(dict(fit.champions))))
-        yield fit
+    for run_id, owner in fits(state).items():
+        if is_owed(state, run_id):
+            champions = lessons.champions(state, owner)
+            add(state, Run(run_id, "fit", 0, owner=owner, tasks=len(champions)))
+            yield Fit(run_id, owner, champions)
+            return
 
 
 def rests(state: State) -> bool:
@@ -289,28 +292,30 @@ def rests(state: State) -> bool:
     )
 
 
-def is_owed(state: State, fit: Fit) -> bool:
-    return fit.run_id not in state.runs and fit.run_id not in state.done
+def is_owed(state: State, run_id: str) -> bool:
+    return run_id not in state.runs and run_id not in state.done
 
 
-def fits(state: State) -> tuple[Fit, ...]:
+def concerns(state: State, run: Run, task: str) -> bool:
+    """Whether a fit has the task's champion among its own: whoever asked for it saw that one."""
+    known = state.tasks.get(task)
+    there = known is not None and known.teaches and task in state.champions
+    return run.kind == "fit" and there and Visibility(run.owner, state.owners).sees(task)
+
+
+def fits(state: State) -> dict[str, str]:
     """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
-    owner of private tasks, these with them. Who withholds samples is left out.
+    owner of private tasks, these with them. Who withholds samples is left out. By the id of the run
+    the owner, "" for everybody's.
 
     Most events move no champion: it is worked out once for all that follow.
     """
     if state.fits is None:
-        state.fits = tuple(_fits_of(state))
+        numbers = lessons.numbers(state)
+        everybody = numbers.get("", 0)
+        owners = sorted(owner for owner, number in numbers.items() if number)
+        state.fits = {
+            identity("fit", {"base": state.base, "of": [everybody, owner, numbers[owner]]}): owner
+            for owner in owners
+        }
     return state.fits
-
-
-def _fits_of(state: State) -> Iterator[Fit]:
-    teaching = {t for t, task in state.tasks.items() if task.teaches}
-    able = {task: v.digest for task, v in state.champions.items() if task in teaching}
-    owners = {owner for task, owner in state.owners.items() if task in able}
-    for owner in ("", *sorted(owners)):
-        visibility = Visibility(owner, state.owners)
-        champions = tuple(sorted((t, v) for t, v in able.items() if visibility.sees(t)))
-        if champions:
-            parts = {"base": state.base, "owner": owner, "champions": champions}
-            yield Fit(identity("fit", parts), owner, champions)

@@ -81,7 +81,8 @@ def _json(answer: object) -> str:
 def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iterator[Call]:
     """In an order in which none disturbs the next."""
     chosen = np.random.default_rng(0)
-    tasks = [population.shards[n].task for n in chosen.integers(0, len(population.tasks), rounds)]
+    seen = [shard.task for shard in population.open]
+    tasks = [seen[n] for n in chosen.integers(0, len(seen), rounds)]
     users = [population.user(n) for n in chosen.integers(0, population.models, rounds)]
     whose = [RequestContext(user=user, limited=True) for user in users]
     moved = chosen.integers(1, len(population.tasks[0].vectors) + 1, rounds)

@@ -17,21 +17,26 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.api.access import hashed
+from cluster.coordinator.recovery import restored
+from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import Base, BlobRef, identity
-from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.compositions import Composition, Fitted, FittedHead, RecipeTerm
 from cluster.domain.tasks import CHAMPION, GENERIC, Options, Shard, Submission, VectorRef
-from cluster.domain.work import RefreshWork, TrainWork, Work, asked_by
+from cluster.domain.work import FitTask, RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
 from cluster.registry.effects import BLOCK, RECORD
-from cluster.scheduler.upkeep import COLUMN, RECENT
+from cluster.scheduler.state import Fit
+from cluster.scheduler.upkeep import COLUMN, RECENT, upkeep
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
+from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import store_rows, store_shard
 
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
 TERMS = 5  # vectors in a composition
 CHUNK = 10_000  # rows in memory
+BEFORE = (0.25, 0.5, 0.75, 0.25)  # of the open tasks: earlier fits; with the last nobody answers
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
@@ -46,6 +51,7 @@ class Size:
     compositions: int  # each of another user
     rows: int  # samples of each task
     told: int | None = None  # so many tasks, the newest, a training was told of; default: all
+    private: int | None = None  # so many tasks each of another owner; None: no heads are fitted
 
 
 FULL = Size(tasks=1000, versions=10, compositions=100_000, rows=1000)
@@ -85,6 +91,8 @@ class Population:
             Shard(task=one.submission.name, ordinal=n, blob=one.submission.shard, head=one.head)
             for n, one in enumerate(self.tasks, start=1)
         ]
+        private = sum(one.submission.private for one in self.tasks)
+        self.open = self.shards[private:]  # of the tasks that nobody keeps private
         self._told = len(self.shards) if told is None else told
 
     def fill(self, say: Say) -> None:
@@ -98,6 +106,8 @@ class Population:
                     for target, rows in some.items():
                         _insert(db, target, rows)
             say("making indexes")
+        say("writing fits")
+        self._fits(registry)
         registry.close()
 
     def reference(self, number: int, version: int) -> VectorRef:
@@ -119,7 +129,7 @@ class Population:
         """A task to come, such as those that are there."""
         changed = {"request_id": f"submit {name}", "name": name, "shard": shard}
         changed |= {"rows": identity("rows", {"task": name})}
-        return self.tasks[0].submission.model_copy(update=changed)
+        return self.tasks[-1].submission.model_copy(update=changed)
 
     def user(self, number: int) -> str:
         return f"user{number}"
@@ -196,6 +206,24 @@ class Population:
                 row = {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
                 yield table.ARRIVAL, row | {"left": None}
 
+    def _fits(self, registry: Registry) -> None:
+        """Earlier ones of fewer tasks, then what the plan asks for: one of all open tasks, and one
+        with those of each owner of private ones."""
+        state = restored(registry, self.base.digest)
+        while newest := next((one for one in upkeep(state) if isinstance(one, Fit)), None):
+            for part, share in enumerate(() if newest.owner else BEFORE):
+                some = newest.champions[: round(share * len(newest.champions))]  # by arrival
+                self._fit(registry, Fit(identity("fit", {"part": part}), "", some))
+            self._fit(registry, newest)
+            del state.runs[newest.run_id]
+            state.done.add(newest.run_id)
+
+    def _fit(self, registry: Registry, fit: Fit) -> None:
+        work = fitting(registry, self.home.blobs(), self.base, fit)
+        registry.add_run(work, None)
+        tasks = listed_tasks(self.home.blobs(), work.listed)
+        registry.finish(work.run_id, fitted(work.run_id, tasks))
+
     def _near(self, shard: Shard) -> tuple[Shard, ...]:
         """What the plan has a vector measured on, and refreshed against: the newest tasks when it
         came, and the next."""
@@ -229,7 +257,8 @@ class Population:
     @cache  # noqa: B019 - for as long as the bench
     def _terms(self, first: int) -> Terms:
         """The recipes of a million users are few: each is written once."""
-        places = [(first * 7 + term * 13) % len(self.tasks) for term in range(TERMS)]
+        before = len(self.tasks) - len(self.open)
+        places = [before + (first * 7 + t * 13) % len(self.open) for t in range(TERMS)]
         terms = tuple(
             RecipeTerm(
                 coefficient=1.0 + first / len(self.tasks),
@@ -239,6 +268,28 @@ class Population:
         )
         text = "[" + ",".join(term.model_dump_json() for term in terms) + "]"
         return Terms(terms, text, frozenset(term.vector.task for term in terms))
+
+
+def fitted(run_id: str, tasks: Iterable[FitTask], blob: str = "") -> Fitted:
+    """Heads of the form and the size that a learner finds. `blob`: of every head; default: each has
+    a file of its own, and none is there."""
+
+    def head(task: str, kind: str) -> str:
+        return blob or identity(kind, {"run": run_id, "task": task})
+
+    heads = tuple(
+        FittedHead(
+            task=one.vector.task,
+            vector=one.vector.digest,
+            head=head(one.vector.task, "head"),
+            frozen=head(one.vector.task, "frozen"),
+            accuracy=0.912345678,
+            frozen_accuracy=0.812345678,
+        )
+        for one in tasks
+    )
+    figures = {"known": 0.912345678, "unknown": 0.812345678, "seconds": 1234.5}
+    return Fitted(heads=heads, novelty=head("", "novelty"), metrics=figures)
 
 
 @contextmanager
@@ -291,12 +342,15 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
     probe = [row % 16 == 0 for row in range(size.rows)]
 
     def filed(number: int) -> Filed:
-        name = f"task{number}"
+        is_private = number <= (size.private or 0)
+        owner = f"owner{number}" if is_private else f"owner {len(str(number))}"
+        name = f"{owner}.task{number}" if is_private else f"task{number}"
         inputs = [f"sample {row} of {name}" for row in range(size.rows)]
         task = Submission(
             request_id=f"submit {name}",
             name=name,
-            owner=f"owner {len(name)}",
+            owner=owner,
+            private=is_private,
             modality="text",
             classes=tuple(f"class {number}" for number in range(10)),
             train=data,
@@ -304,7 +358,7 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
             test=data,
             shard=store_shard(blobs, inputs, probe),
             rows=identity("rows", {"task": name}),
-            options=Options(workers=1, heads="trained"),
+            options=Options(workers=1, heads="trained" if size.private is None else "fitted"),
         )
         versions = range(1, size.versions + 1)
         vectors = [identity("vector", {"task": name, "version": version}) for version in versions]

@@ -24,17 +24,19 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
+from cluster.runtime import heap
 from jobs.benchmarks.calls import Arrival, Call, Cost, arrival, calls, cost
-from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet, Idle
-from jobs.benchmarks.population import Population, Say, Size, made_up
+from jobs.benchmarks.fits import Fitting, Step, steps
+from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
+from jobs.benchmarks.population import BEFORE, Population, Say, Size, made_up
 from jobs.benchmarks.stream import Upkeep
 from jobs.benchmarks.timing import machine
 from jobs.console.documents import markdown_table
 
 SIZES = {
-    "100": Size(tasks=100, versions=10, compositions=10_000, rows=16),
-    "1,000": Size(tasks=1000, versions=10, compositions=100_000, rows=16),
-    "10,000": Size(tasks=10_000, versions=10, compositions=1_000_000, rows=16, told=50),
+    "100": Size(tasks=100, versions=10, compositions=10_000, rows=16, private=5),
+    "1,000": Size(tasks=1000, versions=10, compositions=100_000, rows=16, private=5),
+    "10,000": Size(tasks=10_000, versions=10, compositions=1_000_000, rows=16, told=50, private=5),
 }
 CPU_MS, BYTES, FLAT, LOCK_MS, TRAININGS = 20.0, 64_000, 1.5, 50.0, 0.5
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
@@ -89,6 +91,7 @@ class Measured:
     held: Sequence[Hold]  # each time under the lock
     calls: Sequence[Cost]
     arrival: Arrival
+    fits: Sequence[Step]
 
 
 @dataclass(frozen=True)
@@ -169,21 +172,22 @@ def _measured(
     population: Population, size: Size, rounds: int, only: Collection[str], others: list[Cost]
 ) -> Measured:
     home = population.home.path
-    start = cost(Call("", "start", lambda _: Coordinator(home, Idle()).close()), STARTS)
+    start = cost(Call("", "start", lambda _: Coordinator(home, Fitting()).close()), STARTS)
     before = _resident()
-    coordinator = Coordinator(home, Idle())
+    coordinator = Coordinator(home, launcher := Fitting())
     memory = _resident() - before
-    gc.freeze()  # as its actor does
-    coordinator._lock = coordinator._execution._lock = held = Held()
+    heap.keep()  # as its actor does
+    coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
     costs = list[Cost]()
     for call in calls(population, coordinator, rounds):
         if not only or call.what in only:
             costs.append(cost(call, max(1, rounds // 10) if call.what in RARE else rounds))
             coordinator.version()  # as each tick does: takes in what these calls changed
+    fits = [] if only else steps(population, coordinator, launcher, held.times)
     arrived = arrival(population, coordinator)
     coordinator.close()
-    gc.unfreeze()
-    return Measured(size, start, memory, held.times, [*others, *costs], arrived)
+    heap.release()
+    return Measured(size, start, memory, held.times, [*others, *costs], arrived, fits)
 
 
 def _resident() -> int:
@@ -237,10 +241,28 @@ def markdown(found: Scale, options: str = "") -> str:
         held = f"{longest.milliseconds:.1f} CPU ms, in `{longest.method}`"
         parts.append(f"- the longest time under the lock at {name} tasks: {held}")
     parts += ["", markdown_table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
+    parts += _fits(list(homes.values())) if all(one.fits for one in homes.values()) else []
     parts += _upkeep(found.upkeep) if found.upkeep else []
     parts += _fleets(found.fleets) if found.fleets else []
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
+
+
+FITS = """## Heads that are fitted again
+
+Of {each} earlier fits, and of one for each of {private} owners of private tasks beside the newest
+for everybody; the longest time under the lock at once / the processor's time in all, ms.
+"""
+
+
+def _fits(homes: Sequence[Measured]) -> list[str]:
+    rows = (
+        [some[0].what, *(f"{one.held_ms:.1f} / {one.cpu_ms:,.1f}" for one in some)]
+        for some in zip(*(one.fits for one in homes), strict=True)
+    )
+    columns = ["what", *(f"{one.size.tasks:,} tasks" for one in homes)]
+    about = FITS.format(each=len(BEFORE), private=homes[-1].size.private)
+    return [about, markdown_table(columns, rows, "---:"), ""]
 
 
 UPKEEP = """## What an arrival causes

@@ -48,6 +48,7 @@ from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
+from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import store_rows, store_shard
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
@@ -227,6 +228,7 @@ class Scene:
 
     def settle(self) -> None:
         """Everything that is owed is done, and what follows from it."""
+        self.coordinator.tick()  # a fit starts with one
         while running := self.launcher.running():
             self.finish_process(running[0])
 
@@ -282,7 +284,7 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
     if isinstance(work, MeasureWork):
         return Measured(pairs=tuple(pair(vector, shard, tau) for vector, shard in work.pairs))
     if isinstance(work, FitWork):
-        return fitted([task.vector for task in work.tasks], blobs)
+        return fitted([task.vector for task in listed_tasks(blobs, work.listed)], blobs)
     return made(work, blobs) if isinstance(work, ComposeWork) else evaluated(work)
 
 

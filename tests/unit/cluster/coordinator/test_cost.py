@@ -10,15 +10,18 @@ import pytest
 from pydantic import TypeAdapter
 from sqlalchemy import event
 
+from cluster.coordinator import work_orders
 from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
-from cluster.domain.compositions import CompositionMethod
+from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.reports import VectorStatus
 from cluster.domain.tasks import Submission
+from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
 from cluster.registry import Registry
 from cluster.scheduler.state import Fit, Node
+from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
 from tests.support.fakes import ADMIN, BASE, Scene, asks, submission
 
@@ -137,9 +140,47 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
     registry = scene.coordinator._registry
     digests = {task: ref.digest for task, ref in registry.champion_references().items()}
     asked = [Fit("fit", "", tuple(digests.items())[:count]) for count in (1, 2)]
-    counts = [len(statements(scene, lambda one=one: fitting(registry, BASE, one))) for one in asked]
+    given = registry, (blobs := scene.home.blobs()), BASE
+    counts = [len(statements(scene, lambda one=one: fitting(*given, one))) for one in asked]
     assert counts[0] == counts[1]
-    assert [one.vector.task for one in fitting(registry, BASE, asked[1]).tasks] == ["news", "spam"]
+    listed = listed_tasks(blobs, fitting(*given, asked[1]).listed)
+    assert [one.vector.task for one in listed] == ["news", "spam"]
+
+
+def test_the_row_of_a_fit_says_as_much_of_many_tasks_as_of_few(tmp_path: Path) -> None:
+    found = Scene(tmp_path, Node(1))
+    sizes = list[int]()
+    for name in ("first", "second"):
+        found.arrive(name, heads="fitted")
+        while not (fits := [one for one in found.running() if isinstance(one, FitWork)]):
+            found.finish_process(found.launcher.running()[0])
+        sizes.append(len(found.coordinator._registry.run(fits[0].run_id).written))
+        assert fits[0].listed.rows == len(sizes)
+        found.settle()
+    assert sizes[0] == sizes[1]
+    found.coordinator.close()
+
+
+def test_what_a_fit_is_of_and_what_it_found_is_written_without_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each names every task of a home."""
+    found = Scene(tmp_path, Node(1))
+    lock, held = found.coordinator._lock._lock, dict[str, bool]()
+
+    def notes(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*given: Any) -> Any:
+            held[name] = lock._is_owned()  # type: ignore[attr-defined]
+            return real(*given)
+
+        return noting
+
+    monkeypatch.setattr(work_orders, "store_tasks", notes("listed", work_orders.store_tasks))
+    monkeypatch.setattr(Fitted, "model_dump_json", notes("written", Fitted.model_dump_json))
+    found.trained("one", heads="fitted")
+    assert held == {"listed": False, "written": False}
+    assert found.task("one").accuracy_fitted == 0.9
+    found.coordinator.close()
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -204,6 +245,22 @@ def test_vectors_are_listed_as_many_at_a_time_as_an_answer_holds(
     monkeypatch.setattr(reports, "READ", whole[-1].met)
     assert [one for page in listed(scene) for one in page] == whole
     assert len(listed(scene)[-1]) == 1
+
+
+def test_versions_are_read_together_unless_they_met_many(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = scene.coordinator._registry
+    scene.coordinator.refresh(asks("refresh"), "spam")
+    scene.settle()
+    page = reports._page(registry, "spam", "")
+    assert [one.reference.version for one in page] == [1, 2]
+    met = registry.met_counts([one.reference.run_id for one in page]).total()
+    assert met == registry.met_counts([page[0].reference.run_id]).total() > 0
+    monkeypatch.setattr(reports, "READ", met)
+    assert reports._page(registry, "spam", "") == page
+    monkeypatch.setattr(reports, "READ", met - 1)
+    assert reports._page(registry, "spam", "") == page[:1]
 
 
 def test_curves_are_told_of_the_vectors_of_one_task(scene: Scene) -> None:

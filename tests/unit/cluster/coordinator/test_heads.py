@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from cluster.coordinator import garbage
+from cluster.coordinator import erasing, garbage
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
+from cluster.registry import erasure
 from cluster.scheduler.state import Node
+from cluster.storage.listed import listed_tasks
 from tests.support.fakes import ADMIN, Scene, asks
 
 
@@ -24,7 +26,9 @@ def scene(tmp_path: Path) -> Scene:
 def fits(scene: Scene) -> list[list[str]]:
     """Of every fit that was started, its tasks."""
     works = [process.work for process in scene.launcher.processes]
-    return [[t.vector.task for t in work.tasks] for work in works if isinstance(work, FitWork)]
+    lists = [one.listed for one in works if isinstance(one, FitWork)]
+    blobs = scene.home.blobs()
+    return [[t.vector.task for t in listed_tasks(blobs, one)] for one in lists]
 
 
 def compose(scene: Scene, user: str, *terms: str) -> None:
@@ -254,3 +258,50 @@ def test_the_first_fit_stays_the_first_when_the_clock_is_set_back(
     for _ in range(2):
         assert heads(scene, "ann") == {"a": beside("a", "a")}
         scene.restart()
+
+
+def test_the_list_of_a_fit_stays_while_it_is_owed_or_may_be_retried_and_then_goes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "GRACE", -1.0)
+    monkeypatch.setattr(erasure, "LATER", -1.0)
+    monkeypatch.setattr(erasing, "PACE", -1.0)
+    scene.submit("a", heads="fitted")
+    scene.finish("train")
+    while not any(isinstance(work, FitWork) for work in scene.running()):
+        scene.finish_process(scene.launcher.running()[0])
+    work, blobs = scene.process("fit").work, scene.home.blobs()
+    assert isinstance(work, FitWork)
+
+    def is_there() -> bool:
+        scene.coordinator.collect()
+        scene.coordinator.tick()
+        return blobs.exists(work.listed.digest)
+
+    assert is_there()
+    scene.fail("fit")
+    assert is_there()
+    scene.restart()
+    scene.coordinator.retry(asks("again"), "a")
+    assert is_there()
+    scene.settle()
+    scene.coordinator.tick()
+    assert not blobs.exists(work.listed.digest)
+    compose(scene, "ann", "+a")
+    assert heads(scene, "ann") == {"a": beside("a", "a")}
+
+
+def test_a_fit_ends_with_a_task_of_its_own_and_with_no_other(scene: Scene) -> None:
+    scene.trained("a", heads="fitted")
+    scene.trained("as_trained")
+    scene.arrive("b", heads="fitted")
+    while not any(isinstance(work, FitWork) for work in scene.running()):
+        scene.finish_process(scene.launcher.running()[0])
+    process = scene.process("fit")
+    scene.restart(outlived=True)
+    scene.coordinator.remove(asks("other"), "as_trained", False)
+    assert not process.cancelled
+    scene.coordinator.remove(asks("own"), "a", False)
+    assert process.cancelled
+    scene.settle()
+    assert fits(scene)[-1] == ["b"]

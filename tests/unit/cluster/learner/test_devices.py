@@ -11,7 +11,7 @@ import pytest
 
 from cluster.domain import work as works
 from cluster.domain.tasks import Options
-from cluster.learner import artifacts
+from cluster.learner import artifacts, heads
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
@@ -20,7 +20,7 @@ from tacl.training.deterministic import WORKSPACES
 NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
 WORKS = [
     works.MeasureWork.model_construct(base=NOTHING, pairs=()),
-    works.FitWork.model_construct(base=NOTHING, tasks=(NOTHING,)),
+    works.FitWork.model_construct(base=NOTHING, listed=NOTHING),
     works.EvaluateWork.model_construct(base=NOTHING, tasks=(), composition=NOTHING),
     works.ComposeWork.model_construct(base=NOTHING, making=NOTHING),
     works.TrainWork.model_construct(base=NOTHING, submission=NOTHING),
@@ -60,5 +60,7 @@ def test_work_runs_where_ray_says(
     monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: given)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr(Materials, "__init__", load)
+    monkeypatch.setattr(heads, "listed_tasks", lambda blobs, listed: (NOTHING,))
+    monkeypatch.setattr(Home, "blobs", lambda home: NOTHING)
     with pytest.raises(Loaded, match="cuda" if given else "cpu"):
         Learner(str(tmp_path), known=NOTHING).work(work)

@@ -20,6 +20,7 @@ from cluster.learner.heads import AtTheta0, rows_of_each
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write
 from cluster.storage.home import Home
+from cluster.storage.listed import store_tasks
 from tacl.backbone import Item
 from tacl.heads.head import union
 from tacl.models.sums import Sums
@@ -45,7 +46,8 @@ class Scene:
             FitTask(vector=ref, train=task.train, validation=task.validation)
             for ref, task in zip(self.refs, self.tasks, strict=True)
         )
-        return FitWork(run_id="fit", base=self.base, owner="", tasks=tasks, attempt=1)
+        listed = store_tasks(self.home.blobs(), tasks)
+        return FitWork(run_id="fit", base=self.base, owner="", listed=listed, attempt=1)
 
     def fit(self) -> Fitted:
         found = self.learner.work(self.work())
@@ -164,7 +166,8 @@ def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
 
 
 def test_ordinary_vectors_have_no_heads_to_fit(scene: Scene) -> None:
-    found = scene.learner.work(scene.work().model_copy(update={"tasks": ()}))
+    listed = store_tasks(scene.home.blobs(), ())
+    found = scene.learner.work(scene.work().model_copy(update={"listed": listed}))
     assert found == Fitted(heads=(), metrics={})
 
 

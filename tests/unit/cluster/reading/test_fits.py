@@ -4,35 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.domain.compositions import FittedHead
+from cluster.coordinator.outdated import Outdated
+from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.reading.fits import Fit, answering, asked, told
+from cluster.registry.compositions import Models
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, Scene, asks
 
 OWNERS = {"c": "ann", "d": "bob"}
 VECTORS = st.tuples(st.sampled_from("abcd"), st.sampled_from("12")).map("".join)
+CHAMPIONS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12")).map(
+    lambda versions: {task: task + version for task, version in versions.items()}
+)
 
 
-def fit(number: int, vectors: set[str]) -> Fit:
+def fit(number: int, vectors: dict[str, str]) -> Fit:
     def head(vector: str) -> FittedHead:
         blobs = {"head": f"{vector} {number}", "frozen": "frozen"}
         return FittedHead(task=vector[0], vector=vector, **blobs, accuracy=0.9, frozen_accuracy=0.8)
 
-    tasks = frozenset(vector[0] for vector in vectors)
-    taught = frozenset(OWNERS[task] for task in tasks if task in OWNERS)
-    return Fit(str(number), tasks, taught, {one: head(one) for one in vectors}, None)
+    heads = tuple(head(vector) for vector in vectors.values())
+    return Fit.of(str(number), Fitted(heads=heads, metrics={}), OWNERS)
 
 
 def models_of(recipes: list[set[str]]) -> list[list[tuple[str, str]]]:
     return [[(vector[0], vector) for vector in sorted(recipe)] for recipe in recipes]
 
 
-@given(st.lists(st.sets(VECTORS), max_size=8), st.lists(st.sets(VECTORS), max_size=8))
+@given(st.lists(CHAMPIONS, max_size=8), st.lists(st.sets(VECTORS), max_size=8))
 def test_every_model_answers_with_the_same_fit(
-    sets: list[set[str]], recipes: list[set[str]]
+    sets: list[dict[str, str]], recipes: list[set[str]]
 ) -> None:
     fits = [fit(number, vectors) for number, vectors in enumerate(sets)]
     models = models_of(recipes)
@@ -42,16 +47,16 @@ def test_every_model_answers_with_the_same_fit(
         assert answering(left, model, OWNERS) == answering(fits, model, OWNERS)
 
 
-@given(st.lists(st.sets(VECTORS), max_size=8), st.sets(VECTORS))
-def test_everybody_is_told_the_same_of_champions(sets: list[set[str]], champions: set[str]) -> None:
+@given(st.lists(CHAMPIONS, max_size=8), CHAMPIONS)
+def test_everybody_is_told_the_same_of_champions(
+    sets: list[dict[str, str]], champions: dict[str, str]
+) -> None:
     fits = [fit(number, vectors) for number, vectors in enumerate(sets)]
     left = [one for one in fits if one.run_id in told(fits, champions)]
     for viewer in ({"ann"}, {"bob"}, set[str](), {"ann", "bob"}):
-        for champion in champions:
+        for champion in champions.items():
             last = [
-                next(
-                    (one for one in some[::-1] if champion in one.heads and one.taught <= viewer), 0
-                )
+                next((one for one in some[::-1] if one.has(*champion) and one.taught <= viewer), 0)
                 for some in (fits, left)
             ]
             assert last[0] == last[1]
@@ -80,3 +85,38 @@ def test_garbage_are_fits_that_nobody_answers_with(tmp_path: Path) -> None:
     scene.coordinator.remove(asks("remove"), "d", False)
     scene.settle()
     assert kept() == [2, 4, 3], "it was made again"
+
+
+def test_what_is_composed_while_garbage_is_looked_for_keeps_its_heads(tmp_path: Path) -> None:
+    """The models of many are read without the lock; who composes meanwhile is told of heads."""
+    scene = Scene(tmp_path, Node(4))
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    coordinator = scene.coordinator
+    outdated = Outdated(coordinator._execution.heads.fits, coordinator._state)
+    outdated.look(coordinator._registry)
+    before = coordinator.compose(asks("ann", "ann"), "ann", ["+a"])
+    assert len(outdated.run_ids(coordinator._state)) == 1
+    coordinator._forget_fits(outdated)
+    assert coordinator.composition(ADMIN, "ann") == before
+    assert [len(one.heads) for _, one in coordinator._registry.fits()] == [1, 2]
+
+
+def test_the_models_of_everybody_are_read_without_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, Node(4))
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    scene.coordinator.compose(asks("ann", "ann"), "ann", ["+a"])
+    read, lock = list[bool](), scene.coordinator._lock._lock
+    real = Models.recipes_after
+
+    def recipes_after(registry: Models, digest: str) -> list[Composition]:
+        read.append(lock._is_owned())  # type: ignore[attr-defined]
+        return real(registry, digest)
+
+    monkeypatch.setattr(Models, "recipes_after", recipes_after)
+    scene.coordinator.collect()
+    assert read
+    assert not any(read)

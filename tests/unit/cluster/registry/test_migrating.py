@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sqlite3
 from collections.abc import Callable
@@ -18,12 +19,13 @@ from alembic.script import ScriptDirectory
 from cluster import failpoints
 from cluster.domain.compositions import Composition
 from cluster.domain.tasks import GENERIC
-from cluster.domain.work import asked_by
+from cluster.domain.work import FitWork, asked_by
 from cluster.registry import Found, Registry
 from cluster.registry.dialects import engine_of, hold
 from cluster.registry.migrating import Migrated, migrate
-from cluster.registry.schema import METADATA, REVISION
+from cluster.registry.schema import METADATA, REVISION, RUN, VERSION
 from tacl.errors import BadConfig, HomeInUse
+from tests.support.fakes import BASE
 from tests.support.postgres import Server
 from tests.support.released import SCHEMAS, unpacked
 
@@ -195,3 +197,27 @@ def test_what_a_cluster_writes_is_not_migrated(tmp_path: Path, postgres_server: 
             migrate(url, tmp_path)
         writer.invalidate()  # else the pool keeps it, with its lock
     assert migrate(url, tmp_path) is not None
+
+
+def test_a_fit_that_is_done_is_kept_and_another_is_asked_for_again(
+    registry_url: str, tmp_path: Path
+) -> None:
+    """Of a registry of a day on which the tasks of a fit lay in its row."""
+    Registry(registry_url).close()
+    data = {"digest": "rows", "rows": 1}
+    vector = {"task": "digits", "version": 0, "digest": "v", "blob": "v", "head_blob": "h"}
+    task = {"vector": vector | {"run_id": "r"}, "train": data, "validation": data}
+    work = {"base": BASE.model_dump(), "kind": "fit", "owner": "", "tasks": [task]}
+    same = {"kind": "fit", "attempt": 1, "deaths": 0, "reached": -1, "created": 1.0}
+    with engine_of(registry_url).execution_options(write="durable").begin() as db:
+        db.execute(VERSION.update().values(version_num="0008"))
+        for number, state in enumerate(("done", "queued", "failed")):
+            row = {"number": number, "run_id": state, "state": state}
+            row["work"] = json.dumps(work | {"run_id": state})
+            db.execute(RUN.insert().values(same | row))
+    migrate(registry_url, tmp_path)
+    with closing(Registry(registry_url)) as registry:
+        (run,) = registry.runs()
+        assert (run.run_id, run.state) == ("done", "done")
+        assert isinstance(run.work, FitWork)
+        assert run.work.listed.rows == 1

@@ -213,7 +213,9 @@ class Anything(RuleBasedStateMachine):
     @invariant()
     def fits_are_of_the_champions_of_now(self) -> None:
         if hasattr(self, "world"):
-            assert fits(self.world.state) == fits(replace(self.world.state, fits=None))
+            assert fits(self.world.state) == fits(
+                replace(self.world.state, fits=None, lessons=None)
+            )
 
     @invariant()
     def every_waiting_run_says_why(self) -> None:

@@ -22,6 +22,7 @@ from cluster.learner.learner import Learner
 from cluster.serving import cache
 from cluster.serving.predictor import FOR_HOT, Predictor
 from cluster.storage.home import Home
+from cluster.storage.listed import store_tasks
 from cluster.storage.samples import labelled_rows
 from tacl.compose.arithmetic import composed
 from tacl.errors import BadRecipe, BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
@@ -250,8 +251,8 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         FitTask(vector=ref, train=task.train, validation=task.validation)
         for task, ref in zip(tasks, refs, strict=True)
     )
-    learner = Learner(str(home.path), tiny.Teller())
-    fitted = learner.work(FitWork(run_id="f", base=base, owner="", tasks=asked, attempt=1))
+    learner, listed = Learner(str(home.path), tiny.Teller()), store_tasks(home.blobs(), asked)
+    fitted = learner.work(FitWork(run_id="f", base=base, owner="", listed=listed, attempt=1))
     assert isinstance(fitted, Fitted)
     named = [
         ref.model_copy(update={"head_blob": one.head})

@@ -12,10 +12,10 @@ from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
 from jobs.benchmarks import scale, stream
 from jobs.benchmarks.fleet import Idle
-from jobs.benchmarks.population import Size, made_up
+from jobs.benchmarks.population import BEFORE, Size, made_up
 from jobs.cli.main import app
 
-SMALL = Size(tasks=12, versions=3, compositions=30, rows=40)
+SMALL = Size(tasks=12, versions=3, compositions=30, rows=40, private=2)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,11 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
     status = coordinator.status(bench.NOBODY)
     assert status.work == ()  # every pair is measured, nothing is owed
     assert status.trouble is None
-    assert coordinator.composition(bench.NOBODY, "user7") == population.composition(7)
+    told, made = coordinator.composition(bench.NOBODY, "user7"), population.composition(7)
+    assert [str(term) for term in told.terms] == [str(term) for term in made.terms]
+    assert told.digest == made.digest
+    assert told.terms[0].vector.head_blob != made.terms[0].vector.head_blob  # it is fitted
+    assert len(coordinator._registry.fits()) == len(BEFORE) + 3
     assert {one.version for one in coordinator.vectors(bench.NOBODY, "task3")} == {1, 2, 3}
     assert coordinator.users(bench.NOBODY)[0].outdated == ()
     coordinator.tick()
@@ -41,7 +45,7 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
 def test_every_call_of_a_home_is_held_against_its_goals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    larger = Size(tasks=16, versions=3, compositions=60, rows=16, told=6)
+    larger = Size(tasks=16, versions=3, compositions=60, rows=16, told=6, private=2)
     monkeypatch.setattr(scale, "SIZES", {"1,000": SMALL, "10,000": larger})
     monkeypatch.setattr(stream, "AT", (4, 60))
     out = tmp_path / "scale.md"
@@ -59,7 +63,10 @@ def test_every_call_of_a_home_is_held_against_its_goals(
         assert rows[what]["measured"] > 0
     assert not rows["upkeep of an arrival at 60 tasks, trainings"]["missed"]
     assert "learner: lease, larger / smaller, of the medians" in rows
-    assert "| user | compose |" in out.read_text()
+    text = out.read_text()
+    assert "| user | compose |" in text
+    for what in ("a champion moves", "a fit ends, the next begins", "status after it", "gc"):
+        assert f"| {what} |" in text
     assert out.with_suffix(".png").stat().st_size > 1000
 
 

@@ -1,0 +1,58 @@
+"""Which fits of heads nobody needs any more. To read everybody's model takes a while in a large
+home: that is done without the lock, and what somebody composed meanwhile is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.domain.compositions import Composition
+from cluster.domain.status import OWED
+from cluster.domain.work import EvaluateWork
+from cluster.reading.fits import Fit, added, asked, told
+from cluster.registry import Registry
+from cluster.scheduler import upkeep
+from cluster.scheduler.state import State
+
+
+class Outdated:
+    """Made under the lock; `look` without it, and once more under it, before `run_ids` are
+    forgotten."""
+
+    def __init__(self, fits: tuple[Fit, ...], state: State) -> None:
+        self._fits, self._owners, self._event = fits, dict(state.owners), -1
+        self._champions = {task: vector.digest for task, vector in state.champions.items()}
+        self._needed: set[str] | None = None
+
+    def look(self, registry: Registry) -> None:
+        """At everybody's model and what is to be evaluated; then, at those of since the last
+        look."""
+        if self._needed is None:
+            self._needed = told(self._fits, self._champions)
+        since, self._event = self._event, registry.happened(-1)[0]
+        if any(fit.run_id not in self._needed for fit in self._fits):
+            models = map(added, _models(registry, since))
+            self._needed |= asked(self._fits, models, self._owners)
+
+    def run_ids(self, state: State) -> frozenset[str]:
+        """Of fits that no model answers with, nor an evaluation that is owed; that say nothing of a
+        champion, and are not of the champions of now."""
+        needed = (self._needed or set()) | upkeep.fits(state).keys()
+        return frozenset(fit.run_id for fit in self._fits if fit.run_id not in needed)
+
+
+def _models(registry: Registry, since: int) -> Iterator[Composition]:
+    """Of everybody, or what became somebody's after an event of this number."""
+    runs = None
+    if since >= 0:
+        runs = {one.run_id for one in registry.happened(since)[1] if one.run_id}
+    for run in registry.runs(states=OWED, kinds=("evaluate",), run_ids=runs):
+        if isinstance(run.work, EvaluateWork):
+            yield run.work.composition
+    if since >= 0:
+        yield from registry.recipes_since(since)
+        return
+    digest = ""
+    while page := registry.recipes_after(digest):
+        yield from page
+        digest = page[-1].digest

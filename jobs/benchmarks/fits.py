@@ -1,0 +1,102 @@
+"""What fits of heads cost the coordinator of a home, for `tacl bench scale`: a champion is moved,
+and with each fit that follows one ends and the next is asked for and begins. What they find is made
+up. A tick does much beside the lock, so how long it is held is told with the processor's time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
+from cluster.domain.outcomes import Finished, Outcome
+from cluster.domain.tasks import ANY
+from cluster.domain.work import FitWork, Work
+from cluster.scheduler.state import Needs
+from cluster.storage.blobs import Blobs
+from cluster.storage.listed import listed_tasks
+from jobs.benchmarks.calls import NOBODY
+from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.population import Population, fitted
+
+MOVES = 2  # of a champion: each is followed by a fit for everybody, and one for each private owner
+
+
+class Step(NamedTuple):
+    """The longest of its kind: CPU milliseconds under the lock at once, and in all."""
+
+    what: str
+    held_ms: float
+    cpu_ms: float
+
+
+class Fitting(Idle):
+    """Starts nothing; what fits heads has found them by the next tick."""
+
+    def __init__(self) -> None:
+        self.fits: dict[str, FitWork] = {}
+        self.blobs: Blobs | None = None  # what was fitted lies there
+
+    def start(self, work: Work, needs: Needs) -> str:
+        if isinstance(work, FitWork):
+            self.fits[work.run_id] = work
+        return work.run_id
+
+    def ended(self, handles: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(handles.keys() & self.fits.keys())
+
+    def poll(self, handle: str) -> Outcome | None:
+        assert self.blobs is not None
+        tasks = listed_tasks(self.blobs, self.fits[handle].listed)
+        return Finished(fitted(handle, tasks, self.blobs.put(b"a head")))
+
+    def let_go(self, handle: str) -> None:
+        self.fits.pop(handle, None)
+
+
+def steps(
+    population: Population,
+    coordinator: Coordinator,
+    launcher: Fitting,
+    held: Sequence[tuple[float, str]],
+) -> list[Step]:
+    """`held`: grows with each time under the lock, its milliseconds first."""
+    launcher.blobs = population.home.blobs()
+    found = [_step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)]
+    kinds = dict.fromkeys(one.what for one in found)
+    of_kind = ([one for one in found if one.what == kind] for kind in kinds)
+    return [
+        Step(some[0].what, max(one.held_ms for one in some), max(one.cpu_ms for one in some))
+        for some in of_kind
+    ]
+
+
+def _asked(
+    population: Population, coordinator: Coordinator, launcher: Fitting
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    version, task = "", population.open[0].task
+
+    def look() -> None:
+        nonlocal version
+        version = coordinator.status(NOBODY, version).version
+
+    for move in range(MOVES):
+        to = 1 + move % len(population.tasks[0].vectors)
+        yield (
+            "a champion moves",
+            lambda to=to: coordinator.move_alias(RequestContext(), task, "champion", to, ANY),
+        )
+        yield "a tick after it", coordinator.tick
+        while launcher.fits:
+            yield "a fit ends, the next begins", coordinator.tick
+            yield "status after it", look
+    yield "gc", coordinator.collect
+
+
+def _step(what: str, ask: Callable[[], object], held: Sequence[tuple[float, str]]) -> Step:
+    before, busy = len(held), time.process_time()
+    ask()
+    cpu_ms = 1000 * (time.process_time() - busy)
+    return Step(what, max((one[0] for one in held[before:]), default=0.0), cpu_ms)
