@@ -7,6 +7,9 @@ query, refresh, more samples, down, and up again: nothing is lost, and nothing i
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +24,7 @@ from cluster.errors import exit_code
 from jobs.cli.main import app
 from tacl.errors import NameTaken
 from tests.support import tiny
+from tests.support.places import ROOT
 
 Tacl = Callable[..., Any]
 
@@ -70,7 +74,7 @@ def states(status: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(600)  # 100 s of one core, which others may share
+@pytest.mark.timeout(1500)  # 100 s of one core, which others may share
 def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     generic = tiny.folder_of(tmp_path / "generic", task=99, rows=100)
     up = tacl("up", "--base", tiny.base(tmp_path), "--generic", generic, "--cpus", 2)
@@ -84,7 +88,7 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
         assert accepted["task"] == name
     assert tacl("submit", "trees", "--data", leaves) == exit_code(NameTaken(""))
 
-    until(lambda: any(task["step"] for task in tacl("status")["tasks"]), "a task trains")
+    until(lambda: any(task["step"] for task in tacl("status")["tasks"]), "a task trains", 200)
     coordinator_in(family(up["pid"])).kill()
     assert states(tacl("status")).keys() == {"trees", "leaves"}  # of the next coordinator
     trained = tacl("wait")
@@ -109,11 +113,28 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     assert tacl("down") == {"stopped": True}
     assert [one for one in started if runs(one)] == []
 
-    again = tacl("up")
-    assert again["started"]
+    assert typed(home, "up").startswith("the cluster runs: base model")
     assert tacl("status")["tasks"] == before_down["tasks"]
     assert tacl("evaluate", "alice") == both
-    assert tacl("down") == {"stopped": True}
+    told = typed(home, "submit", "more", "--data", trees, "--again", "--steps", 20, "--watch")
+    assert "images from column" in told
+    assert "birch" in typed(home, "query", "alice", trees / "birch" / "1.png")
+    assert typed(home, "down") == "the cluster is stopped\n"
+
+
+OURS = re.compile(r"starting (Ray|the coordinator)|ready|more: (queued|training|ready).*")
+FOREIGN = re.compile(r"raylet|gcs|pid=|deepspeed|warn|info|traceback|0x[0-9a-f]{4}", re.IGNORECASE)
+
+
+def typed(home: Path, *words: object) -> str:
+    """What `tacl WORDS` shows, as a process whose every library may write: its stdout. On stderr is
+    its progress, and nothing of Ray, DeepSpeed or C++ is on either."""
+    command = [sys.executable, "-m", "jobs.cli.main", *map(str, words), "--home", str(home)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if not OURS.fullmatch(line)] == []
+    assert FOREIGN.findall(done.stdout) == [], done.stdout
+    return done.stdout
 
 
 def _composed(tacl: Tacl, picture: Path) -> Any:
