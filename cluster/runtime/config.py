@@ -8,10 +8,9 @@ import tomllib
 from pydantic import Field, ValidationError
 
 from cluster.domain.base import Message
-from cluster.storage.home import Home
+from cluster.storage.home import ANSWERS, Home
 from tacl.errors import BadConfig
 
-FILE = "tacl.toml"
 HEAD = (
     "# Read by `tacl up`; its flags come first. The base model stays as the first `up` found it.\n"
 )
@@ -25,7 +24,7 @@ class Config(Message):
 
 def read(home: Home) -> Config:
     """Nothing where there is no file. Raises BadConfig."""
-    path = home.path / FILE
+    path = home.path / ANSWERS
     try:
         return Config.model_validate(tomllib.loads(path.read_text()))
     except FileNotFoundError:
@@ -46,6 +45,6 @@ def write(home: Home, config: Config) -> str:
         )
     home.close_to_others()
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in config if value is not None]
-    path = home.path / FILE
+    path = home.path / ANSWERS
     path.write_text(HEAD + "".join(lines))
     return str(path)

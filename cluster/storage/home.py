@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
 M = TypeVar("M", bound=Message)
 
 SETTINGS = "settings.json"
+ANSWERS = "tacl.toml"  # what `tacl init` was told
 REGISTRIES = "registries"  # of the cache: as they were before a migration; `tacl gc` deletes them
 EMBEDDED = "embedded"  # the base that needs no data of anybody's
 FATAL = "error: "  # begins the last line of the log of a head that could not go on
@@ -159,9 +160,10 @@ class Home:
         """The settings; ClusterNotRunning before the first `tacl up`."""
         settings = self.settings()
         if settings is None:
+            chosen = "" if (self.path / ANSWERS).exists() else " --base SPEC"
             raise ClusterNotRunning(
-                f"{self.path} is no home of TACL yet; make it one: tacl up --home {self.path} "
-                "--base SPEC, or name another with --home"
+                f"{self.path} is no home of TACL yet; make it one: tacl up --home {self.path}"
+                f"{chosen}, or name another with --home"
             )
         return settings
 

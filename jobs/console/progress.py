@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from cluster.domain.status import ClusterStatus, TaskStatus, Watched
+from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus, Watched
 
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
@@ -33,8 +33,10 @@ class Pace:
 
 
 def left_of(run: Watched) -> float | None:
-    """Seconds until it is about done, as the cluster expects; None where nobody knows."""
-    return None if run.expected is None else max(0.0, run.expected - time.time())
+    """Seconds until it is about done, as the cluster expects; None where nobody knows, as when it
+    takes longer than was expected."""
+    left = 0.0 if run.expected is None else run.expected - time.time()
+    return left if left > 0 else None
 
 
 def time_left(seconds: float | None) -> str:
@@ -90,7 +92,7 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
     """Give it lines: what is done now."""
     console = stderr()
     if not console.is_terminal:
-        yield lambda line: console.print(line, markup=False)
+        yield lambda line: console.print(f"{what}: {line}", markup=False)
         return
     with console.status(what) as spinner:
         yield lambda line: spinner.update(f"{what}: {line[-100:]}")
@@ -191,7 +193,8 @@ def described(one: Watched, counted: bool = False) -> str:
     importing = one.state == "training" and isinstance(one, TaskStatus) and one.imports
     parts = ["importing" if importing else str(one.state)]
     if one.is_owed and one.steps:
-        parts += [] if counted else [f"step {one.step or 0} of {one.steps}"]
+        unit = "row" if isinstance(one, RunStatus) and one.kind == "evaluate" else "step"
+        parts += [] if counted else [f"{unit} {one.step or 0} of {one.steps}"]
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
     elif one.state == "training" and not importing:
         parts.append("starting")

@@ -9,8 +9,8 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.runtime import config
-from cluster.storage.home import Home
-from tacl.errors import BadConfig
+from cluster.storage.home import ANSWERS, Home
+from tacl.errors import BadConfig, ClusterNotRunning
 from tests.support.fakes import new_home
 
 
@@ -22,10 +22,19 @@ def test_what_was_told_is_read_again(tmp_path: Path) -> None:
     assert config.read(home) == told
 
 
+def test_what_was_told_need_not_be_said_again_to_found_the_home(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with pytest.raises(ClusterNotRunning, match=f"tacl up --home {home.path} --base SPEC, or"):
+        home.founded()
+    config.write(home, config.Config(base="embedded"))
+    with pytest.raises(ClusterNotRunning, match=f"tacl up --home {home.path}, or"):
+        home.founded()
+
+
 @pytest.mark.parametrize("text", ["cpus = 0", "cpus = many", "bases = 'embedded'", "cpus = 'x'"])
 def test_what_a_person_wrote_wrong_is_said(tmp_path: Path, text: str) -> None:
-    (tmp_path / config.FILE).write_text(text)
-    with pytest.raises(BadConfig, match=config.FILE):
+    (tmp_path / ANSWERS).write_text(text)
+    with pytest.raises(BadConfig, match=ANSWERS):
         config.read(Home(tmp_path))
 
 

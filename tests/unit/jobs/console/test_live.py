@@ -12,7 +12,7 @@ from cluster.domain.status import ClusterStatus, TaskState
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
 from jobs.console.live import shown, watch
-from jobs.console.progress import counting, described, duration
+from jobs.console.progress import counting, described, duration, saying
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 
@@ -72,8 +72,24 @@ def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
     )
     (faces,) = look(scene, None).tasks
     assert " left" not in described(faces)
-    (late,) = look(scene, -9.0).tasks
-    assert described(late).endswith("0 s left")
+    (late,) = look(scene, -9.0).tasks  # longer than was expected: nobody knows
+    assert " left" not in described(late)
+
+
+def test_an_evaluation_counts_rows(tmp_path) -> None:
+    scene = Scene(tmp_path)
+    scene.trained("digits")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    scene.coordinator.evaluate(asks("two"), "alice")
+    (evaluation,) = scene.status().work
+    at = evaluation.model_copy(update={"step": 297, "steps": 397, "expected": None})
+    assert described(at).endswith(", row 297 of 397")
+
+
+def test_what_is_said_in_a_file_begins_with_what_is_done(capsys) -> None:
+    with saying("evaluating") as say:
+        say("running, row 297 of 397")
+    assert capsys.readouterr().err == "evaluating: running, row 297 of 397\n"
 
 
 def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
