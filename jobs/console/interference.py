@@ -45,9 +45,12 @@ def task_interference(found: reports.TaskInterference) -> RenderableType:
     """What the vector of a task does to others, and theirs to it."""
     does, bears = found.measured
     lines = [
-        Text(f"effect of the vector of {found.task} on {_others(does)}", style="italic"),
+        Text(f"effect of the vector of {found.task} on {_counted(does, 'shard')}", style="italic"),
         _pairs(found.does, found) if does else NOTHING,
-        Text(f"\neffect on {found.task} of the vectors of {_others(bears)}", style="italic"),
+        Text(
+            f"\neffect on {found.task} of the vectors of {_counted(bears, 'other task')}",
+            style="italic",
+        ),
         _pairs(found.bears, found) if bears else NOTHING,
     ]
     if any((one.logits or 0.0) >= found.high for one in (*found.does, *found.bears)):
@@ -56,8 +59,9 @@ def task_interference(found: reports.TaskInterference) -> RenderableType:
     return Group(*lines)
 
 
-def _others(count: int) -> str:
-    return "1 other task" if count == 1 else f"{count} other tasks"
+def _counted(count: int, what: str) -> str:
+    """The generic shard is one, and no task."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _pairs(

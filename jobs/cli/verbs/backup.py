@@ -35,8 +35,8 @@ def backup(
 def _backed_up(found: BackedUp) -> str:
     return (
         f"{found.tasks} tasks and {found.files} files of {_when(found.at)} are at {found.target}: "
-        f"{found.copied} files ({found.bytes / 2**20:.1f} MiB) were new, {found.deleted} were "
-        "needed no more"
+        f"{found.copied} files ({found.bytes / 2**20:.1f} MiB) copied, {found.deleted} no "
+        "longer needed and deleted"
     )
 
 

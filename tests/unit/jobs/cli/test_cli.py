@@ -228,7 +228,7 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     assert "heat map: out/matrix.png" in table
     assert as_json(tacl("interference", "--json"))["picture"] is None  # drawn where that is asked
     told = ok(tacl("interference", "faces"))
-    assert "effect of the vector of faces on 2 other tasks" in told
+    assert "effect of the vector of faces on 2 shards" in told
     rows = [line.split() for line in told.splitlines() if "@v1" in line]
     assert rows[0] == ["faces@v1", "digits", "0.25", "0.25", "0.500"]
     assert rows[-1][:2] == ["digits@v1", "faces"]

@@ -239,7 +239,7 @@ def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> N
     text = shown(of_vectors.task_interference(task))
     assert "effect on a of the vectors of 7 other tasks" in text
     assert "z@v3" in text
-    assert "on 0 other tasks" in text
+    assert "on 0 shards" in text
     assert text.count("nothing is measured") == 1  # of what it does
     assert "warning: logits of 0.4 and more; remove it: tacl refresh NAME" in text
     quiet = task.model_copy(update={"bears": (pair.model_copy(update={"logits": 0.3}),)})
