@@ -13,7 +13,7 @@ export async function showAccuracy(user) {
     return [label(row), ...known, row.absolute, row.unknown, frozen(row)];
   });
   const last = found.tasks.length;
-  const head = ["model", ...found.tasks, "mean of added", "task unknown", "frozen base, known / unknown"];
+  const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
   place.replaceChildren(table(head, rows, (value, i, j) => {
     const shown = typeof value === "string" ? value : percent(value);
     const cell = el("td", { className: j === last ? "own" : "" }, shown);
