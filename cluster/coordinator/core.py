@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cluster.coordinator import garbage, views
@@ -90,21 +91,25 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
             if not dry_run:
                 self._erasing.collect(one.digest for one in found.blobs)
                 self._execution.forget(unowed)
-                self._forget_fits(outdated)
         if not dry_run:
+            self._forget_fits(outdated)
             for path in found.files:
                 path.unlink(missing_ok=True)
         return counted
 
     def _forget_fits(self, outdated: Outdated) -> None:
         """Heads that no model answers with. Whoever was told of them may be reading them: their
-        files are garbage of the next time."""
-        outdated.look(self._registry)  # at what was composed since the last look
-        if run_ids := outdated.run_ids(self._state):
-            with self._writing():
-                self._registry.forget_fits(run_ids)
-            self._execution.heads = self._execution.heads.forgotten(run_ids)
-            self._execution.happened(Forgotten(run_ids))
+        files are garbage of the next time. One after the other: each is of thousands of tasks."""
+        while True:
+            with self._lock:
+                outdated.look(self._registry)  # at what was composed since the last look
+                run_ids = frozenset(islice(outdated.run_ids(self._state), 1))
+                if not run_ids:
+                    return
+                with self._writing():
+                    self._registry.forget_fits(run_ids)
+                self._execution.heads = self._execution.heads.forgotten(run_ids)
+                self._execution.happened(Forgotten(run_ids))
 
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, effect, values_of
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recovery import imports, options_of, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
@@ -26,16 +27,7 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
 from cluster.domain.tasks import CHAMPION
-from cluster.domain.work import (
-    Composed,
-    FitWork,
-    Measured,
-    Refreshed,
-    Result,
-    Trained,
-    TrainWork,
-    Work,
-)
+from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
 from cluster.reading.heads import FittedHeads
 from cluster.reading.shares import over
 from cluster.registry import Registry
@@ -99,7 +91,7 @@ class Execution:
         self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
         self._told: dict[str, Told] = {}
         self._due: list[facts.Instruction] = []
-        self._listed: dict[str, FitWork] = {}  # the work of fits that are due
+        self._lists = Lists(registry, self._blobs, lock)
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.pace, self._foreseen = Pace(), 0.0
         self._retries = Retries()
@@ -254,16 +246,18 @@ class Execution:
                 del self._cleared[run_id]
 
     def _list(self) -> None:
-        """Without the lock: heads of thousands of tasks may be fitted together."""
+        """What fits that are to start are of; those that are accepted."""
+
+        def write(run_id: str) -> None:
+            if not self._lists.write(self.state, run_id):
+                with self._lock:
+                    self.happened(facts.Failed(run_id, "vectors moved before its tasks were known"))
+
         with self._lock:
-            due = [one for one in self._due if isinstance(one, facts.Fit)]
-
-        def work_of(fit: facts.Fit) -> None:
-            given = self._registry, self._blobs, self._base
-            self._listed[fit.run_id] = work_orders.fitting(*given, fit)
-
-        for fit in (one for one in due if one.run_id not in self._listed):
-            self._retries.done(("list its tasks", fit.run_id), partial(work_of, fit))
+            new = {one.run_id for one in self._due if isinstance(one, facts.Fit)}
+            due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
+        for run_id in (run_id for run_id in due if run_id not in new):
+            self._retries.done(("list its tasks", run_id), partial(write, run_id))
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
@@ -329,8 +323,12 @@ class Execution:
         for one in due:
             key, do = ("carry it out", one.run_id), partial(self._do, one)
             held = isinstance(one, facts.Start) and one.run_id in self._cleared
-            held |= isinstance(one, facts.Fit) and one.run_id not in self._listed
-            if held or one.run_id in waiting or not self._retries.done(key, do):
+            if (
+                held
+                or self._lists.awaits(self.state, one)
+                or one.run_id in waiting
+                or not self._retries.done(key, do)
+            ):
                 self._due.append(one)
                 waiting.add(one.run_id)
 
@@ -345,6 +343,7 @@ class Execution:
                 return  # it was cancelled before it could be started
             case facts.Start(run_id, needs):
                 work = self._registry.start(run_id)
+                self._lists.forget(run_id)
                 self._place(work, needs)
                 self.pace.begun(run_id, time.time())
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
@@ -355,9 +354,9 @@ class Execution:
             case facts.Refresh(_, cost):
                 work = work_orders.refreshing(self._registry, self._base, instruction)
                 self._registry.add_run(work, instruction.task, cost=cost)
-            case facts.Fit(run_id):
-                self._registry.add_run(self._listed[run_id], None)
-                del self._listed[run_id]
+            case facts.Fit():
+                self._registry.add_run(work_orders.fitting(self._base, instruction), None)
+                self._lists.accepted(instruction)
             case facts.Requeue(run_id, cause):
                 self._registry.requeue(run_id, cause)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
@@ -381,6 +380,7 @@ class Execution:
             del self._handles[run_id]
             failpoints.reached("work stopped")
         self._told.pop(run_id, None)
+        self._lists.forget(run_id)
         self.pace.forget(run_id)
         if forget:
             self._cleared[run_id] = None

@@ -34,11 +34,12 @@ class Outdated:
             models = map(added, _models(registry, since))
             self._needed |= asked(self._fits, models, self._owners)
 
-    def run_ids(self, state: State) -> frozenset[str]:
+    def run_ids(self, state: State) -> list[str]:
         """Of fits that no model answers with, nor an evaluation that is owed; that say nothing of a
-        champion, and are not of the champions of now."""
+        champion, and are not of the champions of now. Those that are forgotten are left out."""
         needed = (self._needed or set()) | upkeep.fits(state).keys()
-        return frozenset(fit.run_id for fit in self._fits if fit.run_id not in needed)
+        there = (fit.run_id for fit in self._fits if fit.run_id in state.done)
+        return [run_id for run_id in there if run_id not in needed]
 
 
 def _models(registry: Registry, since: int) -> Iterator[Composition]:

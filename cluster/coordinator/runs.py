@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from itertools import islice, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import dropwhile, islice
 
 from cluster.coordinator.arrivals import Change, is_met
 from cluster.coordinator.executor import Heard, Told
@@ -66,12 +66,22 @@ class Runs(Quotas):
     def _news(self, told: Told, after: int, most: int) -> tuple[list[str], int]:
         """Of the tasks that arrived after this one those that are news to a run, and up to which
         one it was looked."""
-        newest_first = takewhile(lambda one: one.ordinal > after, reversed(self._shards.values()))
-        later = [*newest_first][::-1]
-        news = (one for one in later if told.arrivals.is_news(one) and self._meets(told, one))
-        found = list(islice(news, most))
-        last = found[-1:] if len(found) == most else later[-1:]
-        return [one.task for one in found], last[0].ordinal if last else after
+        found = list[str]()
+        for one in self._later(after):
+            if len(found) == most:
+                break
+            after = one.ordinal
+            if told.arrivals.is_news(one) and self._meets(told, one):
+                found.append(one.task)
+        return found, after
+
+    def _later(self, after: int) -> Iterator[Shard]:
+        """Samples of the tasks that arrived after this one. They are by arrival: of those before,
+        only as many are looked at as tasks have left."""
+        there, last = self._shards.values(), next(reversed(self._shards.values()), None)
+        left = 1 + last.ordinal - len(there) if last else 0
+        near = islice(there, max(0, after + 1 - left), None)
+        return dropwhile(lambda one: one.ordinal <= after, near)
 
     def _change(self, told: Told, first: int, tasks: Sequence[str]) -> Change:
         """What a lease from step `first` brings of the samples of these tasks."""

@@ -11,7 +11,7 @@ from cluster.domain.compositions import Composition, CompositionMethod, FittedHe
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.registry import Registry, Task
-from cluster.scheduler.state import Fit, Measure, Refresh
+from cluster.scheduler.state import Champions, Fit, Measure, Refresh
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import store_tasks
 
@@ -50,8 +50,17 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
     )
 
 
-def fitting(registry: Registry, blobs: Blobs, base: Base, fit: Fit) -> orders.FitWork:
-    """Stores the list of its tasks. Takes as long as there are many: not under the lock."""
+def fitting(base: Base, fit: Fit) -> orders.FitWork:
+    """Its tasks are listed later."""
+    unlisted = BlobRef(digest="", rows=len(fit.champions))
+    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=unlisted)
+
+
+def listed(
+    registry: Registry, blobs: Blobs, work: orders.FitWork, champions: Champions
+) -> orders.FitWork:
+    """The work, once the list of its tasks is stored. Takes as long as there are many: not under
+    the lock."""
     submissions = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     now = registry.champion_references()  # one look for all: there may be thousands
     tasks = tuple(
@@ -60,11 +69,10 @@ def fitting(registry: Registry, blobs: Blobs, base: Base, fit: Fit) -> orders.Fi
             train=submissions[task].train,
             validation=submissions[task].validation,
         )
-        for task, digest in sorted(fit.champions)
+        for task, digest in sorted(champions)
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
-    listed = store_tasks(blobs, linearized)
-    return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=listed)
+    return work.model_copy(update={"listed": store_tasks(blobs, linearized)})
 
 
 def evaluation(

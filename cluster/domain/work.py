@@ -56,7 +56,8 @@ class FitWork(Piece):
 
     kind: Literal["fit"] = "fit"
     owner: str  # whose private tasks are among these; "" of no one's
-    listed: BlobRef  # of a FitTask for each (`cluster.storage.listed`)
+    # of a FitTask for each (`cluster.storage.listed`); it has no digest until the run first starts
+    listed: BlobRef
 
 
 class TaskRows(Message):

@@ -214,7 +214,8 @@ def _asked_of(db: sa.Connection) -> Naming:
 
 
 def listed_of(work: FitWork) -> Naming:
-    yield work.listed.digest, Reference("", "the tasks whose heads are to be fitted")
+    if digest := work.listed.digest:
+        yield digest, Reference("", "the tasks whose heads are to be fitted")
 
 
 def _given(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> Naming:

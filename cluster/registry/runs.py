@@ -92,6 +92,11 @@ class Runs(Database):
                 retry(db, work.run_id)
                 remember(db, request)
 
+    def listed(self, work: orders.FitWork) -> None:
+        """The tasks of a fit lie in a blob now."""
+        with self._write() as db:
+            _update(db, work.run_id, work=work.model_dump_json())
+
     def start(self, run_id: str) -> orders.Work:
         """Mark it running; the work with the number of this attempt."""
         with self._write() as db:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from cluster.scheduler.state import State
+from cluster.scheduler.state import Champions, State
 
 MODULUS = 2**256
 
@@ -33,8 +33,8 @@ def moves(state: State, task: str, vector: str | None) -> None:
     state.fits = None
 
 
-def champions(state: State, owner: str) -> tuple[tuple[str, str], ...]:
-    """What the fit for an owner is of: (task, digest of its vector)."""
+def champions(state: State, owner: str) -> Champions:
+    """What the fit for an owner is of."""
     tasks, owners = state.tasks, state.owners
     return tuple(
         (task, vector.digest)

@@ -1,19 +1,19 @@
 """Which champions change the answers of other tasks most, found without a look at every pair.
 
 For each champion `State.loudest` has a bound: no pair of its row has a larger share. Champions are
-looked at from the largest bound on, until the next bound is below what was found.
+looked at from the largest bound on, until the next bound is below what was found: `by_bound` has
+them in that order, so that a look costs the same however many there are.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from cluster.scheduler.state import State
-
-FEW = 4  # for each pair that is wanted, so many champions are looked at first
 
 
 class Pair(NamedTuple):
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
     found: list[Pair] = []
-    for bound, task in _from_the_largest(state, FEW * most):
+    for bound, task in reversed(state.by_bound):
         if len(found) == most and (bound, task) < found[0][:2]:
             break  # also where many are equally loud: then those of the last names are told
         for pair in shares_of(state, task) if sees(task) else ():
@@ -37,27 +37,31 @@ def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
     return sorted(found, reverse=True)
 
 
-def _from_the_largest(state: State, few: int) -> Iterator[tuple[float, str]]:
-    """Bounds, with whose they are. All are sorted where the first few are not enough."""
-
-    def bounds() -> Iterator[tuple[float, str]]:
-        return zip(state.loudest.values(), state.loudest, strict=True)
-
-    yield from heapq.nlargest(few, bounds())
-    yield from sorted(bounds(), reverse=True)[few:]
-
-
 def bound(state: State, task: str) -> None:
     """Anew, of everything that is known of a champion."""
     shares = (share_of(state, task, on) for on in state.rows[task] if on != task)
-    state.loudest[task] = max((share for share in shares if share is not None), default=0.0)
+    forget(state, task)
+    _put(state, task, max((share for share in shares if share is not None), default=0.0))
 
 
 def heard(state: State, task: str, on: str) -> None:
     """A pair was measured. What a champion does to its own inputs, shares of others are of."""
     for one in state.columns[on] if task == on else (task,):
-        if one != on and (share := share_of(state, one, on)) is not None:
-            state.loudest[one] = max(state.loudest[one], share)
+        share = share_of(state, one, on) if one != on else None
+        if share is not None and share > state.loudest[one]:
+            forget(state, one)
+            _put(state, one, share)
+
+
+def forget(state: State, task: str) -> None:
+    """Its champion is another, or gone."""
+    if (bound := state.loudest.pop(task, None)) is not None:
+        del state.by_bound[bisect_left(state.by_bound, (bound, task))]
+
+
+def _put(state: State, task: str, bound: float) -> None:
+    state.loudest[task] = bound
+    insort(state.by_bound, (bound, task))
 
 
 def shares_of(state: State, task: str) -> Iterator[Pair]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cluster.domain.tasks import GENERIC
-from cluster.scheduler.loudest import bound, heard
+from cluster.scheduler.loudest import bound, forget, heard
 from cluster.scheduler.state import Effect, Mark, State
 
 
@@ -43,8 +43,8 @@ def put(state: State, task: str, on: str, effect: Effect) -> None:
 def drop_row(state: State, task: str) -> None:
     for on in state.rows.pop(task, ()):
         state.columns[on].discard(task)
-    for kept in (state.marks, state.loudest):
-        kept.pop(task, None)
+    state.marks.pop(task, None)
+    forget(state, task)
 
 
 def drop_column(state: State, on: str) -> None:

@@ -142,6 +142,10 @@ class State:
     marks: dict[str, Mark] = field(default_factory=dict[str, Mark], compare=False)
     # of every row a bound of what it does to the answers of others (`loudest`)
     loudest: dict[str, float] = field(default_factory=dict[str, float], compare=False)
+    # the same, the smallest first
+    by_bound: list[tuple[float, str]] = field(
+        default_factory=list[tuple[float, str]], compare=False
+    )
     # pairs of tasks whose samples are the same kind of data, each both ways
     near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
@@ -328,13 +332,16 @@ class Refresh(Instruction):
     others: tuple[tuple[str, str], ...]  # (task, digest of its shard)
 
 
+Champions = tuple[tuple[str, str], ...]  # tasks, and digests of their vectors
+
+
 @dataclass(frozen=True)
 class Fit(Instruction):
-    """Accept a run that fits the heads of these champions: (task, digest of its vector).
+    """Accept a run that fits the heads of these champions.
     `owner`: whose private tasks are among them, "" where none is."""
 
     owner: str
-    champions: tuple[tuple[str, str], ...]
+    champions: Champions
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from cluster.api.access import hashed
 from cluster.coordinator.recovery import restored
-from cluster.coordinator.work_orders import fitting
+from cluster.coordinator.work_orders import fitting, listed
 from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, Fitted, FittedHead, RecipeTerm
 from cluster.domain.tasks import CHAMPION, GENERIC, Options, Shard, Submission, VectorRef
@@ -219,9 +219,10 @@ class Population:
             state.done.add(newest.run_id)
 
     def _fit(self, registry: Registry, fit: Fit) -> None:
-        work = fitting(registry, self.home.blobs(), self.base, fit)
+        blobs = self.home.blobs()
+        work = listed(registry, blobs, fitting(self.base, fit), fit.champions)
         registry.add_run(work, None)
-        tasks = listed_tasks(self.home.blobs(), work.listed)
+        tasks = listed_tasks(blobs, work.listed)
         registry.finish(work.run_id, fitted(work.run_id, tasks))
 
     def _near(self, shard: Shard) -> tuple[Shard, ...]:

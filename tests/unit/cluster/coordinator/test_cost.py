@@ -140,11 +140,15 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
     registry = scene.coordinator._registry
     digests = {task: ref.digest for task, ref in registry.champion_references().items()}
     asked = [Fit("fit", "", tuple(digests.items())[:count]) for count in (1, 2)]
-    given = registry, (blobs := scene.home.blobs()), BASE
-    counts = [len(statements(scene, lambda one=one: fitting(*given, one))) for one in asked]
+    blobs = scene.home.blobs()
+
+    def work(fit: Fit) -> FitWork:
+        return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions)
+
+    counts = [len(statements(scene, lambda one=one: work(one))) for one in asked]
     assert counts[0] == counts[1]
-    listed = listed_tasks(blobs, fitting(*given, asked[1]).listed)
-    assert [one.vector.task for one in listed] == ["news", "spam"]
+    tasks = listed_tasks(blobs, work(asked[1]).listed)
+    assert [one.vector.task for one in tasks] == ["news", "spam"]
 
 
 def test_the_row_of_a_fit_says_as_much_of_many_tasks_as_of_few(tmp_path: Path) -> None:

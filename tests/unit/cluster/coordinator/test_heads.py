@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.coordinator import erasing, garbage
+from cluster.coordinator import erasing, garbage, lists
+from cluster.coordinator.lists import Lists
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished
@@ -305,3 +306,38 @@ def test_a_fit_ends_with_a_task_of_its_own_and_with_no_other(scene: Scene) -> No
     assert process.cancelled
     scene.settle()
     assert fits(scene)[-1] == ["b"]
+
+
+def dies_before_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a fit of task a accepted."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Lists, "write", lambda lists, state, run_id: True)
+        scene.trained("a", heads="fitted")
+    (work,) = scene.coordinator.status(ADMIN).work
+    assert (work.kind, work.state) == ("fit", "queued"), "whoever waits is told of it at once"
+    scene.restart()
+
+
+def test_a_fit_whose_list_was_not_written_is_listed_by_the_next_coordinator(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies_before_the_list(scene, monkeypatch)
+    scene.settle()
+    assert fits(scene) == [["a"]]
+    compose(scene, "ann", "+a")
+    assert heads(scene, "ann") == {"a": beside("a", "a")}
+
+
+def test_a_fit_that_nobody_can_list_any_more_fails_and_may_be_retried(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies_before_the_list(scene, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(lists, "fits", lambda state: {})  # champions moved meanwhile
+        scene.coordinator.tick()
+    (work,) = scene.coordinator.status(ADMIN).work
+    assert (work.state, work.reason) == ("failed", "vectors moved before its tasks were known")
+    assert fits(scene) == []
+    scene.coordinator.retry(asks("again"), "a")
+    scene.settle()
+    assert fits(scene) == [["a"]]

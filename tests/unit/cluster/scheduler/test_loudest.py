@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.tasks import GENERIC
 from cluster.scheduler import matrix
-from cluster.scheduler.loudest import Pair, _from_the_largest, loudest, share_of
+from cluster.scheduler.loudest import Pair, loudest, share_of
 from cluster.scheduler.plan import handle
 from cluster.scheduler.state import Effect, Node, Published, Removed, State, Vector
 from tests.support.budget import budget
@@ -47,13 +47,15 @@ def test_they_are_those_that_a_look_at_every_pair_finds(
     assert found == every[:most]
 
 
-@given(cells=CELLS, few=st.integers(0, 6))
-def test_bounds_come_from_the_largest_on_however_few_are_found_first(
-    cells: Cells, few: int
-) -> None:
+@given(CELLS, st.lists(st.sampled_from(TASKS)))
+def test_bounds_stay_in_order(cells: Cells, anew: list[str]) -> None:
     state = measured(cells)
-    bounds = [(bound, task) for task, bound in state.loudest.items()]
-    assert [*_from_the_largest(state, few)] == sorted(bounds, reverse=True)
+    for task in anew:
+        matrix.put_row(state, task, {"a": Effect(1.0, 0.5), task: Effect(1.0, 1.0)})
+    assert state.by_bound == sorted((bound, task) for task, bound in state.loudest.items())
+    assert state.loudest.keys() == {*TASKS}
+    matrix.drop_row(state, "a")
+    assert [task for _, task in state.by_bound if task == "a"] == []
 
 
 def test_rows_that_are_quieter_than_what_was_found_are_not_looked_at() -> None:
