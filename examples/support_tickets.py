@@ -1,4 +1,4 @@
-"""Support tickets of three teams in one model; each team keeps its labels.
+"""Support tickets of three teams in one model; each team keeps its labels. About a minute.
 
 A team trains on its own tickets; of the others' it sees texts without labels. A ticket is sorted
 among the classes of its team (sum), or of all when nobody says whose it is (team unknown). What is
