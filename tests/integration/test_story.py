@@ -122,7 +122,9 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     assert typed(home, "down") == "the cluster is stopped\n"
 
 
-OURS = re.compile(r"starting (Ray|the coordinator)|ready|more: (queued|training|ready).*")
+OURS = re.compile(
+    r"starting the cluster: (starting (Ray|the coordinator)|ready)|more: (queued|training|ready).*"
+)
 FOREIGN = re.compile(r"raylet|gcs|pid=|deepspeed|warn|info|traceback|0x[0-9a-f]{4}", re.IGNORECASE)
 
 
