@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import run
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -119,17 +119,20 @@ def test_what_was_decided_is_read(scene: Scene, monkeypatch: pytest.MonkeyPatch)
 def test_the_use_of_a_token_is_noted_and_nobody_waits_for_it(scene: Scene) -> None:
     away, there = Away(), There(scene)
 
-    async def story(coordinator: Away) -> None:
+    async def story(coordinator: Away, is_told: Callable[[], bool]) -> None:
         own = OwnReads(scene.home, coordinator)
         for _ in range(3):
             assert [one.user for one in await own.ask("holders", [TOKEN])] == ["ann"]
-            await asyncio.sleep(0.02)
+            while not is_told():
+                await asyncio.sleep(0.01)
 
-    run(story(away))
+    def is_written() -> bool:
+        return scene.coordinator.tokens("ann")[0].used is not None
+
+    run(story(away, lambda: bool(away.asked)))
     assert away.asked == [("holders", ([TOKEN],))]  # once, while it is not answered
-    run(story(there))
+    run(story(there, is_written))
     assert there.asked == [("holders", ([TOKEN],))]
-    assert scene.coordinator.tokens("ann")[0].used
 
 
 @pytest.mark.parametrize("where", ["another machine", "no credentials"])
