@@ -69,10 +69,10 @@ class Key(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Until which entry somebody was told, and how many fits of private tasks they saw."""
+    """Until which entry somebody was told, and how many fits of heads they saw."""
 
     number: int
-    private_fits: int
+    fits: int
 
 
 class Quiet(NamedTuple):
@@ -98,11 +98,12 @@ class Board:
         self._registry, self._epoch = registry, new_id()[:8]
         self._secret = secrets.token_bytes(16)
         self._versions: dict[str, Version] = {}  # as they were told
-        self._private_fits: Counter[str] = Counter()  # by the owner of the tasks
+        self._fits: Counter[str] = Counter()  # by the owner of private tasks, "" of none
         self._quiet: dict[tuple[str | None, bool], Quiet] = {}  # by reader
         self._owners: Mapping[str, str] = {}  # of the private tasks
         self._entries: dict[Key, Entry] = {}
         self._numbers: dict[Key, int] = {}  # in the same order
+        self._waiting: dict[Key, None] = {}  # of these, what waits
         self._number = self._floor = 0
         self._left: dict[str, Run] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
@@ -116,10 +117,10 @@ class Board:
 
     def page(self, context: RequestContext, since: str, sees: Callable[[Key, Entry], bool]) -> Page:
         """What changed since a version, the oldest first; everything, when it is none of this
-        process, or when heads of the reader's private tasks were fitted since."""
-        private_fits = self._private_fits_of(context.user)
+        process, or when heads were fitted since: every task may say more."""
+        fits = self._fits_of(context.user)
         before = self._versions.get(since, Version(-1, 0))
-        whole = before.number < self._floor or before.private_fits != private_fits
+        whole = before.number < self._floor or before.fits != fits
         reader, last = (context.user, context.limited), 0 if whole else before.number
         quiet = self._quiet.get(reader, Quiet(-1, -1))
         begin = quiet.until if quiet.since == last else last
@@ -136,7 +137,7 @@ class Board:
         last = max(last, self._floor)
         if not more:
             _keep(self._quiet, reader, Quiet(last, self._number), READERS)
-        return Page(self._written(Version(last, private_fits)), whole, more, told)
+        return Page(self._written(Version(last, fits)), whole, more, told)
 
     def alone(self, names: Collection[str]) -> Page:
         """These tasks, which are there, and the work on them."""
@@ -182,12 +183,12 @@ class Board:
 
     # -- inside
 
-    def _private_fits_of(self, user: str | None) -> int:
-        return self._private_fits.total() if user is None else self._private_fits[user]
+    def _fits_of(self, user: str | None) -> int:
+        return self._fits.total() if user is None else self._fits[user] + self._fits[""]
 
     def _written(self, version: Version) -> str:
         """As it is told: the same for the same, and nobody reads in it how much happened."""
-        parts = f"{version.number} {version.private_fits}".encode()
+        parts = f"{version.number} {version.fits}".encode()
         text = blake2b(parts, digest_size=8, key=self._secret).hexdigest()
         _keep(self._versions, text, version, REMEMBERED)
         return text
@@ -207,6 +208,9 @@ class Board:
             self._entries[key] = self._gone(old)
         else:
             self._entries[key] = entry
+        self._waiting.pop(key, None)
+        if _waits(self._entries[key]):
+            self._waiting[key] = None
         self._touch([key])
         if entry is None:
             self._forget()
@@ -235,7 +239,7 @@ class Board:
     def _tell_who_waits(self, plan: object) -> None:
         if plan != self._plan:
             self._plan = plan
-            self._touch([key for key, entry in self._entries.items() if _waits(entry)])
+            self._touch([*self._waiting])
 
     def _read(self, state: State) -> None:
         begins = self._event < 0
@@ -253,14 +257,9 @@ class Board:
         self._show(state)
 
     def _fitted(self, run_id: str) -> None:
-        """Of no private tasks: every task may say more, to everybody."""
         for run in self._registry.runs(run_ids=[run_id]):  # one that was forgotten since is none
             assert isinstance(run.work, FitWork)
-            if run.work.owner:
-                self._private_fits[run.work.owner] += 1
-                return
-            entries = self._entries.items()
-            self._touch([key for key, entry in entries if isinstance(entry, TaskEntry)])
+            self._fits[run.work.owner] += 1
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}

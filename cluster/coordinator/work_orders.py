@@ -69,7 +69,7 @@ def listed(
             train=submissions[task].train,
             validation=submissions[task].validation,
         )
-        for task, digest in sorted(champions)
+        for task, digest in sorted(champions.items())
     )
     linearized = tuple(task for task in tasks if task.vector.regime == "linearized")
     return work.model_copy(update={"listed": store_tasks(blobs, linearized)})

@@ -124,6 +124,17 @@ class Run:
     gave_way: int = 0  # times, since this process began
 
 
+Champions = dict[str, str]  # by task the digest of its vector
+
+
+@dataclass
+class Lesson:
+    """Champions that heads are fitted of, and a number that says which they are."""
+
+    number: int = 0
+    champions: Champions = field(default_factory=Champions)
+
+
 @dataclass
 class State:
     """Everything the decisions depend on. Changed by `handle` only."""
@@ -170,9 +181,9 @@ class State:
     # runs that fit the heads of the champions of now, each with the owner of the private ones among
     # them; None: not worked out yet
     fits: dict[str, str] | None = field(default=None, compare=False)
-    # beside it (`lessons`): by the owner of private tasks, "" for all others, a number of what fits
-    # learn from; None: not worked out yet
-    lessons: dict[str, int] | None = field(default=None, compare=False)
+    # beside it (`lessons`): by the owner of private tasks, "" for all others, what fits are of;
+    # None: not worked out yet
+    lessons: dict[str, Lesson] | None = field(default=None, compare=False)
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -330,9 +341,6 @@ class Refresh(Instruction):
     vector: str
     own: str  # digest of its own shard
     others: tuple[tuple[str, str], ...]  # (task, digest of its shard)
-
-
-Champions = tuple[tuple[str, str], ...]  # tasks, and digests of their vectors
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from cluster.domain.base import identity
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
-from cluster.scheduler import budget, lessons, matrix
+from cluster.scheduler import budget, matrix
 from cluster.scheduler import state as facts
+from cluster.scheduler.lessons import champions as champions_of
+from cluster.scheduler.lessons import lessons
 from cluster.scheduler.queue import needs_of, placeable
 from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
 
@@ -276,7 +278,7 @@ def _fits(state: State) -> Iterator[Fit]:
         return
     for run_id, owner in fits(state).items():
         if is_owed(state, run_id):
-            champions = lessons.champions(state, owner)
+            champions = champions_of(state, owner)
             add(state, Run(run_id, "fit", 0, owner=owner, tasks=len(champions)))
             yield Fit(run_id, owner, champions)
             return
@@ -311,11 +313,11 @@ def fits(state: State) -> dict[str, str]:
     Most events move no champion: it is worked out once for all that follow.
     """
     if state.fits is None:
-        numbers = lessons.numbers(state)
-        everybody = numbers.get("", 0)
-        owners = sorted(owner for owner, number in numbers.items() if number)
+        of = lessons(state)
+        everybody = of[""].number if "" in of else 0
         state.fits = {
-            identity("fit", {"base": state.base, "of": [everybody, owner, numbers[owner]]}): owner
-            for owner in owners
+            identity("fit", {"base": state.base, "of": [everybody, owner, of[owner].number]}): owner
+            for owner in sorted(of)
+            if of[owner].champions
         }
     return state.fits

@@ -212,8 +212,8 @@ class Population:
         state = restored(registry, self.base.digest)
         while newest := next((one for one in upkeep(state) if isinstance(one, Fit)), None):
             for part, share in enumerate(() if newest.owner else BEFORE):
-                some = newest.champions[: round(share * len(newest.champions))]  # by arrival
-                self._fit(registry, Fit(identity("fit", {"part": part}), "", some))
+                some = islice(newest.champions.items(), round(share * len(newest.champions)))
+                self._fit(registry, Fit(identity("fit", {"part": part}), "", dict(some)))
             self._fit(registry, newest)
             del state.runs[newest.run_id]
             state.done.add(newest.run_id)

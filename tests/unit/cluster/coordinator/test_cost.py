@@ -139,7 +139,7 @@ def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scen
 def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: Scene) -> None:
     registry = scene.coordinator._registry
     digests = {task: ref.digest for task, ref in registry.champion_references().items()}
-    asked = [Fit("fit", "", tuple(digests.items())[:count]) for count in (1, 2)]
+    asked = [Fit("fit", "", dict([*digests.items()][:count])) for count in (1, 2)]
     blobs = scene.home.blobs()
 
     def work(fit: Fit) -> FitWork:

@@ -49,7 +49,7 @@ def test_what_moved_one_by_one_is_what_is_there(
 def test_a_fit_is_of_everybodys_tasks_and_of_its_owners_own() -> None:
     state = state_of(*"abcdt")
     assert list(fits(state).values()) == ["", "ann", "bob"]
-    of = {owner: dict(lessons.champions(state, owner)).keys() for owner in ("", "ann", "bob")}
+    of = {owner: lessons.champions(state, owner).keys() for owner in ("", "ann", "bob")}
     assert of == {"": {*"ab"}, "ann": {*"abc"}, "bob": {*"abd"}}
     for owner, tasks in of.items():
         run = Run("fit", "fit", 0, owner=owner)
