@@ -30,9 +30,9 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base
 from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
-from cluster.runtime import heap
 from cluster.runtime.assigned import Assigned
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
+from cluster.runtime.heap import Heap
 from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by, held_by_lasting, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
@@ -212,7 +212,7 @@ class TickingCoordinator(Coordinator):
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)
             os._exit(1)
-        heap.keep()
+        self._heap = Heap()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def serves(self) -> str:

@@ -26,7 +26,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import Submission
 from cluster.domain.work import Lease, Progress, Work
-from cluster.runtime import heap
+from cluster.runtime.heap import Heap
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.leases import lease_seconds
@@ -102,7 +102,7 @@ class WatchedFleet(WatchedCoordinator):
 
     def __init__(self, home: str) -> None:
         self._coordinator, self._turn = Coordinator(home, Idle()), threading.Lock()
-        heap.keep()
+        self._heap = Heap()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def cpu_seconds(self) -> float:

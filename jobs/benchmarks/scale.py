@@ -24,7 +24,7 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.coordinator.lock import Lock
-from cluster.runtime import heap
+from cluster.runtime.heap import Heap
 from jobs.benchmarks.calls import Arrival, Call, Cost, arrival, calls, cost
 from jobs.benchmarks.fits import Fitting, Step, steps
 from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
@@ -176,7 +176,7 @@ def _measured(
     before = _resident()
     coordinator = Coordinator(home, launcher := Fitting())
     memory = _resident() - before
-    heap.keep()  # as its actor does
+    heap = Heap()  # as its actor does
     coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
     costs = list[Cost]()
     for call in calls(population, coordinator, rounds):

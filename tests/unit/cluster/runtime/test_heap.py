@@ -8,13 +8,21 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.runtime import heap
+from cluster.runtime.heap import Heap
 
 
 @pytest.fixture(autouse=True)
-def kept() -> Iterator[None]:
-    heap.keep()
-    yield
-    heap.release()
+def kept() -> Iterator[Heap]:
+    found = Heap()
+    yield found
+    found.release()
+
+
+def cycles(number: int) -> list[list[object]]:
+    found = [list[object]() for _ in range(number)]
+    for one in found:
+        one.append(one)
+    return found
 
 
 def test_a_full_collection_looks_at_nothing_twice() -> None:
@@ -27,17 +35,27 @@ def test_a_full_collection_looks_at_nothing_twice() -> None:
 
 def test_cycles_that_came_since_are_collected() -> None:
     gc.collect()
-    before = gc.get_freeze_count()
-    for _ in range(100):
-        cycle: list[object] = []
-        cycle.append(cycle)
-    del cycle
+    cycles(100)
     assert gc.collect() >= 100
-    assert gc.get_freeze_count() < before + 100
+
+
+def test_cycles_that_were_in_use_are_collected_within_a_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_use = cycles(100)
+    gc.collect()
+    del in_use
+    assert gc.collect() < 100
+    monkeypatch.setattr(heap, "DAY", 0.0)
+    gc.collect()
+    monkeypatch.undo()
+    assert gc.collect() >= 100
+    assert len(gc.get_objects()) < 5000, "what is left is frozen again"
 
 
 def test_nothing_is_kept_any_more_after_it() -> None:
-    heap.release()
-    gc.collect()
+    before = gc.get_threshold()
+    other = Heap()
+    other.release()
     assert gc.get_freeze_count() == 0
-    heap.keep()
+    assert gc.get_threshold() == before
