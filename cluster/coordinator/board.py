@@ -263,7 +263,9 @@ class Board:
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}
-        trainings = self._registry.runs(kinds=("train",), tasks=names)
+        # Of some by ids: by kind and tasks SQLite would look at all trainings.
+        ids = None if names is None else [task.run_id for task in tasks.values()]
+        trainings = self._registry.runs(kinds=("train",) if ids is None else None, run_ids=ids)
         of = {run.run_id: run for run in trainings}
         champions = self._registry.champion_references(names)
         firsts = self._registry.first_references(names)

@@ -27,7 +27,7 @@ def training(base: Base, submission: Submission) -> orders.TrainWork:
 def measuring(registry: Registry, base: Base, measure: Measure) -> orders.MeasureWork:
     champions = {(cell.task, cell.vector) for cell in measure.cells}
     vectors = {task: _vector(registry, task, digest) for task, digest in champions}
-    shards = registry.shards_with({cell.shard for cell in measure.cells})
+    shards = registry.shards_with({(cell.on, cell.shard) for cell in measure.cells})
     pairs = tuple(
         (vectors[c.task], shards[c.on, c.shard].model_copy(update={"head": c.head}))
         for c in measure.cells
@@ -37,7 +37,7 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> orders.Measur
 
 def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
-    shards = registry.shards_with({digest for _, digest in named})
+    shards = registry.shards_with(named)
     vector = _vector(registry, refresh.task, refresh.vector)
     return orders.RefreshWork(
         run_id=refresh.run_id,

@@ -53,7 +53,8 @@ class Effects(Database):
             blocks = db.scalars(query).all()
             records = (record for block in blocks for record in _cut(block))
             ordinals = {PLACE.unpack_from(record)[0] for record in records}
-            probes = _probes(db, SHARD.c.ordinal.in_(ordinals))
+            names = db.scalars(sa.select(TASK.c.name).where(TASK.c.ordinal.in_(ordinals)))
+            probes = _probes(db, SHARD.c.task.in_([GENERIC, *names]))
             return [found for block in blocks for found in _found(block, probes)]
 
     def champion_effects(

@@ -41,10 +41,10 @@ class Samples(Database):
         rows = self._rows(query.where(SHARD.c.task.in_(tasks)) if tasks else query)
         return [shard_of(row) for row in rows]
 
-    def shards_with(self, digests: Collection[str]) -> dict[tuple[str, str], Shard]:
-        """(task, digest) -> shard, of all that have one of these digests: in one query, because a
-        refresh in a large home sees a thousand."""
-        query = with_head(sa.select(SHARD)).where(SHARD.c.digest.in_(digests))
+    def shards_with(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Shard]:
+        """(task, digest) -> shard, of all these: in one query, because they may be many."""
+        query = with_head(sa.select(SHARD)).where(SHARD.c.task.in_({task for task, _ in named}))
+        query = query.where(SHARD.c.digest.in_({digest for _, digest in named}))
         rows = self._rows(query.order_by(SHARD.c.version))
         return {(row.task, row.digest): shard_of(row) for row in rows}
 

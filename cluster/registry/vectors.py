@@ -154,7 +154,7 @@ class Vectors(Runs, Effects):
         curves = VECTOR.c.curves if task else sa.literal("{}").label("curves")
         columns = (curves if column.name == "curves" else column for column in VECTOR.c)
         query = sa.select(*columns).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
-        query = query.where(VECTOR.c.task.in_(present()))
+        query = query.where(VECTOR.c.task.in_(present([task] if task else None)))
         if task is None:
             query = query.where(VECTOR.c.task >= name)
             later = VECTOR.c.version > int(number or 0)
@@ -207,11 +207,12 @@ class Vectors(Runs, Effects):
         columns = ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version
         told = sa.select(ARRIVAL.c.run_id, *columns).join(SHARD, same)
         told = told.where(ARRIVAL.c.run_id.in_(run_ids)).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
-        works = sa.select(RUN.c.run_id, RUN.c.work).where(RUN.c.run_id.in_(run_ids))
+        # By ids alone: with their kind SQLite would look at all runs of that kind.
+        works = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(RUN.c.run_id.in_(run_ids))
         found: dict[str, list[Met]] = {run_id: [] for run_id in run_ids}
         with self._read() as db:
-            for run_id, work in db.execute(works.where(RUN.c.kind == "refresh")):
-                others = json.loads(work)["others"]
+            for run_id, kind, work in db.execute(works):
+                others = json.loads(work)["others"] if kind == "refresh" else ()
                 found[run_id] = [Met(0, None, one["task"], one["version"]) for one in others]
             for run_id, *row in db.execute(told):
                 found[run_id].append(Met(*row))

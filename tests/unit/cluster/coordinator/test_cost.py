@@ -15,7 +15,7 @@ from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.reports import VectorStatus
-from cluster.domain.tasks import Submission
+from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
@@ -36,6 +36,9 @@ GROWING = {
     "token",
     "request",
     "event",
+    "shard",
+    "arrival",
+    "vector",
 }
 ANN = RequestContext(user="ann", limited=True)
 
@@ -81,10 +84,18 @@ def scans(scene: Scene, ask: Callable[[], object], registry: Registry | None = N
             if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
                 continue
             for row in db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values):
-                words = row[-1].replace('"', "").split()
-                if words[0] == "SCAN" and words[1] in GROWING:
+                if reads_all(row[-1].replace('"', ""), statement):
                     found.append(f"{row[-1]}: {statement}")
     return found
+
+
+def reads_all(step: str, statement: str) -> bool:
+    """A step of the database's plan: a table, by an index all runs of a kind, or all tasks that are
+    there."""
+    scan, table, *_ = *step.split(), ""
+    of_there = "ix_task_removed (removed=?)" in step and "removed IS NULL" in statement
+    is_all = scan == "SCAN" and table in GROWING
+    return is_all or of_there or "ix_run_kind (kind=?)" in step
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
@@ -113,6 +124,10 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "task": lambda call: call.task(ANN, "news"),
     "vectors": lambda call: call.vectors(ANN, "news"),
     "status of one": lambda call: call.status(ANN, "", ["news"]),
+    "move": lambda call: call.move_alias(asks("move"), "news", "champion", 1, ANY),
+    "look after it": lambda call: (CALLS["move"](call), call.version()),
+    "compare": lambda call: call.compare(ANN, "news", 1, 1),
+    "refresh": lambda call: call.refresh(asks("refresh"), "news"),
 }
 
 
