@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cluster.domain.tasks import GENERIC, Options
+from cluster.runtime.heap import Heap
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.matrix import restore
@@ -130,10 +131,12 @@ def upkeep(tasks: int) -> Upkeep:
     stream, counted = Stream(), Upkeep(tasks)
     begun = max(0, tasks - 3 * LAST)
     stream.made_up(begun)
+    heap = Heap()  # as where the plan is
     for number in range(begun + 1, tasks - LAST + 1):
         stream.arrive(number, Upkeep(0))
     for number in range(tasks - LAST + 1, tasks + 1):
         stream.arrive(number, counted)
+    heap.release()
     for name in ("pairs", "refreshes", "trainings", "cpu_ms"):
         setattr(counted, name, getattr(counted, name) / LAST)
     return counted
