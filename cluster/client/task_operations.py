@@ -63,8 +63,7 @@ class TaskOperations(Session):
 
         Args:
             data: path, hub id, `datasets` data set (`cluster.data.sources`), or rows in memory: a
-                frame of pandas, polars or pyarrow, a dict of columns, a list of dicts or of
-                (input, class) pairs.
+                frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
             classes: names of the classes 0, 1, ..., or the strings that may occur.
             templates: prompts with {} for the class name.
             request_id: the same id gives the same answer; nothing is done twice.

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -51,10 +52,8 @@ class OwnReads:
         if method in READS:
             threads = self._of_many if method in OF_MANY else self._of_one
             read = partial(self._read, tracing.carried(), method, *arguments, **named)
-            try:
+            with suppress(Unread):  # it was said
                 return await self._loop.run_in_executor(threads, read)
-            except Unread:
-                pass  # it was said
         return await self._ask_coordinator(method, *arguments, **named)
 
     # -- in a thread

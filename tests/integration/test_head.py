@@ -29,7 +29,7 @@ from tacl.errors import BadConfig, BaseNotFound, HomeInUse
 from tests.support.fakes import new_home, submission
 from tests.support.places import ROOT
 
-LEARNER = "tests.support.fakes:FakeLearner"
+LEARNER = "tests.support.fake_learner:FakeLearner"
 
 
 def sentences(folder: Path) -> Path:

@@ -1,14 +1,12 @@
 """Stand-ins for what is slow or remote, small enough to be right by reading.
 
 A `Scene` is a home with a coordinator whose work is done by hand: `finish(task)` ends a run as a
-learner would. `FakeLearner` is the class that real Ray actors run in the tests of the head.
+learner would.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,7 +63,7 @@ def asks(request_id: str, user: str | None = None) -> RequestContext:
 
 def versions(coordinator: Coordinator, task: str | None = None) -> list[VectorStatus]:
     """Every version of every vector, or of one task's, page by page."""
-    found = list[VectorStatus]()
+    found: list[VectorStatus] = []
     while page := coordinator.vectors(ADMIN, task, found[-1].name if found else ""):
         found += page
     return found
@@ -401,9 +399,10 @@ def evaluated(work: EvaluateWork) -> Evaluated:
         absolute=0.88,
         normalized=0.97,
         class_incremental=0.7,
+        frozen_known=0.8,
+        frozen_unknown=0.6,
         unjudged=tuple({*answering(work.composition)} - {task.name for task in work.tasks}),
         seconds=0.1,
-        **{"frozen_known": 0.8, "frozen_unknown": 0.6},
     )
 
 
@@ -414,39 +413,3 @@ def _left_out(work: EvaluateWork) -> dict[str, dict[str, float]]:
         part: {task.name: 0.5 if task.name == term.vector.task else 0.9 for task in work.tasks}
         for part, term in owns
     }
-
-
-class FakeLearner:
-    """Trains for STEPS short steps, asking the coordinator of this Ray cluster before each."""
-
-    STEPS = 30
-    SECONDS = 0.1  # a step
-
-    def __init__(self, home: str) -> None:
-        self._home = Home.at(home)
-
-    def describe_base(self, spec: str) -> Base:
-        digest = hashlib.sha256(spec.encode()).hexdigest()
-        return BASE.model_copy(update={"spec": spec, "digest": digest})
-
-    def work(self, work: Work) -> Result:
-        told = self._train(work) if isinstance(work, TrainWork) else ()
-        return result_of(work, self._home.blobs(), calm, told)
-
-    def _train(self, work: TrainWork) -> Iterable[Shard]:
-        from cluster.runtime.connection import Coordinators
-
-        known, arrivals = Coordinators(), Arrivals()
-        for step in range(self.STEPS):
-            progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
-            asked = Lease(
-                run_id=work.run_id,
-                first=step,
-                last=step,
-                since=step - 1,
-                progress=progress,
-                attempt=work.attempt,
-            )
-            arrivals.hear(known(asked).arrivals)
-            time.sleep(self.SECONDS)
-        return arrivals.at(self.STEPS)

@@ -16,7 +16,8 @@ from cluster.domain.work import Lease, Leave, Progress, RefreshWork, Result, Tra
 from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
-from tests.support.fakes import FakeLearner, result_of, trained
+from tests.support.fake_learner import FakeLearner
+from tests.support.fakes import result_of, trained
 
 STEPS = 12
 SECONDS = float(os.environ.get("TACL_TEST_STEP_SECONDS", "0.1"))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from sqlalchemy import event
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.work_orders import fitting
@@ -24,6 +23,7 @@ from cluster.scheduler.state import Fit, Node
 from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
 from tests.support.fakes import ADMIN, BASE, Scene, asks, submission
+from tests.support.statements import statements
 
 GROWING = {
     "task",
@@ -58,27 +58,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     found.coordinator.close()
 
 
-def statements(
-    scene: Scene, ask: Callable[[], object], registry: Registry | None = None
-) -> list[tuple[str, Any]]:
-    engine = (registry or scene.coordinator._registry)._engine
-    asked = list[tuple[str, Any]]()
-
-    def heard(*told: Any) -> None:
-        asked.append((told[2], told[3]))
-
-    event.listen(engine, "before_cursor_execute", heard)
-    try:
-        ask()
-    finally:
-        event.remove(engine, "before_cursor_execute", heard)
-    return asked
-
-
 def scans(scene: Scene, ask: Callable[[], object], registry: Registry | None = None) -> list[str]:
     """What the database says of the statements that read a whole table that grows with people."""
     found = []
-    asked = statements(scene, ask, registry)
+    asked = statements(registry or scene.coordinator._registry, ask)
     with scene.coordinator._registry._engine.connect() as db:
         for statement, values in asked:
             if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
@@ -144,10 +127,10 @@ def submit(scene: Scene, asked: Submission) -> Callable[[], object]:
 
 def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:
     registry = scene.coordinator._registry
-    before = len(statements(scene, lambda: registry.stored_of("ann")))
+    before = len(statements(scene.coordinator._registry, lambda: registry.stored_of("ann")))
     scene.coordinator.submit(ADMIN, submission(scene.home, "third", owner="ann"))
     scene.settle()
-    assert len(statements(scene, lambda: registry.stored_of("ann"))) == before
+    assert len(statements(scene.coordinator._registry, lambda: registry.stored_of("ann"))) == before
     assert {one.task for one in registry.stored_of("ann").values()} == {"news", "spam", "third"}
 
 
@@ -160,7 +143,7 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
     def work(fit: Fit) -> FitWork:
         return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions)
 
-    counts = [len(statements(scene, lambda one=one: work(one))) for one in asked]
+    counts = [len(statements(registry, lambda one=one: work(one))) for one in asked]
     assert counts[0] == counts[1]
     tasks = listed_tasks(blobs, work(asked[1]).listed)
     assert [one.vector.task for one in tasks] == ["news", "spam"]
@@ -229,7 +212,7 @@ def test_what_users_do_makes_the_board_read_no_tasks(scene: Scene) -> None:
     scene.coordinator.version()
     scene.coordinator.compose(asks("new"), "ann", ["+spam"])
     scene.coordinator.evaluate(asks("of it"), "ann")
-    asked = statements(scene, scene.coordinator.version)
+    asked = statements(scene.coordinator._registry, scene.coordinator.version)
     assert asked
     assert not [said for said, _ in asked if "FROM shard" in said or "FROM task" in said]
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Fitted
@@ -17,24 +16,15 @@ from cluster.reading.reader import Reader
 from cluster.registry import Registry
 from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, Scene, asks
+from tests.support.statements import statements
 
 BOB = RequestContext(user="bob")
 SECRET = "ann.secret"
 
 
-def statements(reader: Reader, ask: Callable[[], object]) -> list[str]:
-    engine, asked = reader._registry._engine, list[str]()
-
-    def heard(*told: Any) -> None:
-        if told[2].startswith("SELECT"):
-            asked.append(" ".join(told[2].split()))
-
-    event.listen(engine, "before_cursor_execute", heard)
-    try:
-        ask()
-    finally:
-        event.remove(engine, "before_cursor_execute", heard)
-    return asked
+def selects(reader: Reader, ask: Callable[[], object]) -> list[str]:
+    asked = statements(reader._registry, ask)
+    return [said for said, _ in asked if said.startswith("SELECT")]
 
 
 def test_a_look_at_which_nothing_happened_is_one_short_question(
@@ -43,7 +33,7 @@ def test_a_look_at_which_nothing_happened_is_one_short_question(
     scene.trained("a")
     scene.coordinator.compose(asks("compose"), "ann", ["+a"])
     reader.composition(ADMIN, "ann")
-    look, *answer = statements(reader, lambda: reader.composition(ADMIN, "ann"))
+    look, *answer = selects(reader, lambda: reader.composition(ADMIN, "ann"))
     assert look.startswith("SELECT max(event.number)")
     assert len(answer) == 2  # the model, and what is purged
     assert not any("event" in said for said in answer)
@@ -63,7 +53,7 @@ def test_what_happened_is_read_and_nothing_else(
     monkeypatch.setattr(Registry, "result", heard)
     monkeypatch.setattr(Registry, "fits", None)  # all of them
     scene.trained("b", heads="fitted")
-    assert not any("FROM shard" in said for said in statements(reader, lambda: reader.users(BOB)))
+    assert not any("FROM shard" in said for said in selects(reader, lambda: reader.users(BOB)))
     assert found
     assert set(found) == {Fitted.__name__}
     assert len(reader._known.heads.fits) == len(scene.coordinator._execution.heads.fits)
