@@ -1,10 +1,10 @@
 """Many real tasks, one after the other, through one home, as a person would: `tacl up`, and `tacl
 submit` for each. Halfway a training is interrupted by `tacl down`; `tacl up` goes on with it.
 
-    python -m tests.stress.many --data DIR --base SPEC --generic DATA --home H --out FILE.md
+    python -m tests.stress.many --data DIR --base SPEC --home H --out FILE.md [--generic DATA]
 
-DIR has a folder of Parquet for each data set; sets of many classes are cut into tasks of some of
-them. Stopped at any moment, the same command goes on. At the end FILE.md says what each arrival
+DIR has a folder of Parquet for each data set, of texts or pictures; sets of many classes are cut into
+tasks of some of them. Stopped at any moment, the same command goes on. At the end FILE.md says what each arrival
 cost (`tacl bench arrivals`), and how good the sum of all is.
 """
 
@@ -31,10 +31,10 @@ CUT = {"banking77": 7, "clinc150": 10}  # classes of a piece
 USER = "all"
 
 
-def pieces(data: Path, without: Path, into: Path, rows: int) -> Iterator[Path]:
+def pieces(data: Path, without: Path | None, into: Path, rows: int) -> Iterator[Path]:
     """A folder for each task, of at most so many training rows."""
     for folder in sorted(path for path in data.iterdir() if path.is_dir()):
-        if folder.resolve() == without.resolve():
+        if without is not None and folder.resolve() == without.resolve():
             continue
         train = pq.read_table(folder / "train-00000.parquet")
         classes = len(_names(train))
@@ -52,10 +52,11 @@ def _piece(folder: Path, into: Path, classes: range, rows: int) -> Path:
         names, labels = _names(table), table["label"].to_pylist()
         inside = [row for row, label in enumerate(labels) if label in classes]
         random.Random(0).shuffle(inside)
-        chosen = table["text"].take(inside[:rows])
+        (column,) = (name for name in table.column_names if name != "label")
+        chosen = table[column].take(inside[:rows])
         given = pa.array([names[labels[row]] for row in inside[:rows]])
         path = into / f"{part}-00000.parquet"
-        pq.write_table(pa.table({"text": chosen, "label": given}), path)
+        pq.write_table(pa.table({column: chosen, "label": given}), path)
     return into
 
 
@@ -70,13 +71,13 @@ def tacl(home: Path, *words: str) -> None:
     subprocess.run(command, check=True)
 
 
-def through(home: Path, tasks: Sequence[Path]) -> None:
+def through(home: Path, tasks: Sequence[Path], *options: str) -> None:
     """Each is there, and nothing is owed, before the next is submitted."""
     client = Client(home)
     for number, task in enumerate(tasks):
         there = {one.name: one.state for one in client.status().tasks}
         if task.name not in there:
-            tacl(home, "submit", task.name, "--data", str(task))
+            tacl(home, "submit", task.name, "--data", str(task), *options)
             if number == len(tasks) // 2:
                 time.sleep(30)
                 tacl(home, "down")
@@ -114,12 +115,16 @@ halfway; `tacl up` went on with it, and nothing else was done by hand.
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("data", "generic", "home", "out"):
+    for name in ("data", "home", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--base", required=True)
-    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--generic", type=Path, help="generated pictures without")
+    parser.add_argument("--rows", type=int, default=1000, help="of training, of a task")
+    parser.add_argument("--steps", type=int, help="of a training; the default of `tacl submit`")
     chosen = parser.parse_args()
+    steps = ("--steps", f"{chosen.steps}") if chosen.steps else ()
     command = f"python -m tests.stress.many --rows {chosen.rows} --base {chosen.base}"
+    command = " ".join((command, *steps))
     tasks = list(
         pieces(chosen.data, chosen.generic, chosen.home.with_suffix(".pieces"), chosen.rows)
     )
@@ -127,8 +132,9 @@ def main() -> None:
     try:
         client.status()
     except ClusterNotRunning:
-        tacl(chosen.home, "up", "--base", chosen.base, "--generic", str(chosen.generic))
-    through(chosen.home, tasks)
+        generic = ("--generic", str(chosen.generic)) if chosen.generic else ()
+        tacl(chosen.home, "up", "--base", chosen.base, *generic)
+    through(chosen.home, tasks, *steps)
     from jobs.benchmarks.arrivals import bench_arrivals, picture
 
     plot = chosen.out.with_suffix(".png")
