@@ -14,6 +14,7 @@ from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, Remove
 from cluster.domain.status import OWED, STOPPED, RunState, TaskDetail
 from cluster.domain.tasks import Shard, Submission, Submitted
 from cluster.domain.work import tasks_of
+from cluster.reading.heads import FittedHeads
 from cluster.registry import CANCELLED
 from cluster.scheduler import upkeep
 from cluster.scheduler.budget import allowance
@@ -129,7 +130,8 @@ class Tasks(Quotas):
         def decide() -> Decision[RemovedTask]:
             self._require_removable(context, task, purge)
             uses = self._using(task, purge)
-            anew = [run for run in self._registry.that_met(task) if purge and run not in uses]
+            met = self._registry.that_met(task) if purge else ()
+            anew = [run_id for run_id in met if run_id not in uses]
             users = tuple(self._registry.users_of(task))
             gone = self._registry.references_of(task) if purge else ()
             how = "purged" if purge else "removed"
@@ -164,11 +166,14 @@ class Tasks(Quotas):
             return self._sight(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
-        """The runs that end with it."""
+        """The runs that end with it; purged, also evaluations with heads that saw it."""
+        saw = self._execution.heads.that_saw(task) if purge else FittedHeads(())
         return tuple(
             run.run_id
             for run in self._registry.runs((*OWED, *STOPPED))
-            if work_orders.uses(run.work, task, purge) or self._is_fit_of(run.run_id, task)
+            if work_orders.uses(run.work, task, purge)
+            or self._is_fit_of(run.run_id, task)
+            or saw.judged_by(run.work)
         )
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:
