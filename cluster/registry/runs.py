@@ -227,9 +227,9 @@ class Runs(Database):
     def that_met(self, task: str) -> list[str]:
         """Runs without a result, yet, that were told of a task's samples."""
         unfinished = RUN.c.state.in_((*OWED, *STOPPED))
-        query = sa.select(RUN.c.run_id).where(unfinished).order_by(RUN.c.number)
-        told = sa.select(ARRIVAL.c.run_id).where(ARRIVAL.c.task == task)
-        return list(self._values(query.where(RUN.c.run_id.in_(told))))
+        told = sa.exists().where(ARRIVAL.c.run_id == RUN.c.run_id, ARRIVAL.c.task == task)
+        query = sa.select(RUN.c.run_id).where(unfinished, told).order_by(RUN.c.number)
+        return list(self._values(query))
 
     def result(self, run_id: str, kind: type[R]) -> R | None:
         """None while there is none."""

@@ -111,6 +111,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "look after it": lambda call: (CALLS["move"](call), call.version()),
     "compare": lambda call: call.compare(ANN, "news", 1, 1),
     "refresh": lambda call: call.refresh(asks("refresh"), "news"),
+    "remove": lambda call: call.remove(asks("remove"), "news", False),
+    "purge": lambda call: call.remove(asks("purge"), "news", True),
 }
 
 
