@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from cluster.coordinator import garbage, views
@@ -103,7 +102,8 @@ class Coordinator(Tasks, Vectors, Compositions, Accounts):
         while True:
             with self._lock:
                 outdated.look(self._registry)  # at what was composed since the last look
-                run_ids = frozenset(islice(outdated.run_ids(self._state), 1))
+                there = outdated.run_ids(self._state, self._execution.heads.fits)
+                run_ids = frozenset(there[:1])
                 if not run_ids:
                     return
                 with self._writing():

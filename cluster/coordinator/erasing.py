@@ -81,18 +81,23 @@ class Erasing:
 
     def _erase(self) -> None:
         """What something else needs too is spared, and owed no more, unless that was purged too
-        since it was looked at."""
-        owed = frozenset(self._registry.erasures())
-        if not owed:
+        since it was looked at. Heads that saw what was purged are owed as long as the registry has
+        their fits, which nothing answers with since the purge: those go last."""
+        spoiled, owed = self._registry.spoiled(), frozenset(self._registry.erasures())
+        if not owed and not spoiled:
             return
-        with self._unneeded(owed) as gone:
+        with self._unneeded(owed.union(*spoiled.values())) as gone:
             with self._lock:
                 if not self.owed:
                     self._registry.erased(owed - gone)
             if gone:
                 garbage.erase(self._home, gone)
                 with self._lock:
-                    self._registry.erased(gone)
+                    self._registry.erased(owed & gone)
+            for run_id in spoiled:  # one after the other: each is of thousands of tasks
+                with self._lock:
+                    if not self.owed:
+                        self._registry.forget_fits({run_id})
 
     @contextmanager
     def _unneeded(self, asked: frozenset[str]) -> Iterator[frozenset[str]]:

@@ -4,7 +4,7 @@ home: that is done without the lock, and what somebody composed meanwhile is loo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cluster.domain.compositions import Composition
 from cluster.domain.status import OWED
@@ -34,12 +34,14 @@ class Outdated:
             models = map(added, _models(registry, since))
             self._needed |= asked(self._fits, models, self._owners)
 
-    def run_ids(self, state: State) -> list[str]:
+    def run_ids(self, state: State, kept: Iterable[Fit]) -> list[str]:
         """Of fits that no model answers with, nor an evaluation that is owed; that say nothing of a
-        champion, and are not of the champions of now. Those that are forgotten are left out."""
+        champion, and are not of the champions of now. Those that are not `kept` any more are left
+        out: they are forgotten, or saw what was purged, and their files are owed their erasure."""
         needed = (self._needed or set()) | upkeep.fits(state).keys()
-        there = (fit.run_id for fit in self._fits if fit.run_id in state.done)
-        return [run_id for run_id in there if run_id not in needed]
+        there = {fit.run_id for fit in kept}
+        run_ids = (fit.run_id for fit in self._fits if fit.run_id in there)
+        return [run_id for run_id in run_ids if run_id not in needed]
 
 
 def _models(registry: Registry, since: int) -> Iterator[Composition]:

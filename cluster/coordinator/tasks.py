@@ -96,9 +96,11 @@ class Tasks(Quotas):
         with self._lock:
             self._make_sure()
             self._seen_task(context, task)
+            stopped = partial(self._registry.runs, STOPPED)
+            found = {run.run_id: run for run in (*stopped(naming=task), *stopped(kinds=("fit",)))}
             chosen = [
                 run.run_id
-                for run in self._registry.runs(states=STOPPED)
+                for run in found.values()
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
                 if task in tasks_of(run.work) or self._is_fit_of(run.run_id, task)
                 if upkeep.is_current(self._state, self._state.runs[run.run_id])
@@ -129,7 +131,8 @@ class Tasks(Quotas):
         def decide() -> Decision[RemovedTask]:
             self._require_removable(context, task, purge)
             uses = self._using(task, purge)
-            anew = [run for run in self._registry.that_met(task) if purge and run not in uses]
+            met = self._registry.that_met(task) if purge else ()
+            anew = [run_id for run_id in met if run_id not in uses]
             users = tuple(self._registry.users_of(task))
             gone = self._registry.references_of(task) if purge else ()
             how = "purged" if purge else "removed"
@@ -164,12 +167,15 @@ class Tasks(Quotas):
             return self._sight(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
-        """The runs that end with it."""
-        return tuple(
-            run.run_id
-            for run in self._registry.runs((*OWED, *STOPPED))
-            if work_orders.uses(run.work, task, purge) or self._is_fit_of(run.run_id, task)
-        )
+        """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
+        wait nobody reads all."""
+        left, runs = (*OWED, *STOPPED), self._registry.runs
+        found = [run for run in runs(left, naming=task) if work_orders.uses(run.work, task, purge)]
+        found += [run for run in runs(left, kinds=("fit",)) if self._is_fit_of(run.run_id, task)]
+        if purge:
+            saw = self._execution.heads.that_saw(task)
+            found += [run for run in runs(OWED, kinds=("evaluate",)) if saw.judged_by(run.work)]
+        return tuple(dict.fromkeys(run.run_id for run in found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:
         return upkeep.concerns(self._state, self._state.runs[run_id], task)

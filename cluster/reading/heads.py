@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
+from cluster.domain.work import EvaluateWork, Work
 from cluster.reading.fits import Fit, added, answering
 from cluster.registry import Registry
 
@@ -33,6 +34,18 @@ class FittedHeads:
 
     def purged(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task not in fit.heads))
+
+    def that_saw(self, task: str) -> FittedHeads:
+        return FittedHeads(tuple(fit for fit in self.fits if task in fit.heads))
+
+    def judged_by(self, work: Work) -> bool:
+        """Whether it evaluates a model that answers with some of them."""
+        tasks = work.tasks if isinstance(work, EvaluateWork) else ()
+        return any(
+            one.name in fit.heads and fit.heads[one.name].head == one.fitted_head
+            for one in tasks
+            for fit in self.fits
+        )
 
     def forgotten(self, run_ids: Set[str]) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if fit.run_id not in run_ids))

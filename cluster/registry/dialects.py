@@ -5,10 +5,15 @@ written before it; a transaction that reads sees one moment.
 
 Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may be
 lost, in order, with the machine; without it a transaction only reads.
+
+Nobody waits for ever but the one that writes to PostgreSQL: who reads beside it waits PATIENCE for
+a connection and for each answer, and in SQLite everybody as long for another one's lock.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +25,7 @@ from sqlalchemy.exc import ArgumentError
 from tacl.errors import BadConfig
 
 WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
+PATIENCE = 10.0  # seconds
 
 
 def engine_of(url: str, read_only: bool = False) -> sa.Engine:
@@ -51,9 +57,20 @@ def engine_of(url: str, read_only: bool = False) -> sa.Engine:
             f"the registry {shown(url)} needs {error.name}: pip install 'tacl-compose[postgres]'"
         ) from error
     SET_UP[backend](engine)
+    if backend == "postgresql" and read_only:
+        event.listen(engine, "do_connect", _connect)
     if command := BEGINS.get((backend, read_only)):
         event.listen(engine, "connect", partial(_begin, command))
     return engine
+
+
+def _connect(_: object, __: object, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    from cluster.registry.patience import Patient  # its driver is an extra
+
+    wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
+    connection = Patient.connect(*arguments, **wait | named)
+    connection.patience = PATIENCE
+    return connection
 
 
 def _begin(command: str, connection: Any, _: object) -> None:
@@ -73,7 +90,7 @@ def _set_up_sqlite(engine: sa.Engine) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: object) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA busy_timeout=10000")
+        connection.execute(f"PRAGMA busy_timeout={round(1000 * PATIENCE)}")
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:

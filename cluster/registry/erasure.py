@@ -62,9 +62,21 @@ class Erasure(Database):
             return found | _made_of(db, purged)
 
     def references_of(self, task: str) -> References:
-        """Those of one task, and of every model that was merged of its vectors."""
+        """Those of one task, and of every model that was merged of its vectors. Of heads that were
+        fitted on its rows `spoiled` says it, once the task is purged."""
         with self._read() as db:
             return dict(parts_of_task(db, task)) | _made_of(db, set(), task)
+
+    def spoiled(self) -> dict[str, set[str]]:
+        """Fits of heads that saw the rows of a purged task: digests of their files, by run. Each
+        names every task of a home: not to be asked under the lock."""
+        with self._read() as db:
+            purged = set(db.scalars(sa.select(TASK.c.name).where(TASK.c.removed == "purged")))
+            return {
+                run_id: {digest for digest, _ in _heads_of(result)}
+                for run_id, result in (_fits(db) if purged else ())
+                if _saw(result, purged)
+            }
 
     def stored_of(self, owner: str) -> References:
         """Rows, samples, statistics, vectors and heads of the tasks of an owner that are kept, and
@@ -155,9 +167,10 @@ def parts_of_task(db: sa.Connection, name: str) -> Naming:
 
 
 def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
-    """Of all tasks but those `without`, or of one task."""
+    """Of all tasks but those `without`, or of one task, without fits."""
     tasks = None if task is None else [task]
-    models = *_models(db, without, task), *_fitted(db, without, task)
+    fitted = _fitted(db, without) if task is None else ()
+    models = *_models(db, without, task), *fitted
     return dict((*_samples(db, without, tasks), *models, *_vectors(db, without, tasks)))
 
 
@@ -242,14 +255,21 @@ def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
         yield from (model.target.head_blob, model.target.held_out and model.target.held_out.digest)
 
 
-def _fitted(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
-    """Heads that were fitted together; with a task, every one that has seen its rows."""
-    done = sa.select(RUN.c.result).where(RUN.c.kind == "fit", RUN.c.state == RunState.DONE)
-    for text in db.scalars(done):
-        result = Fitted.model_validate_json(text)
-        of = {one.task for one in result.heads}
-        if not of & without and task in (None, *of):
+def _fitted(db: sa.Connection, without: set[str]) -> Naming:
+    for _, result in _fits(db):
+        if not _saw(result, without):
             yield from _heads_of(result)
+
+
+def _fits(db: sa.Connection) -> Iterator[tuple[str, Fitted]]:
+    """Heads that were fitted together, by run."""
+    done = RUN.c.kind == "fit", RUN.c.state == RunState.DONE
+    for run_id, text in db.execute(sa.select(RUN.c.run_id, RUN.c.result).where(*done)):
+        yield run_id, Fitted.model_validate_json(text)
+
+
+def _saw(result: Fitted, tasks: set[str]) -> bool:
+    return any(one.task in tasks for one in result.heads)
 
 
 def _heads_of(result: Fitted) -> Naming:

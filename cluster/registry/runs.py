@@ -192,13 +192,17 @@ class Runs(Database):
         run_ids: Collection[str] | None = None,
         user: str | None = None,
         newest: int | None = None,
+        naming: str | None = None,
     ) -> list[Run]:
-        """In order of acceptance: all, or so many of the newest."""
+        """In order of acceptance: all, or so many of the newest. `naming`: whose work has this name
+        somewhere, of which the database alone looks at the others."""
         wanted: dict[sa.Column[Any], Collection[Any] | None] = {RUN.c.state: states}
         wanted |= {RUN.c.kind: kinds, RUN.c.user: None if user is None else [user]}
         wanted |= {RUN.c.task: tasks, RUN.c.run_id: run_ids}
         these = (column.in_(values) for column, values in wanted.items() if values is not None)
         query = sa.select(*COLUMNS).where(*these).order_by(RUN.c.number.desc()).limit(newest)
+        if naming is not None:
+            query = query.where(RUN.c.work.contains(f'"{naming}"', autoescape=True))
         return [run_of(row) for row in reversed(self._rows(query))]
 
     def owed_of(self, users: Collection[str]) -> Counter[str]:
@@ -227,9 +231,9 @@ class Runs(Database):
     def that_met(self, task: str) -> list[str]:
         """Runs without a result, yet, that were told of a task's samples."""
         unfinished = RUN.c.state.in_((*OWED, *STOPPED))
-        query = sa.select(RUN.c.run_id).where(unfinished).order_by(RUN.c.number)
-        told = sa.select(ARRIVAL.c.run_id).where(ARRIVAL.c.task == task)
-        return list(self._values(query.where(RUN.c.run_id.in_(told))))
+        told = sa.exists().where(ARRIVAL.c.run_id == RUN.c.run_id, ARRIVAL.c.task == task)
+        query = sa.select(RUN.c.run_id).where(unfinished, told).order_by(RUN.c.number)
+        return list(self._values(query))
 
     def result(self, run_id: str, kind: type[R]) -> R | None:
         """None while there is none."""

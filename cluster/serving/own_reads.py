@@ -3,7 +3,8 @@ or dead. `cluster.domain.api.READS` says what that is; the rest is decided or wr
 coordinator alone.
 
 SQLite is read on the coordinator's machine alone: on another one its file, where it lies on a
-shared disk, might be seen as it was. Where the registry cannot be read the coordinator is asked.
+shared disk, might be seen as it was. Where the registry cannot be read, or its server does not
+answer in time (`cluster.registry.dialects`), the coordinator is asked, and all else for a while.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tacl.errors import ClusterNotRunning, StorageUnavailable, TaclError
 LOG = logging.getLogger(__name__)
 OF_MANY = ("holders", "compositions")  # asked for every request: they have threads of their own
 THREADS = 3  # for all else
-AGAIN = 10.0  # seconds until it is tried again to open what could not be opened
+AGAIN = 10.0  # seconds until it is tried again to read what could not be read
 
 
 class Unread(Exception):
@@ -73,12 +74,11 @@ class OwnReads:
     def _opened(self) -> Reader:
         """Raises Unread."""
         with self._opening:
-            if self._reader is None and time.monotonic() - self._tried < AGAIN:
+            if time.monotonic() - self._tried < AGAIN:
                 raise Unread
             try:
                 self._reader = self._reader or self._open()
             except TaclError as error:
-                self._tried = time.monotonic()
                 raise self._unread(error) from error
             return self._reader
 
@@ -88,6 +88,7 @@ class OwnReads:
         return Reader(self._home, self._use)
 
     def _unread(self, error: TaclError) -> Unread:
+        self._tried = time.monotonic()
         if not self._is_said:
             LOG.warning("the registry is not read here; the coordinator is asked: %s", error)
         self._is_said = True

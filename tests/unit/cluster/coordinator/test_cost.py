@@ -18,7 +18,7 @@ from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
-from cluster.registry import Registry
+from cluster.registry import Registry, Run
 from cluster.scheduler.state import Fit, Node
 from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
@@ -111,6 +111,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "look after it": lambda call: (CALLS["move"](call), call.version()),
     "compare": lambda call: call.compare(ANN, "news", 1, 1),
     "refresh": lambda call: call.refresh(asks("refresh"), "news"),
+    "remove": lambda call: call.remove(asks("remove"), "news", False),
+    "purge": lambda call: call.remove(asks("purge"), "news", True),
 }
 
 
@@ -183,6 +185,34 @@ def test_what_a_fit_is_of_and_what_it_found_is_written_without_the_lock(
     assert held == {"listed": False, "written": False}
     assert found.task("one").accuracy_fitted == 0.9
     found.coordinator.close()
+
+
+ENDING: dict[str, Callable[[Any], object]] = {
+    "retry": lambda call: call.retry(asks("retry"), "new_s"),
+    "cancel": lambda call: call.cancel(asks("cancel"), "new_s"),
+    "remove": CALLS["remove"],
+    "purge": CALLS["purge"],
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_who_ends_a_task_reads_no_work_of_others_that_waits(
+    name: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands."""
+    for task in ("new_s", "newXs", "other"):
+        scene.submit(task)
+        scene.coordinator.cancel(asks(f"stop {task}"), task, keep=True)
+    read, real = list[str](), Run.work.func
+
+    def work(run: Run) -> Any:
+        read.append(run.task or "")
+        return real(run)
+
+    monkeypatch.setattr(Run, "work", property(work))
+    ENDING[name](scene.coordinator)
+    assert {*read} <= {"news", "new_s"}
+    assert read or name in ("remove", "purge")
 
 
 @pytest.mark.parametrize("name", CALLS)

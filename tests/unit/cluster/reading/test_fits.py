@@ -96,7 +96,7 @@ def test_what_is_composed_while_garbage_is_looked_for_keeps_its_heads(tmp_path: 
     outdated = Outdated(coordinator._execution.heads.fits, coordinator._state)
     outdated.look(coordinator._registry)
     before = coordinator.compose(asks("ann", "ann"), "ann", ["+a"])
-    assert len(outdated.run_ids(coordinator._state)) == 1
+    assert len(outdated.run_ids(coordinator._state, coordinator._execution.heads.fits)) == 1
     coordinator._forget_fits(outdated)
     assert coordinator.composition(ADMIN, "ann") == before
     assert [len(one.heads) for _, one in coordinator._registry.fits()] == [1, 2]

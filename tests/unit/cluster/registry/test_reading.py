@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from cluster.registry import Registry
-from tacl.errors import BadConfig
+from cluster.registry import Registry, dialects
+from tacl.errors import BadConfig, StorageUnavailable
+from tests.support.postgres import Server
 from tests.support.registry_scene import accept
+from tests.support.silent import silent
 
 
 @pytest.fixture
@@ -72,3 +74,35 @@ def test_one_that_is_empty_or_of_another_revision_is_left_as_it_is(registry_url:
         Registry(registry_url, read_only=True)
     with engine.connect() as db:
         assert db.scalar(sa.text("SELECT version_num FROM alembic_version")) == "0001"
+
+
+@pytest.mark.timeout(20)  # it waited for ever
+@pytest.mark.parametrize("lets_in", [False, True])
+def test_a_server_that_does_not_answer_cannot_be_reached(
+    lets_in: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr(dialects, "PATIENCE", 0.2)
+    with silent(lets_in) as url, pytest.raises(BadConfig, match="cannot be reached.*timeout"):
+        Registry(url, read_only=True)
+
+
+@pytest.mark.timeout(60)
+def test_who_reads_does_not_wait_for_ever_for_an_answer(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And reads again once there are answers."""
+    registry = Registry(url := postgres_server.new_database())
+    accept(registry, "a")
+    monkeypatch.setattr(dialects, "PATIENCE", 0.2)
+    read = Registry(url, read_only=True)
+    with registry._engine.begin() as db:
+        db.execute(sa.text("LOCK TABLE task IN ACCESS EXCLUSIVE MODE"))
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="timeout"):
+                read.task_names()
+        with pytest.raises(StorageUnavailable), read.moment():
+            read.task_names()
+    assert read.task_names() == ["a"]
+    read.close()
+    registry.close()

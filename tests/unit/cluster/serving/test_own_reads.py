@@ -7,6 +7,7 @@ import asyncio
 import logging
 from asyncio import run
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from cluster.api.access import hashed
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
+from cluster.registry import dialects
 from cluster.runtime import near
 from cluster.serving import app, own_reads
 from cluster.serving.app import Ingress
@@ -23,6 +25,7 @@ from cluster.serving.own_reads import OwnReads
 from cluster.storage.home import Home
 from tacl.errors import NotAuthenticated, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks
+from tests.support.silent import silent
 
 ANN = RequestContext(user="ann")
 TOKEN = hashed("ann's")
@@ -135,28 +138,31 @@ def test_the_use_of_a_token_is_noted_and_nobody_waits_for_it(scene: Scene) -> No
     assert there.asked == [("holders", ([TOKEN],))]
 
 
-@pytest.mark.parametrize("where", ["another machine", "no credentials"])
+@pytest.mark.timeout(30)  # a server that is silent was waited for
+@pytest.mark.parametrize("where", ["another machine", "no credentials", "silent", "lets in"])
 def test_where_it_cannot_be_read_the_coordinator_is_asked(
     where: str, scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said once."""
     there = There(scene)
+    away = nullcontext("postgresql://nobody@127.0.0.1:1/x")
+    server = away if where == "no credentials" else silent(where == "lets in")
     if where == "another machine":
         (scene.home.path / near.SOCKET).unlink()
-    else:
-        url = "postgresql://nobody@127.0.0.1:1/x"
-        monkeypatch.setattr(Home, "registry_url", property(lambda self: url))
     monkeypatch.setattr(own_reads, "AGAIN", 0.0)
+    monkeypatch.setattr(dialects, "PATIENCE", 0.1)
 
     async def story() -> None:
         own = OwnReads(scene.home, there)
-        for _ in range(3):
+        for _ in range(2):
             (model,) = await own.ask("compositions", ["ann"])
             assert isinstance(model, Composition)
 
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), server as url:
+        if where != "another machine":
+            monkeypatch.setattr(Home, "registry_url", property(lambda self: url))
         run(story())
-    assert len(there.asked) == 3
+    assert len(there.asked) == 2
     assert len([one for one in caplog.records if "is not read here" in one.message]) == 1
 
 
@@ -187,6 +193,28 @@ def test_it_is_tried_again_to_read_it(
     with caplog.at_level(logging.WARNING):
         run(story())
     assert len([one for one in caplog.records if "is not read here" in one.message]) == 2
+
+
+def test_while_it_cannot_be_read_nobody_waits_for_it_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look may take as long as the registry is given to answer."""
+    there, looks = There(scene), list[object]()
+
+    def away(*asked: object) -> None:
+        looks.append(asked)
+        raise StorageUnavailable("no answer in time")
+
+    async def story() -> None:
+        own = OwnReads(scene.home, there)
+        await own.ask("tokens")
+        assert own._reader
+        monkeypatch.setattr(own._reader._registry, "tokens_after", away)
+        for _ in range(3):
+            await own.ask("tokens")
+
+    run(story())
+    assert (len(looks), len(there.asked)) == (1, 3)
 
 
 def _away(*_: object) -> None:
