@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
 from cluster.domain.compositions import Composition, RecipeTerm, Report
+from cluster.domain.operations import Answers, Belonging
 from cluster.domain.reports import (
     InterferenceReport,
     MeasuredPair,
@@ -265,6 +266,17 @@ def test_a_wide_matrix_is_continued_below() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in names)  # whole, none folded
     assert text.count("1.00") == 12
+
+
+def test_none_of_these_says_what_it_means_and_of_how_many_own_inputs_it_is_told() -> None:
+    own, none = (Belonging(probability=0.5, none=told) for told in (False, True))
+    ranked = {"news": [("world", 0.75), ("sport", 0.25)]}
+    told = {"answers": (ranked, ranked), "belonging": (own, none)}
+    found = Answers.model_validate({"user": "ann", "digest": "d"} | told)
+    asked, _, unlike = shown(tables.answers(["Stocks fell", "???"], found, 2), 120).partition("???")
+    assert "none of these" not in asked
+    often = f"1 in {round(1 / (1 - KEPT))} of their own is too"
+    assert f"none of these: unlike the inputs of every task of this model ({often})" in unlike
 
 
 @pytest.mark.parametrize(("kept", "warned"), [(0.625, False), (0.62, False), (0.469, True)])
