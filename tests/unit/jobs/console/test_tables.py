@@ -20,6 +20,7 @@ from cluster.domain.status import (
     CompositionRun,
     CompositionState,
     NodeStatus,
+    Phase,
     Resources,
     RunState,
     RunStatus,
@@ -31,7 +32,7 @@ from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import evaluations, tables
 from jobs.console import interference as of_vectors
-from jobs.console.progress import described
+from jobs.console.progress import PHASES, described
 from tacl.heads.novelty import KEPT
 
 ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
@@ -106,10 +107,16 @@ def test_no_word_of_a_status_is_cut_at_80_columns() -> None:
     ]
 
 
-def test_a_training_that_has_no_step_yet_is_starting() -> None:
-    text = shown(tables.status(status(task(state=TaskState.TRAINING))))
-    assert "starting" in text
-    assert described(task(state=TaskState.TRAINING)) == "training, starting"
+@pytest.mark.parametrize("phase", Phase)
+def test_what_a_training_does_beside_its_steps_is_said(phase: Phase) -> None:
+    found = task(state=TaskState.TRAINING, phase=phase, step=40, steps=40)
+    assert f"training  {PHASES[phase]}" in shown(tables.status(status(found)))
+    assert described(found) == f"training, {PHASES[phase]}"
+    imported = task(state=TaskState.TRAINING, imports=True, phase=phase)
+    assert described(imported) == f"importing, {PHASES[phase]}"
+
+
+def test_what_has_no_step_says_none() -> None:
     run = {"run_id": "r", "attempt": 0, "created": 0.0, "kind": "evaluate", "task": None}
     running = RunStatus.model_validate(run | {"about": "x", "state": RunState.RUNNING})
     assert tables.steps(running) == ""  # it has none
