@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ def home(tmp_path: Path) -> Home:
     return tiny.home(tmp_path)
 
 
-def new_task(home: Home, **options: object) -> Submission:
-    chosen = {"steps": STEPS, "learning_rate": 1e-3, "engine": "plain"} | options
+def new_task(home: Home, **options: Any) -> Submission:
+    chosen: dict[str, Any] = {"steps": STEPS, "learning_rate": 1e-3, "engine": "plain"} | options
     return tiny.submission(home, 3, noise=90, **chosen)
 
 

@@ -21,8 +21,8 @@ from tests.support.fakes import Scene, asks
 def look(scene: Scene, seconds: float | None) -> Overview:
     """At a training that is expected to be done so soon."""
     status = scene.coordinator.status(RequestContext())
-    at = {"phase": None, "step": 40, "steps": 100}
-    at |= {"expected": seconds and time.time() + seconds + 0.1}
+    expected = seconds and time.time() + seconds + 0.1
+    at = {"phase": None, "step": 40, "steps": 100, "expected": expected}
     tasks = tuple(one.model_copy(update=at) if one.is_owed else one for one in status.tasks)
     users = tuple(scene.coordinator.users(RequestContext()))
     return Overview.model_validate(dict(status) | {"tasks": tasks, "users": users})
