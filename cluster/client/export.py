@@ -174,8 +174,8 @@ def _require_faithful(user: str, exact: float, materialized: float, accept: bool
         raise Inexact(
             f"{user}'s model is linearized; as one ordinary model it has a mean accuracy of "
             f"{100 * materialized:.1f} % on the test rows of its tasks, where the exact one has "
-            f"{100 * exact:.1f} %. Smaller coefficients lose less; to export it all the same, say "
-            "--accept"
+            f"{100 * exact:.1f} %. Export it all the same with --accept; or, to lose nothing, "
+            "each vector with `tacl export-vector`: programs with TACL add them up exactly"
         )
 
 

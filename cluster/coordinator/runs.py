@@ -106,7 +106,8 @@ class Runs(Quotas):
 
     def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
         self._board.progressed(run_id, task, progress)
-        self._execution.pace.stepped(run_id, progress.step, progress.steps, time.time())
+        if progress.step is not None and progress.steps is not None:
+            self._execution.pace.stepped(run_id, progress.step, progress.steps, time.time())
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:

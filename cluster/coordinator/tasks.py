@@ -193,8 +193,8 @@ class Tasks(Quotas):
         self._execution.happened(SamplesArrived(*facts))
 
     def _require_new(self, context: RequestContext, submission: Submission) -> None:
-        """Raises SameData, of tasks that the asker sees. A vector from elsewhere is another one."""
-        if submission.vector_blob is None and submission.rows:
+        """Raises SameData, of tasks that the asker sees."""
+        if submission.rows:
             same = self._registry.with_rows(submission.rows)
             seen = [name for name in same if self._visibility(context).sees(name)]
             if seen:

@@ -149,6 +149,7 @@ class PlanSight(Sight):
         is_done = record.state == shown.RunState.DONE
         return {
             "run_id": record.run_id,
+            "phase": _phase(record),
             "step": progress and (progress.steps if is_done else progress.step),
             "steps": progress and progress.steps,
             "loss": progress and progress.loss,
@@ -206,12 +207,20 @@ def _key(run: Planned) -> Key:
     return Key(is_training, (run.task or "") if is_training else run.run_id)
 
 
+def _phase(record: Run) -> shown.Phase | None:
+    if record.state != shown.RunState.RUNNING:
+        return None
+    if record.progress is not None:
+        return record.progress.phase
+    return shown.Phase.STARTING if record.kind == "train" else None
+
+
 def _is_timed(record: Run) -> bool:
     """Whether it is told when it will be done. What others took says little of a training that
     runs: its own steps do, once one is done. (An import has none.)"""
     if record.kind != "train" or record.state != shown.RunState.RUNNING:
         return record.state in shown.OWED
-    if record.progress is not None and record.progress.step > 0:
+    if record.progress is not None and (record.progress.step or 0) > 0:
         return True
     return isinstance(record.work, orders.TrainWork) and bool(record.work.submission.vector_blob)
 

@@ -85,9 +85,10 @@ def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candid
 
 
 class Belonging(Answer):
-    """Whether an input is of any task of a model. `none`: it is of none of these; 19 of 20
-    validation rows of the model's tasks have a higher `probability`, which may be near to 1 where
-    tasks are easily told from what else the home has seen."""
+    """Whether an input is of any task of a model. `none`: of none of these, unlike the inputs of
+    every one of them: 19 of 20 validation rows of these tasks have a higher `probability`, and 1 in
+    20 is told to be of none too. It may be near to 1 where tasks are easily told from what else the
+    home has seen."""
 
     probability: float = Field(examples=[0.97])
     none: bool

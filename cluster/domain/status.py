@@ -38,6 +38,18 @@ class WaitsFor(StrEnum):
     NODES = "nodes"  # the cluster can never hold it as it is: more nodes, or an end of serving
 
 
+class Phase(StrEnum):
+    """What a training, or an import, does beside its steps."""
+
+    STARTING = "starting"  # its process
+    LOADING = "loading"  # the base model
+    HEAD = "head"  # makes the one that its vector is trained under, by a pass of its rows
+    STATISTICS = "statistics"  # takes those that it shares instead of samples
+    ENGINE = "engine"  # sets it up
+    SAMPLES = "samples"  # reads and compares those of other tasks, for its first step
+    MEASURING = "measuring"  # its vector, after the last step
+
+
 class TaskState(StrEnum):
     """Of a task: that of its training."""
 
@@ -81,10 +93,12 @@ S = TypeVar("S", bound=StrEnum)
 class RunProgress(Answer, Generic[S]):
     """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
     waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
-    before, and by what goes first; None where it is not known, as of a training without a step."""
+    before, and by what goes first; None where it is not known, as of a training without a step.
+    `phase`: what a training that runs does beside its steps; None while it does these."""
 
     run_id: str
     state: S
+    phase: Phase | None = None
     step: int | None = None  # optimizer steps, or rows evaluated; None before the first, or without
     steps: int | None = None
     loss: float | None = None

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
+from cluster.domain.status import Phase
 from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.visibility import Visibility
 
@@ -163,10 +164,11 @@ def about(work: Work) -> str:
 
 class Progress(Message):
     """How far a run is: optimizer steps, test rows of an evaluation, pairs of a measure or tasks of
-    a fit, done."""
+    a fit, done; None before a training knows them. `phase`: what it does beside them now."""
 
-    step: int
-    steps: int
+    step: int | None = None
+    steps: int | None = None
+    phase: Phase | None = None
     loss: float | None = None  # of the latest optimizer step
     penalty: float | None = None
 

@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.domain.status import Phase
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.progress import Begins
 from cluster.learner.training import build_head, validated
 from cluster.storage.home import Home
 from tacl.backbone import Backbone
@@ -110,16 +112,20 @@ def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dic
     return kept, {name: block for name, block in vector.blocks.items() if name not in trained}
 
 
-def import_task(work: TrainWork, home: Home, device: str = "cpu") -> Trained:
+def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu") -> Trained:
     """The vector that the submission brought, measured; blobs of the result are stored already.
+    `begins` is told what is done next.
 
     Metrics beside those of a training: validation_checkpoint, the accuracy of a checkpoint as the
     ordinary model that it is; outside, the share of its change that vectors here do not have.
     """
     started = time.monotonic()
+    begins(Phase.LOADING)
     submission, materials = work.submission, Materials(home, work.base, device)
     source = _source(work, materials)
+    begins(Phase.HEAD)
     head = build_head(materials, submission, materials.labelled(submission.train))
+    begins(Phase.MEASURING)
     validation = materials.labelled(submission.validation)
     kept, outside = split(source, materials.backbone)
     vector = TaskVector(submission.name, work.base.digest, "linearized", kept)

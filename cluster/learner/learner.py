@@ -13,7 +13,7 @@ from cluster.domain import work as works
 from cluster.domain.base import Base
 from cluster.domain.work import Progress, Result, TrainWork, Work
 from cluster.learner.artifacts import given_device
-from cluster.learner.progress import Tell, now_and_then
+from cluster.learner.progress import Tell, in_phases, now_and_then
 from cluster.learner.training import Known, train_task
 from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
@@ -75,7 +75,8 @@ class Learner:
         if work.submission.vector_blob is not None:
             from cluster.learner.importing import import_task
 
-            return import_task(work, self._home, given_device())
+            begins = in_phases(work, self._known)
+            return import_task(work, self._home, begins, given_device())
         if options.workers > 1:
             from cluster.learner.group import train_together
 

@@ -8,10 +8,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
+
+from cluster.domain.status import Phase
+from cluster.domain.work import Piece, Progress
 
 # (steps done, of how many, loss) -> whether to give way
 Tell = Callable[[int, int, float | None], bool]
+Begins = Callable[[Phase], None]
 SECONDS = 1.0
+
+
+class Hears(Protocol):
+    """The coordinator, for who tells it how far a run is; see `RunAPI.progressed`."""
+
+    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool: ...
+
+
+def in_phases(work: Piece, hears: Hears) -> Begins:
+    """Give it what a training does next, beside its steps."""
+
+    def begins(phase: Phase) -> None:
+        hears.progressed(work.run_id, Progress(phase=phase), work.attempt)
+
+    return begins
 
 
 def now_and_then(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:

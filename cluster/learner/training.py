@@ -20,10 +20,12 @@ import torch.distributed as dist
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE
 from cluster.domain.outcomes import GivesWay
+from cluster.domain.status import Phase
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.progress import Begins, Hears, in_phases
 from cluster.learner.tracking import Facts, Tracked, tracked
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
@@ -46,17 +48,13 @@ MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
 
-class Known(Protocol):
+class Known(Hears, Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
     def __call__(self, asked: Lease) -> Leave: ...
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
         """Others see these statistics from now on; see Coordinator.stated."""
-        ...
-
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
-        """How far a run is that asks nothing before its steps; see `RunAPI.progressed`."""
         ...
 
 
@@ -81,18 +79,24 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
     started = time.monotonic()
     ranks, submission = Ranks(), work.submission
+    begins: Begins = in_phases(work, known) if ranks.rank == 0 else lambda phase: None
+    begins(Phase.LOADING)
     device = "cuda" if submission.options.gpus_per_worker else "cpu"
     materials = Materials(home, work.base, device)
+    begins(Phase.HEAD)
     data = materials.labelled(submission.train)
     head = ranks.first(lambda: build_head(materials, submission, data))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
     if submission.options.share == "statistics" and ranks.rank == 0:
+        begins(Phase.STATISTICS)
         statistics = measure(materials.backbone, materials.shard_items(submission.shard))
         known.stated(work.run_id, materials.put_statistics(statistics), work.attempt)
+    begins(Phase.ENGINE)
     module = materials.linearized(config.precision)
     with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
         kept = checkpoints(home.checkpoints, work.run_id)
         run = Run(work, materials, engine, ranks, config, kept)
+        begins(Phase.SAMPLES)
         return _trained(run, head, data, known, started)
 
 
@@ -114,6 +118,7 @@ def _trained(run: Run, head: Head, data: Labelled, known: Known, started: float)
         )
         if run.ranks.rank > 0:
             return None
+        run.measures(known)
         seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
         validation = materials.labelled(run.work.submission.validation)
         found = _result(run, head, validation, seconds, started)
@@ -246,6 +251,12 @@ class Run:
         done = {"step": record.step + 1, "steps": record.steps}
         self._progress = Progress(**done, loss=record.loss, penalty=record.penalty)
         told.step(record)
+
+    def measures(self, known: Known) -> None:
+        """All steps are done: what is told last of them is that the vector is measured now."""
+        done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
+        told = done.model_copy(update={"phase": Phase.MEASURING})
+        known.progressed(self.work.run_id, told, self.work.attempt)
 
     def is_near(self, shard: Shard) -> bool:
         """Whether its samples are the same kind of data as the own ones: they are not held against

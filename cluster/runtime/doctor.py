@@ -49,17 +49,20 @@ def checks(
     ask: Callable[[], Resources] | None = None,
     references: Callable[[], References] | None = None,
 ) -> Iterator[Check]:
-    """Yields each check as it is done; `ask` gives the cluster's resources, where one runs, and
-    `references` what its registry needs of the blob store."""
-    yield from (_python(), _packages(), _libraries(), _processors(), _memory(), _disk(home))
-    yield from (_home(home), _privacy(home))
+    """Yields each check once it is done, before the next begins. `ask` gives the cluster's
+    resources, where one runs, and `references` what its registry needs of the blob store."""
+    for of_machine in (_python, _packages, _libraries, _processors, _memory):
+        yield of_machine()
+    for of_home in (_disk, _home, _privacy):
+        yield of_home(home)
     schema = _schema(home)
     yield from schema
     if all(check.ok for check in schema):
         yield from _storage(home, references)
     yield _cluster(home, ask)
     if (running := home.running()) is not None:
-        yield from (access(running), reach(running))
+        yield access(running)
+        yield reach(running)
 
 
 def migrated(home: Home) -> Check:

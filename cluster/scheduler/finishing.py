@@ -1,8 +1,8 @@
 """About when runs will be done: an estimate for people, by which nothing is decided. No I/O.
 
-What runs goes on at the pace of its steps; what waits takes as long as the latest of its kind did,
-and starts in the order of the queue where enough CPUs and GPUs come free. On which node, and who
-may pass whom, is not asked.
+What runs goes on at the pace of its latest steps; what waits takes as long as the latest of its
+kind did, and starts in the order of the queue where enough CPUs and GPUs come free. On which node,
+and who may pass whom, is not asked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from cluster.scheduler.state import Run, State, Urgency
 
 HORIZON = 100  # runs that wait, and of which it is told
 KEPT = 4  # ended runs of a kind, by which the next is judged
+LOOKS = 16  # the latest at a run, by which its pace is judged: half a minute of leases of 2 s
 Kind = tuple[str, bool]  # of work, and whether its vector was there already
 
 
@@ -36,8 +38,8 @@ class Pace:
     def __init__(self) -> None:
         self._each: dict[Kind, deque[float]] = {}  # seconds, for one of its size
         self._begun: dict[str, float] = {}
-        self._first: dict[str, Steps] = {}
-        self._last: dict[str, tuple[Steps, int]] = {}  # and of how many
+        self._looks: dict[str, deque[Steps]] = {}
+        self._steps: dict[str, int] = {}  # that each is of
 
     def begun(self, run_id: str, at: float) -> None:
         """An attempt of it."""
@@ -45,8 +47,11 @@ class Pace:
         self._begun[run_id] = at
 
     def stepped(self, run_id: str, done: int, steps: int, at: float) -> None:
-        self._first.setdefault(run_id, Steps(at, done))
-        self._last[run_id] = Steps(at, done), steps
+        looks = self._looks.setdefault(run_id, deque(maxlen=LOOKS))
+        if looks and done < looks[-1].done:  # it counts something else now
+            looks.clear()
+        looks.append(Steps(at, done))
+        self._steps[run_id] = steps
 
     def ended(self, state: State, run: Run, at: float) -> None:
         """With a result."""
@@ -59,7 +64,7 @@ class Pace:
         each.append(max(0.0, seconds) / size_of(state, run))
 
     def forget(self, run_id: str) -> None:
-        for known in (self._begun, self._first, self._last):
+        for known in (self._begun, self._looks, self._steps):
             known.pop(run_id, None)
 
     def left(self, state: State, run: Run, now: float) -> float | None:
@@ -69,20 +74,23 @@ class Pace:
         whole = median(each) * size_of(state, run) if each else None
         if run.state != RunState.RUNNING:
             return whole
-        if (paced := self._paced(run.run_id, now)) is not None:
+        looks, steps = self._looks.get(run.run_id, ()), self._steps.get(run.run_id, 0)
+        if (paced := rest(looks, steps, now)) is not None:
             return paced
         elapsed = now - self._begun.get(run.run_id, now)
         return whole - elapsed if whole is not None and whole > elapsed else None
 
-    def _paced(self, run_id: str, now: float) -> float | None:
-        """By its own steps, once there were two looks at them."""
-        if run_id not in self._last:
-            return None
-        first, (last, steps) = self._first[run_id], self._last[run_id]
-        if last.done <= first.done:
-            return None
-        each = (last.at - first.at) / (last.done - first.done)
-        return max(0.0, (steps - last.done) * each - (now - last.at))
+
+def rest(looks: Sequence[Steps], steps: int, now: float) -> float | None:
+    """Seconds until all steps are done, at the pace between the looks. A silence beyond the longest
+    between two of them is time in which nothing was done. None until two looks differ."""
+    if not looks or looks[-1].done <= looks[0].done:
+        return None
+    first, last = looks[0], looks[-1]
+    silent, longest = now - last.at, max(after.at - one.at for one, after in pairwise(looks))
+    late = max(0.0, silent - longest)
+    each = (last.at - first.at + late) / (last.done - first.done)
+    return max(0.0, (steps - last.done) * each - (silent - late))
 
 
 def _kind(run: Run) -> Kind:

@@ -13,8 +13,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 from rich.text import Text
 
-from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus, Watched
+from cluster.domain.status import ClusterStatus, Phase, RunStatus, TaskStatus, Watched
 
+PHASES = {
+    Phase.STARTING: "starting",
+    Phase.LOADING: "loading the base",
+    Phase.HEAD: "making its head",
+    Phase.STATISTICS: "taking statistics",
+    Phase.ENGINE: "setting up",
+    Phase.SAMPLES: "reading samples",
+    Phase.MEASURING: "measuring",
+}
 QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
 
@@ -146,13 +155,14 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
 
 
 def lines(console: Console) -> Watch:
-    """A line when a state changes, and with every tenth of the steps; none for what had ended."""
-    seen: dict[str, tuple[str, tuple[str, int] | None]] = {}
+    """A line when a state or phase changes, and with every tenth of the steps; none for what had
+    ended."""
+    seen: dict[str, tuple[str, tuple[str, Phase | None, int] | None]] = {}
 
     def watch(status: ClusterStatus) -> None:
         now = _by_run(status)
         for run_id, one in now.items():
-            mark = (one.state, 10 * (one.step or 0) // one.steps if one.steps else 0)
+            mark = (one.state, one.phase, 10 * (one.step or 0) // one.steps if one.steps else 0)
             _, before = seen.get(run_id, ("", None if one.is_owed else mark))
             if before != mark:
                 console.print(f"{one.label}: {described(one)}", markup=False)
@@ -188,16 +198,16 @@ def _by_run(status: ClusterStatus) -> dict[str, Watched]:
 
 
 def described(one: Watched, counted: bool = False) -> str:
-    """State, step unless it is `counted` elsewhere, loss, time left, accuracy and reason, in one
-    line."""
+    """State, phase or step unless it is `counted` elsewhere, loss, time left, accuracy and reason,
+    in one line."""
     importing = one.state == "training" and isinstance(one, TaskStatus) and one.imports
     parts = ["importing" if importing else str(one.state)]
-    if one.is_owed and one.steps:
+    if one.phase is not None:
+        parts.append(PHASES[one.phase])
+    elif one.is_owed and one.steps:
         unit = "row" if isinstance(one, RunStatus) and one.kind == "evaluate" else "step"
         parts += [] if counted else [f"{unit} {one.step or 0} of {one.steps}"]
         parts += [] if one.loss is None else [f"loss {one.loss:.3f}"]
-    elif one.state == "training" and not importing:
-        parts.append("starting")
     parts += filter(None, [time_left(left_of(one))])
     if isinstance(one, TaskStatus) and one.accuracy_after is not None:
         parts.append(f"accuracy {100 * one.accuracy_after:.1f} %")
@@ -211,8 +221,8 @@ def described(one: Watched, counted: bool = False) -> str:
 
 
 def steps(one: Watched) -> str:
-    """`12/300` while it runs. A training starts for a while; other work may have no steps."""
-    if not one.is_owed or one.state == "queued":
-        return ""
-    begun = "" if one.state != "training" else "starting"
-    return f"{one.step or 0}/{one.steps}" if one.steps else begun
+    """`12/300` while it runs, or its phase; some work has neither."""
+    if one.phase is not None:
+        return PHASES[one.phase]
+    runs = one.is_owed and one.state != "queued"
+    return f"{one.step or 0}/{one.steps}" if runs and one.steps else ""

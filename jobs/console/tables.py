@@ -304,8 +304,8 @@ def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
                 made.add_row(task if i == 0 else "", name, f"{share:.3f}")
         parts.append(Text(asked[:90], style="italic"))
         if belonging and belonging.none:
-            more = "19 of 20 inputs of the model's tasks are more like them"
-            parts.append(Text(f"none of these: {more}; the nearest are"))
+            unlike = "unlike the inputs of every task of this model (1 in 20 of their own is too)"
+            parts.append(Text(f"none of these: {unlike}; the nearest are"))
         parts += [made, Text()]
     return Group(*parts[:-1])
 

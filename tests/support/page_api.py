@@ -26,7 +26,7 @@ class FakeApi:
         self.tokens: list[dict[str, Any]] = []
         self.role = "submitter"
         self.models: dict[str, dict[str, Any]] = {}
-        self.modality = "image"
+        self.modality, self.head_kind = "image", "text"
         self.tasks: list[dict[str, Any]] = []
         self.work: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ class FakeApi:
     def _cluster(self, app: FastAPI) -> None:
         @app.get("/v1/status")
         def status() -> Any:
-            base = {"spec": "embedded", "modality": self.modality}
+            base = {"spec": "embedded", "modality": self.modality, "head_kind": self.head_kind}
             told = {"base": base, "tasks": self.tasks, "work": self.work}
             told["trouble"] = self.trouble
             return told | {"version": "1", "whole": True, "more": False, "gone": []}
@@ -206,7 +206,9 @@ class FakeApi:
         ) -> Any:
             if name in [task["name"] for task in self.tasks]:
                 return JSONResponse({"message": f"there is a task {name} already"}, 409)
-            rest = {key: value for key, value in (await request.form()).items() if value}
+            form = await request.form()
+            rest: dict[str, Any] = {key: value for key, value in form.items() if value}
+            rest |= {"templates": form.getlist("templates")} if "templates" in form else {}
             rest |= {"file": (file.filename, len(await file.read()))}
             self.asked.append(("submit", rest | {"options": json.loads(options)}))
             self.task(name, "queued")

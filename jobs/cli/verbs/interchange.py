@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from jobs import console
 from jobs.cli import app as cli
-from jobs.cli import names
+from jobs.cli import asking, names
 from jobs.cli.options import argument, data_options, flag, option
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def import_(
         typer.Option(help="Refresh its vector when it interferes with other tasks."),
     ] = "never",
     owner: cli.Owner = None,
+    again: asking.Again = False,
     **options: Any,
 ) -> cli.Told:
     """Import a fine-tuned checkpoint as a task.
@@ -112,6 +114,7 @@ def import_(
             refresh=refresh,
             owner=owner,
             progress=progress,
+            again=again or partial(asking.asked_again, progress),
             **options,
         )
     with cli.detachable(), console.progress.watching() as watch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from jobs import console
 from jobs.cli import app as cli
-from jobs.cli import names
+from jobs.cli import asking, names
 from jobs.cli.options import argument, flag, option, training_options
 from tacl.errors import BadConfig
 
@@ -60,9 +59,7 @@ def submit(
             "--private", "Hide the task and its samples from other users; its name is OWNER.NAME."
         ),
     ] = False,
-    again: Annotated[
-        bool, flag("--again", "Submit also what another task has; else it is asked about.")
-    ] = False,
+    again: asking.Again = False,
     as_json: cli.Json = False,
     **options: Any,
 ) -> cli.Told:
@@ -89,7 +86,7 @@ def submit(
             templates=template or (),
             progress=count,
             read=understood.append,
-            again=again or partial(_asked_again, count),
+            again=again or partial(asking.asked_again, count),
             **options,
         )
     private_to = _private_to(name, private)
@@ -113,18 +110,6 @@ def _private_to(name: str, private: bool) -> str | None:
     from cluster.domain.names import namespace
 
     return namespace(name) if private else None
-
-
-def _asked_again(count: console.progress.Counter, same: str) -> bool:
-    if not _is_person():
-        return False
-    with count.aside():
-        return typer.confirm(f"{same}\nSubmit them again?", err=True)
-
-
-def _is_person() -> bool:
-    """Nobody else is asked anything."""
-    return sys.stdin.isatty()
 
 
 def _shared(rows: int, share: str, owner: str | None) -> str:
@@ -248,7 +233,7 @@ def remove(
     Models that use it keep working until they are composed again, unless you --purge; their users
     are listed. The name stays taken. On a terminal, --purge asks first.
     """
-    if purge and _is_person():
+    if purge and asking.is_person():
         said = f"The bytes of {name} are erased for ever, and models that use it stop working."
         typer.confirm(f"{said}\nErase them?", abort=True, err=True)
     return asked.remove(name, purge), _removed

@@ -90,7 +90,8 @@ def test_what_is_of_no_task_is_said_to_be(api: FakeApi, open_page: Any) -> None:
     page = open_page()
     page.locator("#try textarea").fill("Stocks fell.\n???")
     page.get_by_role("button", name="Ask", exact=True).click()
-    says(page, "#try .answer:nth-of-type(2)", "more like them; the nearest is digits: zero")
+    unlike = "Unlike the inputs of every task of this model (1 in 20 of their own is too)"
+    says(page, "#try .answer:nth-of-type(2)", f"{unlike}; the nearest is digits: zero.")
     told = page.locator("#try .answer h3").all_inner_texts()
     assert told == ["digits: zero", "none of these"]
 

@@ -18,8 +18,9 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     says(page, "#link", "live")
     api.task("digits", "queued", reason="waits for 1 CPU")
     says(page, "#task-digits", "waits for 1 CPU")
-    api.task("digits", "training")
-    says(page, "#task-digits .progress", "starting")
+    for phase, words in (("starting", "starting"), ("loading", "loading the base")):
+        api.task("digits", "training", phase=phase)
+        says(page, "#task-digits .progress", words)
     api.task("digits", "training", step=30, steps=120, loss=1.25)
     says(page, "#task-digits", "30 of 120 steps, loss 1.25")
     assert page.locator("#task-digits progress").get_attribute("value") == "30"
@@ -136,12 +137,25 @@ def test_what_the_data_hold_may_be_said(api: FakeApi, open_page: Any) -> None:
     said = {"name": "me.signs", "input_column": "said", "label_column": "kind", "classes": "a,b"}
     for field, words in said.items():
         page.locator(f"#submit input[name={field}]").fill(words)
+    prompts = "a photo of a {}.\n\n  a {} in the rain\n"
+    page.get_by_label("Prompts, one in a line, with {} for the class name").fill(prompts)
     page.get_by_label("Private").check()
     page.locator("#submit button").click()
     says(page, "#submit .told", "me.signs is queued")
     ((_, sent),) = api.asked
     rest = {"private": "on", "file": ("x.csv", 14), "options": {"skip_bad": False}}
+    rest |= {"templates": ["a photo of a {}.", "a {} in the rain"]}
     assert sent == {**said, **rest}
+
+
+def test_prompts_are_asked_for_where_the_base_reads_them(api: FakeApi, open_page: Any) -> None:
+    api.head_kind = "prototype"
+    page = open_page()
+    says(page, "#link", "live")
+    page.get_by_text("Submit a task").click()
+    page.get_by_text("Columns and classes").click()
+    page.locator("#submit input[name=classes]").wait_for()
+    assert not page.locator("#submit textarea").is_visible()
 
 
 def test_sign_in(api: FakeApi, open_page: Any) -> None:

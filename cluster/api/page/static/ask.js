@@ -75,7 +75,7 @@ function answer({ input, shown }, found, i, whose) {
     shown,
     el("h3", {}, belonging?.none ? "none of these" : best),
     belonging?.none ? el("p", { className: "hint" },
-      `19 of 20 inputs of the model’s tasks are more like them; the nearest is ${best}.`) : null,
+      `Unlike the inputs of every task of this model (1 in 20 of their own is too); the nearest is ${best}.`) : null,
     el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain)),
     why(whose, input, found.digest));
 }

@@ -4,6 +4,15 @@ import { submit, vectors } from "./api.js";
 import { $, clock, day, el, left, onSubmit, opened, percent } from "./dom.js";
 
 const section = $("#tasks");
+const PHASES = { // what a training does beside its steps
+  starting: "starting",
+  loading: "loading the base",
+  head: "making its head",
+  statistics: "taking statistics",
+  engine: "setting up",
+  samples: "reading samples",
+  measuring: "measuring",
+};
 const taskLines = new Map(); // name -> { text, made, lineage, version }
 const workLines = new Map(); // id of a run -> the same, without a lineage
 
@@ -13,6 +22,9 @@ export function show(tasks, work) {
   list($("ul.work", section), workLines, work, (run) => run.run_id, (run) =>
     el("li", { className: run.state }, el("span", {}, run.about), ...said(run)));
 }
+
+// Prompts are read by a base model that has a text tower.
+export const prompted = (base) => { $("#prompts").hidden = base.head_kind !== "text"; };
 
 // A line for each; one that says the same stays as it is, also when somebody opened it.
 function list(place, lines, found, key, make) {
@@ -48,8 +60,10 @@ function line(task, lineage) {
 function progress(task) {
   const made = el("div", { className: "progress" });
   const runs = ["training", "running"].includes(task.state);
-  if (runs && !task.steps && task.expected) made.append(`${task.imports ? "importing" : "begun"}${left(task.expected)}`);
-  else if (task.state === "training" && !task.steps) made.append(task.imports ? "importing" : "starting");
+  if (runs && task.phase) {
+    const imports = task.imports ? ["importing"] : [];
+    made.append([...imports, PHASES[task.phase]].join(", ") + left(task.expected));
+  } else if (runs && !task.steps && task.expected) made.append(`begun${left(task.expected)}`);
   else if (runs && task.steps) {
     const label = `${task.step ?? 0} of ${task.steps} ${task.kind === "evaluate" ? "rows" : "steps"}`;
     const bar = el("progress", { max: task.steps, value: task.step ?? 0, "aria-label": `${task.name ?? task.about}: ${label}` });
@@ -79,7 +93,10 @@ const versions = (name) => opened("Versions", async () => [
 
 onSubmit($("#submit"), async (data) => {
   data.set("options", JSON.stringify({ skip_bad: data.has("skip_bad") }));
-  data.delete("skip_bad"); // the rest of the form is what the API asks for
+  data.delete("skip_bad");
+  const templates = data.get("templates").split("\n").map((line) => line.trim()).filter(Boolean);
+  data.delete("templates");
+  for (const one of templates) data.append("templates", one); // the rest is what the API asks for
   const done = await submit(data).catch((error) => {
     if (error.kind !== "SameData" || !confirm(`${error.message}\n\nSubmit them again?`)) throw error;
     data.set("again", true);

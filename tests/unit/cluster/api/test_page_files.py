@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from cluster.api import page
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import Options
+from jobs.console.progress import PHASES
 from tests.support.api_scene import scene
 
 
@@ -42,10 +43,16 @@ def test_the_form_of_a_task_is_what_the_api_asks_for(tmp_path: Path) -> None:
     app, _ = scene(tmp_path / "home")
     form = re.search(r'<form id="submit">.*?</form>', files().get("/").text, re.DOTALL)
     assert form is not None
-    fields = set(re.findall(r'<input name="(\w+)"', form[0]))
+    fields = set(re.findall(r'<(?:input|textarea) name="(\w+)"', form[0]))
     asked = app.openapi()["components"]["schemas"]["Body_submit_v1_tasks_post"]["properties"]
     assert fields <= asked.keys() | Options.model_fields.keys()
-    assert {"input_column", "label_column", "classes", "private"} <= fields
+    assert {"input_column", "label_column", "classes", "templates", "private"} <= fields
+
+
+def test_every_phase_is_said_as_on_the_command_line() -> None:
+    told = re.search(r"const PHASES = {.*?};", files().get("/page/tasks.js").text, re.DOTALL)
+    assert told is not None
+    assert dict(re.findall(r'(\w+): "(.*?)",', told[0])) == {**PHASES}
 
 
 def test_the_page_knows_how_many_users_come_at_once() -> None:

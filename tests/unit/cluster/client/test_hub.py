@@ -17,7 +17,14 @@ from safetensors.torch import load_file
 from cluster.client.client import Client
 from cluster.storage.home import Home
 from jobs.cli.main import app
-from tacl.errors import BadCheckpoint, BadConfig, NotAllowed, NotAuthenticated, UnknownVector
+from tacl.errors import (
+    BadCheckpoint,
+    BadConfig,
+    NotAllowed,
+    NotAuthenticated,
+    SameData,
+    UnknownVector,
+)
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
 from tests.support.hub import Hub
@@ -108,7 +115,7 @@ def test_a_model_goes_to_a_hub_and_comes_back_as_a_checkpoint(
     assert "tacl export alice --out hf:ann/alice --format timm" in card
     assert "hf download ann/alice --local-dir alice" in card
     parsed(card, "import", "compose", "export")
-    other.import_checkpoint("forest", "hf:ann/alice", data)
+    other.import_checkpoint("forest", "hf:ann/alice", data, again=True)
     other.wait()
     (imported,) = other.vectors("forest")
     assert "validation_checkpoint" in imported.metrics
@@ -191,7 +198,9 @@ def test_a_folder_is_as_good_as_a_hub(homes: list[Client], data: Path, tmp_path:
     it was trained on is judged by."""
     one, other = homes
     one.export_vector("trees", tmp_path / "trees")
-    other.import_checkpoint("woods", tmp_path / "trees", data, seed=3)
+    with pytest.raises(SameData, match="trees has exactly these rows"):
+        other.import_checkpoint("woods", tmp_path / "trees", data, seed=3)
+    other.import_checkpoint("woods", tmp_path / "trees", data, seed=3, again=True)
     other.wait()
     (woods,) = other.vectors("woods")
     (trees,) = one.vectors("trees")

@@ -204,7 +204,7 @@ def test_an_adapter_stays_low_rank(
         if "lora_B" in name:
             parameter.data.add_(0.01 * torch.randn_like(parameter))
     wrapped.save_pretrained(tmp_path / "adapter")
-    client.import_checkpoint("leaves", tmp_path / "adapter", data)
+    client.import_checkpoint("leaves", tmp_path / "adapter", data, again=True)
     client.wait()
     (found,) = client.vectors("leaves")
     vector = TaskVector.load(home.blobs().local_path(found.blob))
@@ -261,7 +261,7 @@ def test_a_model_that_loses_too_much_is_refused(
 ) -> None:
     client.compose("alice", ["+trees"])
     monkeypatch.setattr(export, "ACCEPTED_LOSS", -1.01)  # any loss is too much
-    with pytest.raises(Inexact, match="--accept"):
+    with pytest.raises(Inexact, match="--accept; or, .* each vector with `tacl export-vector`"):
         client.export("alice", tmp_path / "out", "safetensors")
     assert not list(tmp_path.iterdir())
     client.export("alice", tmp_path / "out", "safetensors", accept=True)

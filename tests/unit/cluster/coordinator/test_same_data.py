@@ -50,10 +50,13 @@ def test_what_is_gone_is_not_the_same(scene: Scene, gone: str) -> None:
     scene.submit("shapes", rows=ROWS)
 
 
-def test_a_vector_from_elsewhere_is_another(scene: Scene) -> None:
+def test_rows_of_a_vector_from_elsewhere_are_asked_about_too(scene: Scene) -> None:
     scene.submit("digits", rows=ROWS)
     vector = scene.home.blobs().put(b"a vector")
-    scene.submit("shapes", rows=ROWS, vector_blob=vector)
+    imported = submission(scene.home, "shapes", rows=ROWS, vector_blob=vector)
+    with pytest.raises(SameData, match=r"digits has exactly these rows.*--again"):
+        scene.coordinator.submit(ADMIN, imported)
+    assert scene.coordinator.submit(ADMIN, imported, again=True).task == "shapes"
 
 
 def test_a_run_is_known_by_its_rows_alone_as_before(scene: Scene) -> None:

@@ -18,12 +18,13 @@ from cluster.storage.home import Home
 from tacl.training.deterministic import WORKSPACES
 
 NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
+KNOWN: Any = SimpleNamespace(progressed=lambda *told: False)
 WORKS = [
     works.MeasureWork.model_construct(base=NOTHING, pairs=()),
     works.FitWork.model_construct(base=NOTHING, listed=NOTHING),
     works.EvaluateWork.model_construct(base=NOTHING, tasks=(), composition=NOTHING),
     works.ComposeWork.model_construct(base=NOTHING, making=NOTHING),
-    works.TrainWork.model_construct(base=NOTHING, submission=NOTHING),
+    works.TrainWork.model_construct(run_id="r", base=NOTHING, submission=NOTHING),
 ]
 
 
@@ -63,4 +64,4 @@ def test_work_runs_where_ray_says(
     monkeypatch.setattr(heads, "listed_tasks", lambda blobs, listed: (NOTHING,))
     monkeypatch.setattr(Home, "blobs", lambda home: NOTHING)
     with pytest.raises(Loaded, match="cuda" if given else "cpu"):
-        Learner(str(tmp_path), known=NOTHING).work(work)
+        Learner(str(tmp_path), known=KNOWN).work(work)

@@ -276,7 +276,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     found = Learner(str(scene.home.path), teller).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert found.accepted, found.reason
-    assert [told.step for told in teller.told] == [*range(1, teller.told[0].steps + 1)]
+    assert [told.step for told in teller.told] == [*range(1, (teller.told[0].steps or 0) + 1)]
     assert [told.loss for told in teller.told] == found.curves["loss"]
     assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
     assert found.metrics["own_change"] < 0.2

@@ -92,6 +92,20 @@ def test_all_are_looked_at_while_a_cluster_runs(
         assert {"torch", "privacy", "access", "ports"} <= {one.check for one in checks(home)}
 
 
+def test_what_is_known_is_told_before_the_next_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch alone takes most of the time of all."""
+    looked = list[str]()
+    for name in ("torch", "memory"):
+        check = doctor.Check(check=name, ok=True, found="well")
+        of = {"torch": "_libraries"}.get(name, f"_{name}")
+        monkeypatch.setattr(doctor, of, lambda check=check: looked.append(check.check) or check)
+    found = checks(new_home(tmp_path / "home"))
+    assert [next(found).check, next(found).check, looked] == ["Python", "packages", []]
+    assert [next(found).check, looked] == ["torch", ["torch"]]
+
+
 def test_its_packages_are_those_of_the_distribution() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert declared["project"]["name"] == DISTRIBUTION

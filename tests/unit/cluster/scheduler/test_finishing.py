@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cluster.scheduler.finishing import HORIZON, Pace, ends
+from cluster.scheduler.finishing import HORIZON, LOOKS, Pace, Steps, ends, rest
 from cluster.scheduler.state import Ended, Needs, Node, Run
 from tests.support.world import World
 
@@ -88,10 +88,46 @@ def test_a_run_that_tells_its_steps_goes_on_at_their_pace(world: World) -> None:
     pace.stepped("train a", 30, 100, 120.0)
     assert pace.left(world.state, a, 120.0) == pytest.approx(35.0)
     assert pace.left(world.state, a, 125.0) == pytest.approx(30.0)
-    assert pace.left(world.state, a, 999.0) == 0.0
     pace.begun("train a", 1000.0)  # again, from a checkpoint
     pace.stepped("train a", 30, 100, 1010.0)
     assert pace.left(world.state, a, 1010.0) is None
+
+
+def timed(*seconds: float) -> list[Steps]:
+    """Looks at steps that took so many seconds each."""
+    return [Steps(at, done) for done, at in enumerate(itertools.accumulate(seconds, initial=0.0))]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1.0, 10.0), (10.0, 1.0)])
+def test_what_was_before_a_machine_became_busy_or_idle_does_not_count(
+    world: World, before: float, after: float
+) -> None:
+    pace, a, steps = Pace(), run(world, "train a"), 1000
+    pace.begun("train a", 0.0)
+    looks = timed(*[before] * 300, *[after] * LOOKS)
+    for look in looks:
+        pace.stepped("train a", look.done, steps, look.at)
+    left = (steps - looks[-1].done) * after
+    assert pace.left(world.state, a, looks[-1].at) == pytest.approx(left)
+
+
+def test_steps_that_stop_coming_make_the_rest_longer() -> None:
+    looks, steps = timed(2.0, 2.0, 2.0), 103
+    assert rest(looks, steps, 6.0) == pytest.approx(200.0)
+    assert rest(looks, steps, 8.0) == pytest.approx(198.0)  # the next is awaited now
+    later = [rest(looks, steps, at) or 0.0 for at in (8.0, 14.0, 68.0)]
+    assert later == sorted(later)
+    assert later[-1] == pytest.approx(100 * (6 + 60) / 3 - 2)
+
+
+def test_who_begins_to_count_something_else_has_no_pace_yet(world: World) -> None:
+    pace, a = Pace(), run(world, "train a")
+    pace.begun("train a", 0.0)
+    for at, done in enumerate((10, 20, 0)):
+        pace.stepped("train a", done, 100, float(at))
+    assert pace.left(world.state, a, 2.0) is None
+    pace.stepped("train a", 1, 100, 12.0)
+    assert pace.left(world.state, a, 12.0) == pytest.approx(990.0)
 
 
 def test_others_take_what_the_latest_of_their_kind_took(world: World) -> None:

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.errors import exit_code
-from jobs.cli import app, main
-from jobs.cli.verbs import tasks
+from jobs.cli import app, asking, main
 from tacl.errors import BadConfig
 from tests.support.command_line import Tacl, ok
 
@@ -67,11 +66,11 @@ def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
     tacl: Tacl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
-    monkeypatch.setattr(tasks, "_is_person", lambda: True)
+    monkeypatch.setattr(asking, "is_person", lambda: True)
     refused = tacl("remove", "faces", "--purge")  # nobody answers
     assert refused.exit_code == 1
     assert "Erase them?" in refused.stderr
-    monkeypatch.setattr(tasks, "_is_person", lambda: False)
+    monkeypatch.setattr(asking, "is_person", lambda: False)
     assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cluster.domain.operations import Exported, ExportedVector, Imported
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus
-from jobs.cli import app, main
+from jobs.cli import app, asking, main
 from tacl.errors import BadCheckpoint, Inexact
 
 
@@ -94,6 +94,18 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
         assert words in said
     assert client.asked["classes"] == ["a", "b"]
     assert json.loads(tacl("import", "cars", "m", "--data", "x", "--json").stdout)["metrics"]
+
+
+def test_rows_that_a_task_has_are_asked_about_as_for_submit(
+    client: FakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tacl("import", "cars", "m", "--data", "x")
+    assert client.asked["again"]("vans has exactly these rows") is False  # nobody is there
+    monkeypatch.setattr(asking, "is_person", lambda: True)
+    monkeypatch.setattr(asking.typer, "confirm", lambda said, err: "vans has" in said)
+    assert client.asked["again"]("vans has exactly these rows") is True
+    tacl("import", "cars", "m", "--data", "x", "--again")
+    assert client.asked["again"] is True
 
 
 def test_a_vector_goes_to_a_hub(client: FakeClient) -> None:

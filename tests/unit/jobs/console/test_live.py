@@ -8,11 +8,12 @@ import pytest
 from rich.console import Console
 
 from cluster.domain.base import RequestContext
-from cluster.domain.status import ClusterStatus, TaskState
+from cluster.domain.status import ClusterStatus, Phase, TaskState, TaskStatus
+from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
 from jobs.console.live import shown, watch
-from jobs.console.progress import counting, described, duration, saying
+from jobs.console.progress import counting, described, duration, lines, saying, stderr
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
 
@@ -20,7 +21,8 @@ from tests.support.fakes import Scene, asks
 def look(scene: Scene, seconds: float | None) -> Overview:
     """At a training that is expected to be done so soon."""
     status = scene.coordinator.status(RequestContext())
-    at = {"step": 40, "steps": 100, "expected": seconds and time.time() + seconds + 0.1}
+    expected = seconds and time.time() + seconds + 0.1
+    at = {"phase": None, "step": 40, "steps": 100, "expected": expected}
     tasks = tuple(one.model_copy(update=at) if one.is_owed else one for one in status.tasks)
     users = tuple(scene.coordinator.users(RequestContext()))
     return Overview.model_validate(dict(status) | {"tasks": tasks, "users": users})
@@ -28,6 +30,11 @@ def look(scene: Scene, seconds: float | None) -> Overview:
 
 def alone(scene: Scene, name: str) -> ClusterStatus:
     return scene.coordinator.status(RequestContext(), "", [name])
+
+
+def untimed(one: TaskStatus) -> str:
+    """Without the time that is left: how fast this machine is now says whether there is one."""
+    return described(one.model_copy(update={"expected": None}))
 
 
 def test_in_a_file_it_is_lines_on_stdout(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,20 +106,20 @@ def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
     scene.submit("shapes")
     scene.submit("signs")
     found = alone(scene, "shapes")
-    assert [described(one) for one in found.tasks] == ["queued, behind 1 other"]
+    assert [untimed(one) for one in found.tasks] == ["queued, behind 1 other"]
     assert found.work == ()
     scene.coordinator.compose(asks("one"), "alice", ["+digits"])
     scene.coordinator.evaluate(asks("two"), "alice")
     (shapes,) = alone(scene, "shapes").tasks
-    assert described(shapes) == "queued, behind 2 others"
+    assert untimed(shapes) == "queued, behind 2 others"
     scene.launcher.room = ()
     scene.coordinator.tick()
     (shapes,) = alone(scene, "shapes").tasks
-    assert described(shapes).startswith("queued, needs 1 CPU; the cluster has")
+    assert untimed(shapes).startswith("queued, needs 1 CPU; the cluster has")
     scene.launcher.room = (Node(1),)
     scene.coordinator.tick()
     (faces,) = alone(scene, "faces").tasks
-    assert described(faces) == "training, starting"
+    assert untimed(faces) == "training, starting"
 
 
 def test_an_import_goes_before_trainings_and_behind_what_was_asked_for_before(tmp_path) -> None:
@@ -128,12 +135,12 @@ def test_an_import_goes_before_trainings_and_behind_what_was_asked_for_before(tm
     scene.coordinator.compose(asks("three"), "bob", ["-digits"])
     scene.coordinator.evaluate(asks("four"), "bob")
     told = {one.name: one for one in scene.status().tasks}
-    behind = {name: described(alone(scene, name).tasks[0]) for name in told}
+    behind = {name: untimed(alone(scene, name).tasks[0]) for name in told}
     assert behind["first"] == "queued, behind 2 others"  # the training that runs, an evaluation
     assert behind["second"] == "queued, behind 4 others"  # bob's turn is before another of root's
     assert behind["trains"] == "queued, behind 5 others"
-    state = {"state": TaskState.TRAINING, "expected": None}
-    assert described(told["first"].model_copy(update=state)) == "importing"
+    state = {"state": TaskState.TRAINING}
+    assert untimed(told["first"].model_copy(update=state)) == "importing"
 
 
 def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
@@ -143,7 +150,7 @@ def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
     scene.launcher.room = (Node(1),)
     scene.coordinator.tick()
     (last,) = alone(scene, "last").tasks
-    assert described(last) == "queued, behind 2 others"
+    assert untimed(last) == "queued, behind 2 others"
 
 
 def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
@@ -171,6 +178,18 @@ def test_a_file_gets_a_line_of_a_run_when_its_state_changes_and_then_now_and_aga
     assert [line.rpartition(", ")[2] for line in told] == ["9 s left", "2 s left"]
     tell(look(scene, 2.0).tasks[0].model_copy(update={"state": TaskState.QUEUED}))
     assert [line.partition(",")[0] for line in told] == ["training", "training", "queued"]
+
+
+def test_a_file_gets_a_line_with_each_phase(tmp_path, capsys) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    tell, run_id = lines(stderr()), scene.task("faces").run_id
+    tell(scene.status())
+    for phase in (Phase.LOADING, Phase.LOADING, Phase.HEAD):
+        scene.coordinator.progressed(run_id, Progress(phase=phase), 1)
+        tell(scene.status())
+    said = ("starting", "loading the base", "making its head")
+    assert capsys.readouterr().err.splitlines() == [f"faces: training, {one}" for one in said]
 
 
 def test_durations() -> None:

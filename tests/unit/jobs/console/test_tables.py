@@ -7,6 +7,7 @@ from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
 from cluster.domain.compositions import Composition, RecipeTerm, Report
+from cluster.domain.operations import Answers, Belonging
 from cluster.domain.reports import (
     InterferenceReport,
     MeasuredPair,
@@ -19,6 +20,7 @@ from cluster.domain.status import (
     CompositionRun,
     CompositionState,
     NodeStatus,
+    Phase,
     Resources,
     RunState,
     RunStatus,
@@ -30,7 +32,7 @@ from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console import evaluations, tables
 from jobs.console import interference as of_vectors
-from jobs.console.progress import described
+from jobs.console.progress import PHASES, described
 from tacl.heads.novelty import KEPT
 
 ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
@@ -105,10 +107,16 @@ def test_no_word_of_a_status_is_cut_at_80_columns() -> None:
     ]
 
 
-def test_a_training_that_has_no_step_yet_is_starting() -> None:
-    text = shown(tables.status(status(task(state=TaskState.TRAINING))))
-    assert "starting" in text
-    assert described(task(state=TaskState.TRAINING)) == "training, starting"
+@pytest.mark.parametrize("phase", Phase)
+def test_what_a_training_does_beside_its_steps_is_said(phase: Phase) -> None:
+    found = task(state=TaskState.TRAINING, phase=phase, step=40, steps=40)
+    assert f"training  {PHASES[phase]}" in shown(tables.status(status(found)))
+    assert described(found) == f"training, {PHASES[phase]}"
+    imported = task(state=TaskState.TRAINING, imports=True, phase=phase)
+    assert described(imported) == f"importing, {PHASES[phase]}"
+
+
+def test_what_has_no_step_says_none() -> None:
     run = {"run_id": "r", "attempt": 0, "created": 0.0, "kind": "evaluate", "task": None}
     running = RunStatus.model_validate(run | {"about": "x", "state": RunState.RUNNING})
     assert tables.steps(running) == ""  # it has none
@@ -265,6 +273,17 @@ def test_a_wide_matrix_is_continued_below() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in names)  # whole, none folded
     assert text.count("1.00") == 12
+
+
+def test_none_of_these_says_what_it_means_and_of_how_many_own_inputs_it_is_told() -> None:
+    own, none = (Belonging(probability=0.5, none=told) for told in (False, True))
+    ranked = {"news": [("world", 0.75), ("sport", 0.25)]}
+    told = {"answers": (ranked, ranked), "belonging": (own, none)}
+    found = Answers.model_validate({"user": "ann", "digest": "d"} | told)
+    asked, _, unlike = shown(tables.answers(["Stocks fell", "???"], found, 2), 120).partition("???")
+    assert "none of these" not in asked
+    often = f"1 in {round(1 / (1 - KEPT))} of their own is too"
+    assert f"none of these: unlike the inputs of every task of this model ({often})" in unlike
 
 
 @pytest.mark.parametrize(("kept", "warned"), [(0.625, False), (0.62, False), (0.469, True)])
