@@ -248,8 +248,9 @@ class Run:
         self.curves["step"].append(record.step)
         self.curves["loss"].append(record.loss)
         self.curves["penalty"].append(record.penalty or 0.0)
-        done = {"step": record.step + 1, "steps": record.steps}
-        self._progress = Progress(**done, loss=record.loss, penalty=record.penalty)
+        self._progress = Progress(
+            step=record.step + 1, steps=record.steps, loss=record.loss, penalty=record.penalty
+        )
         told.step(record)
 
     def measures(self, known: Known) -> None:
