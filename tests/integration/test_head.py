@@ -94,7 +94,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home = Home(tmp_path / "home")
     process = start_head(home, "--base", "fake:encoder", "--generic", str(sentences(tmp_path)))
     try:
-        until(lambda: home.running() or process.poll() is not None, "the head is ready", 120)
+        until(lambda: home.running() or process.poll() is not None, "the head is ready", 240)
         assert home.running(), process.communicate()[0]
         yield home
     finally:
@@ -116,6 +116,9 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(
+    600
+)  # the first start of Ray in a new environment takes minutes of a busy disk
 def test_kills_lose_nothing(home: Home) -> None:
     from cluster.runtime.near import coordinator_of
 

@@ -1,11 +1,11 @@
 """Many real tasks, one after the other, through one home, as a person would: `tacl up`, and `tacl
 submit` for each. Halfway a training is interrupted by `tacl down`; `tacl up` goes on with it.
 
-    python -m tests.stress.many --data DIR --base SPEC --home H --out FILE.md [--generic DATA]
+    python -m tests.stress.many --data DIR --base SPEC --generic DATA --home H --out FILE.md
 
-DIR has a folder of Parquet for each data set, of texts or pictures; sets of many classes are cut into
-tasks of some of them. Stopped at any moment, the same command goes on. At the end FILE.md says what each arrival
-cost (`tacl bench arrivals`), and how good the sum of all is.
+DIR has a folder of Parquet for each data set, of texts or pictures; sets of many classes are cut
+into tasks of some of them. Stopped at any moment, the same command goes on. At the end FILE.md says
+what each arrival cost (`tacl bench arrivals`), and how good the sum of all is.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CUT = {"banking77": 7, "clinc150": 10}  # classes of a piece
 USER = "all"
 
 
-def pieces(data: Path, without: Path | None, into: Path, rows: int) -> Iterator[Path]:
+def pieces(data: Path, without: Path, into: Path, rows: int) -> Iterator[Path]:
     """A folder for each task, of at most so many training rows."""
     for folder in sorted(path for path in data.iterdir() if path.is_dir()):
-        if without is not None and folder.resolve() == without.resolve():
+        if folder.resolve() == without.resolve():
             continue
         train = pq.read_table(folder / "train-00000.parquet")
         classes = len(_names(train))
@@ -115,16 +115,16 @@ halfway; `tacl up` went on with it, and nothing else was done by hand.
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("data", "home", "out"):
+    for name in ("data", "generic", "home", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--base", required=True)
-    parser.add_argument("--generic", type=Path, help="generated pictures without")
     parser.add_argument("--rows", type=int, default=1000, help="of training, of a task")
     parser.add_argument("--steps", type=int, help="of a training; the default of `tacl submit`")
     chosen = parser.parse_args()
     steps = ("--steps", f"{chosen.steps}") if chosen.steps else ()
-    command = f"python -m tests.stress.many --rows {chosen.rows} --base {chosen.base}"
-    command = " ".join((command, *steps))
+    named = {"data": chosen.data, "generic": chosen.generic, "base": chosen.base}
+    told = (f"--{name} {given}" for name, given in named.items())
+    command = " ".join(("python -m tests.stress.many", *told, f"--rows {chosen.rows}", *steps))
     tasks = list(
         pieces(chosen.data, chosen.generic, chosen.home.with_suffix(".pieces"), chosen.rows)
     )
@@ -132,8 +132,7 @@ def main() -> None:
     try:
         client.status()
     except ClusterNotRunning:
-        generic = ("--generic", str(chosen.generic)) if chosen.generic else ()
-        tacl(chosen.home, "up", "--base", chosen.base, *generic)
+        tacl(chosen.home, "up", "--base", chosen.base, "--generic", str(chosen.generic))
     through(chosen.home, tasks, *steps)
     from jobs.benchmarks.arrivals import bench_arrivals, picture
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support import budget
 from tests.support.inline import Here
 from tests.support.places import ROOT
 
@@ -44,6 +45,7 @@ def test_an_example(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
 REAL = {"cloth": "clothing10", "toys": "quickdraw6", "badges": "gtsrb"}
 
 
+@pytest.mark.skipif(budget.CHOSEN != "nightly", reason="minutes: TACL_TEST_BUDGET=nightly")
 def test_a_catalogue_of_real_pictures(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {name: few(shared / "data/vision" / folder) for name, folder in REAL.items()}
     file = shared / "models/efficientnet_lite0/model.safetensors"
