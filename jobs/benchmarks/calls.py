@@ -91,6 +91,9 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     def new(row: int, verb: str) -> RequestContext:
         return RequestContext(user=users[row], limited=True, request_id=f"bench: {verb} {row}")
 
+    def admin(row: int) -> RequestContext:
+        return RequestContext(request_id=f"bench: purge {row}")
+
     def own(method: Changes) -> Ask:
         return lambda row: method(whose[row], users[row])
 
@@ -129,6 +132,7 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield from _arrivals(population, coordinator, whose)
     yield Call("page", "status after arrivals", lambda row: call.status(whose[row]))
     yield Call("user", "move the champion", move("crown", "champion"))
+    yield Call("user", "purge", lambda row: call.remove(admin(row), seen[-1 - row], purge=True))
 
 
 def _arrivals(

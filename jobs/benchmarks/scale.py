@@ -41,7 +41,7 @@ SIZES = {
 CPU_MS, BYTES, FLAT, LOCK_MS, TRAININGS = 20.0, 64_000, 1.5, 50.0, 0.5
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
 HELD_MS = (1.0, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)  # bounds of the histogram
-RARE = ("submit", "the first lease")  # what a tenth of the rounds is enough for
+RARE = ("submit", "the first lease", "purge")  # what a tenth of the rounds is enough for
 STARTS = 3
 
 
@@ -205,8 +205,8 @@ HEAD = """# Whether the control plane stays flat
 {sizes}
 
 A real coordinator over SQLite, in one process; Ray adds its round trip. CPU times, which other work
-on the machine changes least, of {rounds} calls each (`submit` and the first lease of a training,
-which tells a page of tasks: a tenth; `lease`: of one that has heard of all): median / 99th
+on the machine changes least, of {rounds} calls each (`submit`, `purge` and the first lease of a
+training, which tells a page of tasks: a tenth; `lease`: of one that has heard of all): median / 99th
 percentile, and bytes of the answer as JSON at the 99th percentile. Goals: at most {CPU_MS:g} ms and
 {BYTES:,} bytes, the median of the larger home at most {FLAT:g} times that of the smaller. Vectors
 are measured on as many tasks, and refreshed against as many, as the plan has them.
