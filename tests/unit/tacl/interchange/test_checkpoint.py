@@ -378,6 +378,13 @@ def test_checkpoints_that_do_not_fit_are_refused(
         vector_of_checkpoint("x", backbone, tmp_path)
 
 
+def test_a_place_where_nothing_is_may_be_meant_of_a_hub(
+    loaded: Callable[[str], Backbone], tmp_path: Path
+) -> None:
+    with pytest.raises(BadCheckpoint, match="no checkpoint at .*/acme/trec; .* hf:OWNER/NAME"):
+        vector_of_checkpoint("x", loaded("timm"), tmp_path / "acme/trec")
+
+
 def test_the_base_itself_is_no_task(loaded: Callable[[str], Backbone], tmp_path: Path) -> None:
     backbone = loaded("timm")
     save_file(materialized(backbone.encoder, {}), tmp_path / "model.safetensors")
