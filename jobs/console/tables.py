@@ -242,6 +242,7 @@ def composition(found: Composition) -> RenderableType:
         vector = term.vector
         rows.add_row(coefficient(term), f"{vector.task}@v{vector.version}", vector.digest[:12])
     how = "" if found.method == "sum" else f", by {found.method}"
+    how += f", for the new task {found.target.name}" if found.target else ""
     lines: list[RenderableType] = [Text(f"{found.user}'s model {found.digest[:12]}{how}"), rows]
     for task, owner in found.private_to.items():
         gets = f"{found.user} now gets its answers and the names of its classes"
@@ -274,7 +275,9 @@ def composition_run(found: states.CompositionRun, before: str = "zero-shot") -> 
     lost = fmean(one["before"] - one["after"] for one in added) if added else 0.0
     if lost >= MUCH_LOST:
         said = f"the plain sum is better by {percent(lost)} points on average"
-        lines.append(Text(f"warning: {said}; it is made without --method", style="yellow"))
+        # Without --method nothing answers for a task that has no vector.
+        todo = "it is made without --method" if model.target is None else "give more --shots"
+        lines.append(Text(f"warning: {said}; {todo}", style="yellow"))
     high = [one for one in report.tau_jp if _is_high(one)]
     lines += [Text(_warning(one), style="yellow") for one in high]
     return Group(*lines, Text(f"computed in {report.seconds:.1f} s"))

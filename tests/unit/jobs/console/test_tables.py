@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
-from cluster.domain.compositions import Composition, RecipeTerm, Report
+from cluster.domain.compositions import Composition, RecipeTerm, Report, Target
 from cluster.domain.operations import Answers, Belonging
 from cluster.domain.reports import (
     InterferenceReport,
@@ -312,4 +312,23 @@ def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, war
         report=Report(accuracies=accuracies, judged_on="validation rows", seconds=1.0),
     )
     told = shown(tables.composition_run(found))
-    assert ("the plain sum is better by 15.6 points" in told) == warned
+    assert ("the plain sum is better by 15.6 points on average; it is made" in told) == warned
+
+
+def test_what_was_fitted_to_a_new_task_names_it_and_no_sum_takes_its_place() -> None:
+    shares = {"zero_shot": 0.5, "before": 0.75, "after": 0.5, "rows": 40.0}
+    target = Target(name="fitted", classes=("ham", "spam"), head_blob="h")
+    found = CompositionRun(
+        run_id="r",
+        attempt=1,
+        created=0.0,
+        state=CompositionState.READY,
+        user="ann",
+        method="atlas",
+        terms=("land",),
+        model=Composition(digest="d", user="ann", method="atlas", terms=(), target=target),
+        report=Report(accuracies={"fitted": shares}, judged_on="rows held out", seconds=1.0),
+    )
+    told = shown(tables.composition_run(found))
+    assert "ann's model d, by atlas, for the new task fitted" in told
+    assert "the plain sum is better by 25.0 points on average; give more --shots" in told
