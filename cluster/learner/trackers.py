@@ -25,7 +25,8 @@ class MLflowRun:
             from mlflow.entities import Metric, Param
         except ImportError as error:
             raise BadConfig(
-                "MLFLOW_TRACKING_URI is set and mlflow is missing: pip install tacl-compose[mlflow]"
+                "MLFLOW_TRACKING_URI is set and mlflow is missing: "
+                "pip install 'tacl-compose[mlflow]'"
             ) from error
         self._metric, self._client, self._last = Metric, MlflowClient(), facts.start_step
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "tacl")
@@ -74,7 +75,7 @@ class TensorBoard:
         except ImportError as error:
             raise BadConfig(
                 "TACL_TENSORBOARD is set and tensorboard is missing: "
-                "pip install tacl-compose[tensorboard]"
+                "pip install 'tacl-compose[tensorboard]'"
             ) from error
         folder = directory / facts.task / facts.run_id[:16]
         self._writer = SummaryWriter(str(folder), purge_step=facts.start_step)
