@@ -83,7 +83,7 @@ def import_(
             "CHECKPOINT",
             "A fine-tuned checkpoint of this home's base model: a .safetensors or PyTorch "
             "file, a directory of transformers, open_clip or timm, or of a PEFT LoRA adapter; a "
-            "vector of another home; or hf:OWNER/NAME[@REVISION] of a hub, safetensors only.",
+            "vector of another home; or hf:OWNER/NAME\\[@REVISION] of a hub, safetensors only.",
         ),
     ],
     data: Annotated[str, option("DATA", "Labelled data of the task, as for `submit`.")],

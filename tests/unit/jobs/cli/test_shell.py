@@ -41,6 +41,11 @@ def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
     assert "--skip-bad" in ok(tacl("submit", "--help"))
 
 
+def test_brackets_of_a_form_are_no_markup_of_the_help(tacl: Tacl) -> None:
+    for verb, form in (("compose", "NAME[@vN]"), ("import", "OWNER/NAME[@REVISION]")):
+        assert form in ok(tacl(verb, "--help"))
+
+
 def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
     def completed(words: str) -> list[str]:
         asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
