@@ -30,7 +30,7 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1], by the names of se
 
 
 class ExportedModel(PythonModel):
-    """`predict` takes a frame of one column, or a list, and gives task, label and probability."""
+    """`predict` takes a frame of one column, and gives task, label and probability."""
 
     def load_context(self, context: Any) -> None:
         folder = Path(context.artifacts["model"])
@@ -45,8 +45,7 @@ class ExportedModel(PythonModel):
 
     @torch.no_grad()
     def predict(self, context, model_input, params=None) -> pd.DataFrame:  # its hints mean checks
-        frame = pd.DataFrame(model_input)
-        features = self._features(frame.iloc[:, 0].tolist())
+        features = self._features(model_input.iloc[:, 0].tolist())
         unit = torch.nn.functional.normalize(features, dim=-1)
         chances = torch.cat([unit @ weight.T for weight in self._weights], -1).softmax(-1)
         best = [self._columns[int(column)] for column in chances.argmax(-1)]
