@@ -43,6 +43,7 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     """What asks the store that trainings write to."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(tracking, "PATIENCE", 120.0)  # to import it takes 10 s of a busy machine
     return MlflowClient((tmp_path / "mlflow").as_uri())
 
 
