@@ -100,8 +100,9 @@ class Models(Database):
 
     def recipes_after(self, digest: str) -> list[Composition]:
         """The next PAGE, by digest, of the recipes that are somebody's model now."""
-        query = _RECIPES.where(COMPOSITION.c.digest > digest)
-        query = query.where(COMPOSITION.c.digest.in_(sa.select(USER.c.composition)))
+        # Of each recipe it is asked: a list of all users would be made for every page.
+        somebodys = sa.exists().where(USER.c.composition == COMPOSITION.c.digest)
+        query = _RECIPES.where(COMPOSITION.c.digest > digest, somebodys)
         rows = self._rows(query.order_by(COMPOSITION.c.digest).limit(PAGE))
         return [_composition(row) for row in rows]
 

@@ -127,6 +127,12 @@ def submit(scene: Scene, asked: Submission) -> Callable[[], object]:
     return lambda: scene.coordinator.submit(ADMIN, asked)
 
 
+def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
+    registry = scene.coordinator._registry
+    assert [one.terms for one in registry.recipes_after("")]
+    assert scans(scene, lambda: registry.recipes_after("")) == []
+
+
 def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:
     registry = scene.coordinator._registry
     before = len(statements(scene.coordinator._registry, lambda: registry.stored_of("ann")))
