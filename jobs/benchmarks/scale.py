@@ -208,8 +208,8 @@ A real coordinator over SQLite, in one process; Ray adds its round trip. CPU tim
 on the machine changes least, of {rounds} calls each (`submit`, `purge` and the first lease of a
 training, which tells a page of tasks: a tenth; `lease`: of one that has heard of all): median /
 99th percentile, and bytes of the answer as JSON at the 99th percentile. Goals: at most
-{CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g} times that of the smaller. Vectors
-are measured on as many tasks, and refreshed against as many, as the plan has them.
+{CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g} times that of the
+smaller. Vectors are measured on as many tasks, and refreshed against as many, as the plan has them.
 
 ![CPU times and lock](scale.png)
 
