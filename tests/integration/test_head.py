@@ -116,9 +116,7 @@ def readable_by_others(folder: Path) -> list[Path]:
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(
-    600
-)  # the first start of Ray in a new environment takes minutes of a busy disk
+@pytest.mark.timeout(600)  # in a new environment Ray may take minutes to start
 def test_kills_lose_nothing(home: Home) -> None:
     from cluster.runtime.near import coordinator_of
 

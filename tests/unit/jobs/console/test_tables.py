@@ -286,6 +286,21 @@ def test_none_of_these_says_what_it_means_and_of_how_many_own_inputs_it_is_told(
     assert f"none of these: unlike the inputs of every task of this model ({often})" in unlike
 
 
+def made(model: Composition, accuracies: dict[str, dict[str, float]]) -> CompositionRun:
+    """The run that made it, judged so."""
+    return CompositionRun(
+        run_id="r",
+        attempt=1,
+        created=0.0,
+        state=CompositionState.READY,
+        user=model.user,
+        method=model.method,
+        terms=("land",),
+        model=model,
+        report=Report(accuracies=accuracies, judged_on="validation rows", seconds=1.0),
+    )
+
+
 @pytest.mark.parametrize(("kept", "warned"), [(0.625, False), (0.62, False), (0.469, True)])
 def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, warned: bool) -> None:
     """By the tasks that are added: what is subtracted is to get worse."""
@@ -300,35 +315,15 @@ def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, war
         "land": {"zero_shot": 0.2, "before": 0.625, "after": kept, "rows": 40.0},
         "signs": {"zero_shot": 0.2, "before": 0.9, "after": 0.1, "rows": 40.0},
     }
-    found = CompositionRun(
-        run_id="r",
-        attempt=1,
-        created=0.0,
-        state=CompositionState.READY,
-        user="ann",
-        method="tsv",
-        terms=("land", "-signs"),
-        model=Composition(digest="d", user="ann", method="tsv", terms=terms),
-        report=Report(accuracies=accuracies, judged_on="validation rows", seconds=1.0),
-    )
-    told = shown(tables.composition_run(found))
+    model = Composition(digest="d", user="ann", method="tsv", terms=terms)
+    told = shown(tables.composition_run(made(model, accuracies)))
     assert ("the plain sum is better by 15.6 points on average; it is made" in told) == warned
 
 
 def test_what_was_fitted_to_a_new_task_names_it_and_no_sum_takes_its_place() -> None:
     shares = {"zero_shot": 0.5, "before": 0.75, "after": 0.5, "rows": 40.0}
     target = Target(name="fitted", classes=("ham", "spam"), head_blob="h")
-    found = CompositionRun(
-        run_id="r",
-        attempt=1,
-        created=0.0,
-        state=CompositionState.READY,
-        user="ann",
-        method="atlas",
-        terms=("land",),
-        model=Composition(digest="d", user="ann", method="atlas", terms=(), target=target),
-        report=Report(accuracies={"fitted": shares}, judged_on="rows held out", seconds=1.0),
-    )
-    told = shown(tables.composition_run(found))
+    model = Composition(digest="d", user="ann", method="atlas", terms=(), target=target)
+    told = shown(tables.composition_run(made(model, {"fitted": shares})))
     assert "ann's model d, by atlas, for the new task fitted" in told
     assert "the plain sum is better by 25.0 points on average; give more --shots" in told
