@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, OperationalError
@@ -28,8 +28,12 @@ class Database:
     """What every part of the registry builds on. `url` as SQLAlchemy reads it. `read_only`: beside
     the process that writes; nothing is made or written, and BadConfig is raised where it would."""
 
+    # Seconds for each answer to one that writes: longer than any statement of a large home takes,
+    # shorter than a lost connection goes unnoticed.
+    patience: ClassVar[float | None] = 60.0
+
     def __init__(self, url: str, read_only: bool = False) -> None:
-        self._engine, self._read_only = engine_of(url, read_only), read_only
+        self._engine, self._read_only = engine_of(url, read_only, self.patience), read_only
         self._moment = threading.local()
         self._held: sa.Connection | None = None
         self.reads, self.writes = Stopwatch(), Stopwatch()

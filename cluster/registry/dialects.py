@@ -6,8 +6,8 @@ written before it; a transaction that reads sees one moment.
 Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may be
 lost, in order, with the machine; without it a transaction only reads.
 
-Nobody waits for ever but the one that writes to PostgreSQL: who reads beside it waits PATIENCE for
-a connection and for each answer, and in SQLite everybody as long for another one's lock.
+Nobody waits for ever: who reads beside the one that writes waits PATIENCE for a connection to
+PostgreSQL and for each answer, and in SQLite everybody as long for another one's lock.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
 PATIENCE = 10.0  # seconds
 
 
-def engine_of(url: str, read_only: bool = False) -> sa.Engine:
+def engine_of(url: str, read_only: bool = False, patience: float | None = None) -> sa.Engine:
     """BadConfig for what is no URL, a back end that is not known, or one that needs a driver.
-    `read_only`: the database itself refuses its connections to write, and no file is made."""
+    `read_only`: the database itself refuses its connections to write, and no file is made.
+    `patience`: seconds that one that writes waits for each answer of PostgreSQL."""
     try:
         parsed = sa.make_url(url)
     except ArgumentError as error:
@@ -57,19 +58,22 @@ def engine_of(url: str, read_only: bool = False) -> sa.Engine:
             f"the registry {shown(url)} needs {error.name}: pip install 'tacl-compose[postgres]'"
         ) from error
     SET_UP[backend](engine)
-    if backend == "postgresql" and read_only:
-        event.listen(engine, "do_connect", _connect)
+    if backend == "postgresql":
+        answers = PATIENCE if read_only else patience
+        event.listen(engine, "do_connect", partial(_connect, answers))
     if command := BEGINS.get((backend, read_only)):
         event.listen(engine, "connect", partial(_begin, command))
     return engine
 
 
-def _connect(_: object, __: object, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+def _connect(
+    patience: float | None, _: object, __: object, arguments: Sequence[Any], named: dict[str, Any]
+) -> Any:
     from cluster.registry.patience import Patient  # its driver is an extra
 
     wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
     connection = Patient.connect(*arguments, **wait | named)
-    connection.patience = PATIENCE
+    connection.patience = patience
     return connection
 
 

@@ -35,6 +35,8 @@ def migrate(url: str, folder: Path) -> Migrated | None:
 
 
 class _AnySchema(Database):
+    patience = None  # a table of millions may be written anew
+
     def _open(self, name: str) -> None:
         """Nothing is made, and nothing is refused."""
 

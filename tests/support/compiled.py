@@ -30,8 +30,8 @@ def once() -> Iterator[None]:
 
     statements = Statements()
 
-    def engine_of(url: str, read_only: bool = False) -> Any:
-        engine = dialects.engine_of(url, read_only)
+    def engine_of(url: str, *options: Any) -> Any:
+        engine = dialects.engine_of(url, *options)
         engine.update_execution_options(compiled_cache=statements)
         return engine
 

@@ -106,3 +106,25 @@ def test_who_reads_does_not_wait_for_ever_for_an_answer(
     assert read.task_names() == ["a"]
     read.close()
     registry.close()
+
+
+@pytest.mark.timeout(60)
+def test_who_writes_does_not_wait_for_ever_for_an_answer(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is still the one that writes once there are answers."""
+    other = Registry(url := postgres_server.new_database())
+    monkeypatch.setattr(Registry, "patience", 0.2)
+    registry = Registry(url)
+    registry.hold()
+    with other._engine.begin() as db:
+        db.execute(sa.text("LOCK TABLE meta, task IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(StorageUnavailable, match="timeout"):
+            accept(registry, "a")
+        with pytest.raises(StorageUnavailable, match="timeout"):
+            registry.keep()
+    registry.keep()
+    accept(registry, "b")
+    assert registry.task_names() == ["b"]
+    registry.close()
+    other.close()
