@@ -30,7 +30,7 @@ from tacl.errors import BadCheckpoint, BaseMismatch
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.head import Head
 from tacl.interchange import hub
-from tacl.interchange.adapter import is_adapter, vector_of_adapter
+from tacl.interchange.adapter import folder_of_adapter, vector_of_adapter
 from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
 from tacl.interchange.stated import Stated, stated
 from tacl.interchange.vector_file import VECTOR, is_vector, vector_of_file
@@ -89,8 +89,9 @@ def _at_hand(checkpoint: str, backbone: Backbone) -> Iterator[tuple[Path, tuple[
 def _read(name: str, backbone: Backbone, path: Path) -> Imported:
     if is_vector(path):
         return vector_of_file(name, backbone, path)
-    read = vector_of_adapter if is_adapter(path) else vector_of_checkpoint
-    return read(name, backbone, path)
+    if folder := folder_of_adapter(path):
+        return vector_of_adapter(name, backbone, folder)
+    return vector_of_checkpoint(name, backbone, path)
 
 
 def _notes(aside: tuple[str, ...], outside: dict[str, Block]) -> Iterator[str]:

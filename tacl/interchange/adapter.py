@@ -44,8 +44,15 @@ USED = {  # and what is taken into account below
 }
 
 
-def is_adapter(path: Path) -> bool:
-    return (path / CONFIG).is_file()
+def folder_of_adapter(path: Path) -> Path | None:
+    """`path`, or where it lies when it is a file of one; None where there is no adapter. Raises
+    BadCheckpoint for weights without their configuration, which says what they mean."""
+    folder = path.parent if path.name in (CONFIG, *WEIGHTS) else path
+    if (folder / CONFIG).is_file():
+        return folder
+    if path.name in WEIGHTS:
+        raise BadCheckpoint(f"{path} has no {CONFIG} beside it; give the folder that PEFT wrote")
+    return None
 
 
 def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> Imported:

@@ -204,7 +204,8 @@ def test_an_adapter_stays_low_rank(
         if "lora_B" in name:
             parameter.data.add_(0.01 * torch.randn_like(parameter))
     wrapped.save_pretrained(tmp_path / "adapter")
-    client.import_checkpoint("leaves", tmp_path / "adapter", data, again=True)
+    weights = tmp_path / "adapter" / "adapter_model.safetensors"  # or their folder
+    client.import_checkpoint("leaves", weights, data, again=True)
     client.wait()
     (found,) = client.vectors("leaves")
     vector = TaskVector.load(home.blobs().local_path(found.blob))

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from tacl.backbone import Backbone, load_backbone
 from tacl.errors import BadCheckpoint
-from tacl.interchange.adapter import is_adapter, vector_of_adapter
+from tacl.interchange.adapter import CONFIG, WEIGHTS, folder_of_adapter, vector_of_adapter
 from tacl.vectors.blocks import LowRank
 from tests.support import bases
 
@@ -81,7 +81,7 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_vector_is_what_peft_merges(bert: Backbone, way: str, tmp_path: Path) -> None:
     merged = adapted(base_of(bert), tmp_path, **WAYS[way])
-    assert is_adapter(tmp_path)
+    assert folder_of_adapter(tmp_path) == tmp_path
     blocks = is_merged(bert, tmp_path, merged)
     weights = {name: block for name, block in blocks.items() if name.endswith("query.weight")}
     assert weights
@@ -89,6 +89,17 @@ def test_the_vector_is_what_peft_merges(bert: Backbone, way: str, tmp_path: Path
         assert isinstance(block, LowRank) == (way != "lengths")
         if isinstance(block, LowRank):
             assert block.left_OR.shape[1] <= 4
+
+
+def test_its_files_stand_for_their_folder(tmp_path: Path) -> None:
+    assert folder_of_adapter(tmp_path) is None
+    weights = tmp_path / WEIGHTS[0]
+    with pytest.raises(BadCheckpoint, match=f"{CONFIG} beside it; give the folder"):
+        folder_of_adapter(weights)
+    (tmp_path / CONFIG).write_text("{}")
+    found = {folder_of_adapter(path) for path in (tmp_path, weights, tmp_path / CONFIG)}
+    assert found == {tmp_path}
+    assert folder_of_adapter(tmp_path / "model.safetensors") is None
 
 
 def test_below_a_task_s_model(bert: Backbone, tmp_path: Path) -> None:
