@@ -65,8 +65,28 @@ def test_the_map_of_tasks_says_what_is_missing(api: FakeApi, open_page: Any) -> 
     says(page, "#heat", "No vector yet")
     api.missing = 2
     api.ready("digits", "signs")
-    says(page, "#heat", "0.60")
-    says(page, "#interference .missing", "2 pairs are still being measured")
+    api.task("faces", "queued")  # it has samples, and no vector
+    says(page, "#interference .missing", "2 pairs are not measured yet (–).")
+    says(page, "#heat thead", "faces")
+    rows = [row.split("\t") for row in page.locator("#heat tbody tr").all_inner_texts()]
+    assert rows == [["digits@v1", "1.00", "0.60", "–"], ["signs@v1", "0.60", "1.00", "–"]]
+    api.missing, api.generic = 3, None
+    api.task("faces", "training")
+    page.evaluate("document.dispatchEvent(new CustomEvent('composed'))")
+    words = "3 pairs are not measured yet (–), 2 of them on the generic samples"
+    says(page, "#interference .missing", words)
+
+
+def test_what_is_not_known_yet_is_said_to_be_loading(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    api.held.add("/v1/interference")
+    page = open_page()
+    says(page, "#task-digits", "81.0 %")
+    says(page, "#heat", "Loading")
+    says(page, "#accuracy .scroll", "Loading")
+    api.held.clear()
+    says(page, "#heat", "1.00")
+    says(page, "#accuracy .scroll", "No model has been measured")
 
 
 def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: Any) -> None:
