@@ -35,6 +35,8 @@ class FakeApi:
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
         self.generic: float | None = 0.1  # what every vector does to the generic samples
+        self.change: float | None = 0.6  # and to the answers for another task
+        self.high = 0.5  # of which is warned
         self.held = set[str]()  # paths that are not answered until they are taken out
         self.failing = Counter[str]()  # paths of which so many answers are 503
         self.trouble: str | None = None
@@ -109,8 +111,8 @@ class FakeApi:
             on = [task["name"] for task in self.tasks]
             names = [task["name"] for task in self.tasks if task["version"]]
             own = {s: {s: 1.0} for s in names}
-            known = [[own[s].get(t, 0.6 if t in own else None) for t in on] for s in names]
-            found = {"vectors": [{"task": name, "version": 1} for name in names], "high": 0.5}
+            known = [[own[s].get(t, self.change if t in own else None) for t in on] for s in names]
+            found = {"vectors": [{"task": name, "version": 1} for name in names], "high": self.high}
             found |= {"on": ["generic", *on], "missing": self.missing}
             found |= {"logits": [[None, *row] for row in known]}
             found |= {"raw": [[self.generic, *row] for row in known]}

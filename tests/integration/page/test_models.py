@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.support.page_api import FakeApi, finding
 from tests.support.tab import says
 
@@ -111,6 +113,29 @@ def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: An
     assert api.asked == 2 * [("evaluate", ("me", "+digits", "+signs"))]  # and nothing is composed
     page.locator("#compose .terms [type=checkbox]").first.uncheck()
     assert page.locator(".foreseen tr").count() == 0  # it was of another recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "high", "words"),
+    [
+        (
+            0.6,
+            0.7,
+            "No vector changes another task’s answers by more than 0.60 of what its own does.",
+        ),
+        (0.6, 0.6, "digits changes the answers for signs by 0.60 of what signs’s own vector does."),
+        (None, 0.5, "What these vectors do to each other is not measured yet."),
+    ],
+)
+def test_what_is_picked_is_judged(
+    api: FakeApi, open_page: Any, change: float | None, high: float, words: str
+) -> None:
+    api.ready("digits", "signs")
+    api.change, api.high = change, high
+    page = open_page()
+    says(page, "#heat", "1.00")
+    page.get_by_role("button", name="Pick all").click()
+    assert page.locator("#compose .report li").first.inner_text() == words
 
 
 def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:

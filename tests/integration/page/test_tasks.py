@@ -20,6 +20,11 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     says(page, "#link", "live")
     api.task("digits", "queued", reason="waits for 1 CPU")
     says(page, "#task-digits", "waits for 1 CPU")
+    tomorrow = time.time() + 86_400
+    api.task("digits", "queued", expected=tomorrow)
+    style = "{dateStyle: 'medium', timeStyle: 'short'}"
+    date = page.evaluate(f"new Date({1000 * tomorrow}).toLocaleString([], {style})")
+    says(page, "#task-digits .progress", f"done at about {date}")
     for phase, words in (("starting", "starting"), ("loading", "loading the base")):
         api.task("digits", "training", phase=phase)
         says(page, "#task-digits .progress", words)
