@@ -63,5 +63,6 @@ def test_each_time_in_a_new_folder_with_the_token(
 
     monkeypatch.setattr(verbs.subprocess, "run", done)
     run = verbs._typed(("export-vector", verbs.TOKEN, "--out", verbs.NEW), tmp_path, "1a2b")
-    run(), run()
+    run()
+    run()
     assert asked == [["export-vector", "1a2b", "--out", f"new-{turn}"] for turn in range(2)]
