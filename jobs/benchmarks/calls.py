@@ -1,5 +1,4 @@
-"""Every call of a user, a learner and the page, as benches of the control plane make them; and what
-the arrival of a task makes the registry write."""
+"""Every call of a user, a learner and the page, as benches of the control plane make them."""
 
 from __future__ import annotations
 
@@ -10,15 +9,13 @@ from dataclasses import dataclass
 from typing import Concatenate, NamedTuple
 
 import numpy as np
-import psutil
 from pydantic import BaseModel
 
 from cluster.api.access import hashed
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
-from cluster.domain.tasks import ANY, Pair, Shard, VectorRef
-from cluster.domain.work import Lease, Leave, Measured, MeasureWork, Progress, Trained
-from cluster.scheduler.upkeep import COLUMN
+from cluster.domain.tasks import ANY
+from cluster.domain.work import Lease, Leave, Progress
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.population import Population
 
@@ -179,73 +176,3 @@ def _version(coordinator: Coordinator) -> str:
     while told.more:
         told = coordinator.status(NOBODY, told.version)
     return told.version
-
-
-ARRIVALS = 5
-MET = 8  # tasks on whose probes a new vector is measured at once
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """CPU milliseconds, and bytes that were written to files: of the vector with its row of the
-    matrix, and its column under as many older vectors as are measured at once."""
-
-    cpu_ms: float
-    written: int
-
-
-def arrival(population: Population, coordinator: Coordinator) -> Arrival:
-    """Of one more task of this home: the median of some, for now and then the database moves what
-    it wrote to its place."""
-    found = [_arrival(population, coordinator, number) for number in range(ARRIVALS)]
-    spent, written = (statistics.median(one) for one in zip(*found, strict=True))
-    return Arrival(spent, int(written))
-
-
-def _arrival(population: Population, coordinator: Coordinator, number: int) -> tuple[float, int]:
-    registry, process = coordinator._registry, psutil.Process()
-    blob = store_shard(population.home.blobs(), ["a sample", "another"], [False, True])
-    run_id = coordinator.submit(NOBODY, population.newcomer(f"arriving{number}", blob)).run_id
-    shards, last = population.shards[-MET:], len(population.tasks[0].vectors)
-    before, busy = process.io_counters().write_chars, time.thread_time()
-    row = tuple(_pair(None, shard) for shard in (population.generic, *shards))
-    reference = registry.publish(run_id, _trained(row))
-    (own,) = registry.shards(reference.task)
-    older = [population.reference(shard.ordinal, last) for shard in population.shards[:COLUMN]]
-    asked = tuple((vector, own) for vector in older)
-    measuring = f"measure arriving{number}"
-    work = MeasureWork(run_id=measuring, base=population.base, pairs=asked, attempt=1)
-    registry.add_run(work, None)
-    registry.finish(work.run_id, Measured(pairs=tuple(_pair(one, own) for one, own in asked)))
-    spent = 1000 * (time.thread_time() - busy)
-    return spent, process.io_counters().write_chars - before
-
-
-def _trained(row: tuple[Pair, ...]) -> Trained:
-    return Trained(
-        vector_digest="a vector",
-        vector_blob="its blob",
-        head_blob="its head",
-        config={"steps": 300},
-        metrics={"validation_accuracy": 0.875},
-        curves={"loss": 300 * [0.125]},
-        norm=1.0,
-        pairs=row,
-    )
-
-
-def _pair(vector: VectorRef | None, shard: Shard) -> Pair:
-    """`vector`: None for one that has no version yet."""
-    return Pair(
-        task=vector.task if vector else "",
-        version=vector.version if vector else 0,
-        vector_digest=vector.digest if vector else "",
-        on=shard.task,
-        shard_digest=shard.blob.digest,
-        tau_jp=0.01,
-        standard_error=0.001,
-        rows=64,
-        head=shard.head,
-        logits=0.01 if shard.head else None,
-        logits_error=0.001 if shard.head else None,
-    )

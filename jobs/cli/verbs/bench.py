@@ -191,7 +191,8 @@ def scale(
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
     from jobs.benchmarks.fleet import bench_fleet
-    from jobs.benchmarks.scale import SIZES, bench_scale, markdown, picture
+    from jobs.benchmarks.scale import SIZES, bench_scale
+    from jobs.benchmarks.scale_tables import markdown, picture
     from jobs.benchmarks.stream import AT, upkeep
 
     with console.progress.saying("filling a home") as say:
