@@ -1,8 +1,9 @@
 """Whether the control plane stays flat: `tacl bench scale`.
 
 A real coordinator over a real registry and real files in this process, at two sizes: every call of
-a user, a learner and the page in CPU time and bytes (`calls.py`), starts, and how long the lock is
-held. Nothing is trained: a launcher that starts nothing stands in. `registry.py` is a view of it.
+a user, a learner, the page and a server in CPU time and bytes (`every.py`), starts, and how long
+the lock is held. Nothing is trained: a launcher that starts nothing stands in. `registry.py` is a
+view of it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import psutil
 from cluster.coordinator.core import Coordinator
 from cluster.runtime.heap import Heap
 from jobs.benchmarks.arriving import Arrival, arrival
-from jobs.benchmarks.calls import Call, Cost, calls, cost
+from jobs.benchmarks.calls import Call, Cost, cost
+from jobs.benchmarks.every import calls
 from jobs.benchmarks.fits import Fitting, Step, steps
 from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
 from jobs.benchmarks.held import Held, Hold
@@ -35,7 +37,6 @@ SIZES = {
 }
 CPU_MS, BYTES, FLAT, LOCK_MS, TRAININGS = 20.0, 64_000, 1.5, 50.0, 0.5
 START_S = dict(zip(SIZES, (5.0, 5.0, 15.0), strict=True))
-RARE = ("submit", "the first lease", "purge")  # what a tenth of the rounds is enough for
 STARTS = 3
 
 
@@ -139,7 +140,7 @@ def _measured(
     costs = list[Cost]()
     for call in calls(population, coordinator, rounds):
         if not only or call.what in only:
-            costs.append(cost(call, max(1, rounds // 10) if call.what in RARE else rounds))
+            costs.append(cost(call, rounds))
             coordinator.version()  # as each tick does: takes in what these calls changed
     fits = [] if only else steps(population, coordinator, launcher, held.times)
     arrived = arrival(population, coordinator)

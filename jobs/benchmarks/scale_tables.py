@@ -33,11 +33,12 @@ HEAD = """# Whether the control plane stays flat
 {sizes}
 
 A real coordinator over SQLite, in one process; Ray adds its round trip. CPU times, which other work
-on the machine changes least, of {rounds} calls each (`submit`, `purge` and the first lease of a
-training, which tells a page of tasks: a tenth; `lease`: of one that has heard of all): median /
-99th percentile, and bytes of the answer as JSON at the 99th percentile. Goals: at most
-{CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g} times that of the
-smaller. Vectors are measured on as many tasks, and refreshed against as many, as the plan has them.
+on the machine changes least, of {rounds} calls each (of what changes tasks or opens the registry a
+tenth, and of the first lease of a training, which tells a page of tasks; `lease`: of one that has
+heard of all): median / 99th percentile, and bytes of the answer as JSON at the 99th percentile.
+Goals: at most {CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g}
+times that of the smaller. Vectors are measured on as many tasks, and refreshed against as many, as
+the plan has them. A server's process reads the registry itself.
 
 ![CPU times and lock](scale.png)
 
