@@ -11,31 +11,35 @@ from cluster.coordinator.lock import Lock
 
 
 class Hold(NamedTuple):
-    """One time under the lock: CPU milliseconds, of which method."""
+    """One time under the lock: milliseconds of the processor and by the clock, which also sees what
+    was waited for; of which method."""
 
-    milliseconds: float
+    cpu: float
+    clock: float
     method: str
 
 
 class Held(Lock):
-    """Notes for how much of the processor's time it is held."""
+    """Notes for how long it is held."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._depth, self._since, self._method = 0, 0.0, ""
+        self._depth, self._since, self._method = 0, (0.0, 0.0), ""
         self.times = list[Hold]()
 
     def __enter__(self) -> None:
         super().__enter__()
         if self._depth == 0:
             self._method = _public(sys._getframe(1))
-            self._since = time.thread_time()
+            self._since = time.thread_time(), time.perf_counter()
         self._depth += 1
 
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.times.append(Hold(1000 * (time.thread_time() - self._since), self._method))
+            busy, begun = self._since
+            cpu, clock = time.thread_time() - busy, time.perf_counter() - begun
+            self.times.append(Hold(1000 * cpu, 1000 * clock, self._method))
         super().__exit__(*error)
 
 

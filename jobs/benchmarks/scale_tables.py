@@ -66,10 +66,12 @@ def markdown(found: Scale, options: str = "") -> str:
         came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
         parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
     for name, one in homes.items():
-        longest = max(one.held)
-        held = f"{longest.milliseconds:.1f} CPU ms, in `{longest.method}`"
+        cpu, clock = one.longest
+        held = f"{cpu.cpu:.1f} CPU ms, in `{cpu.method}`; by the clock, with what it waits for, "
+        held += f"{clock.clock:.1f} ms, in `{clock.method}`"
         parts.append(f"- the longest time under the lock at {name} tasks: {held}")
-    parts += ["", markdown_table(["held for, CPU ms", *homes], histogram(found), "---:"), ""]
+    by = [f"{name}, {how}" for name in homes for how in ("CPU", "clock")]
+    parts += ["", markdown_table(["held for, ms", *by], histogram(found), "---:"), ""]
     parts += _fits(list(homes.values())) if all(one.fits for one in homes.values()) else []
     parts += _upkeep(found.upkeep) if found.upkeep else []
     parts += _fleets(found.fleets) if found.fleets else []
@@ -174,11 +176,13 @@ def _call(costs: Sequence[Cost]) -> list[str]:
 
 
 def histogram(found: Scale) -> Iterator[list[str]]:
-    """How often the lock was held so long."""
+    """How often the lock was held so long: by home, of the processor's time and by the clock."""
+    times = list[list[float]]()
+    for one in found.homes.values():
+        times += [[hold.cpu for hold in one.held], [hold.clock for hold in one.held]]
     for low, high in pairwise([0.0, *HELD_MS, float("inf")]):
         said = f"{low:g} to {high:g}" if high < float("inf") else f"over {low:g}"
-        counts = [sum(low <= t < high for t, _ in one.held) for one in found.homes.values()]
-        yield [said, *(f"{count:,}" for count in counts)]
+        yield [said, *(f"{sum(low <= t < high for t in some):,}" for some in times)]
 
 
 def picture(found: Scale, path: Path) -> None:
@@ -191,11 +195,14 @@ def picture(found: Scale, path: Path) -> None:
             rows = np.arange(len(one.calls)) + 0.4 * place
             left.barh(rows, [call.cpu.p99 for call in one.calls], 0.4, label=f"{size} tasks")
             left.set_yticks(np.arange(len(one.calls)), [call.name for call in one.calls])
-            times = np.sort([hold.milliseconds for hold in one.held])
-            right.plot(times, 1 - np.arange(len(times)) / len(times), label=f"{size} tasks")
+            longer = 1 - np.arange(len(one.held)) / len(one.held)
+            (line,) = right.plot(np.sort([t.cpu for t in one.held]), longer, label=f"{size}, CPU")
+            clock = np.sort([t.clock for t in one.held])
+            right.plot(clock, longer, "--", color=line.get_color(), label=f"{size}, clock")
         left.axvline(CPU_MS, color="black", linestyle=":")
         left.set(xscale="log", xlabel="CPU ms, 99th percentile")
         left.invert_yaxis()
         left.legend()
         right.axvline(LOCK_MS, color="black", linestyle=":")
-        right.set(xscale="log", yscale="log", xlabel="CPU ms under the lock", ylabel="share longer")
+        right.set(xscale="log", yscale="log", xlabel="ms under the lock", ylabel="share longer")
+        right.legend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.reading.reader import Reader
 from jobs.benchmarks import server
-from jobs.benchmarks.calls import cost
+from jobs.benchmarks.arriving import Arrival
+from jobs.benchmarks.calls import Cost, Spread, cost
 from jobs.benchmarks.every import UNMEASURED, calls
 from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Size, made_up
+from jobs.benchmarks.scale import Measured, Scale
+from jobs.benchmarks.scale_tables import histogram
 
 SMALL = Size(tasks=12, versions=3, compositions=30, rows=40, private=2)
 ROUNDS = 2
@@ -70,3 +75,35 @@ def test_every_method_is_measured_or_said_why_not(
     asked_of_all = methods(ReadAPI, CoordinatorAPI, RunAPI)
     assert asked_of_all - Noting.asked == UNMEASURED.keys()
     assert all(UNMEASURED.values())
+
+
+def test_what_is_waited_for_under_the_lock_is_seen_by_the_clock() -> None:
+    lock = Held()
+
+    def purge() -> None:
+        with lock:
+            _wait()
+
+    def _wait() -> None:
+        with lock:  # reentrant: one time
+            time.sleep(0.2)
+
+    purge()
+    (hold,) = lock.times
+    assert hold.method == "purge"
+    assert hold.clock >= 200 > 20 * hold.cpu
+    home = measured(hold, Hold(30.0, 40.0, "status"))
+    goals = {one.what: one for one in Scale("machine", 1, {"100": home}).goals()}
+    longest = "longest time under the lock at 100 tasks"
+    assert not goals[f"{longest}, in `status`, CPU ms"].missed
+    assert goals[f"{longest}, in `purge`, ms by the clock"].missed
+    rows = {what: counts for what, *counts in histogram(Scale("machine", 1, {"100": home}))}
+    assert rows["200 to 1000"] == ["0", "1"]
+    assert rows["20 to 50"] == ["1", "1"]
+
+
+def measured(*held: Hold) -> Measured:
+    """A home of 100 tasks where nothing was asked."""
+    nothing = Spread(0.0, 0.0)
+    start = Cost("", "start", nothing, nothing, nothing)
+    return Measured(SMALL, start, 0, held, (), Arrival(1.0, 1000), ())
