@@ -104,6 +104,8 @@ class Scale:
             what = f"longest event of the plan at {one.tasks:,} tasks, CPU ms"
             yield what, LOCK_MS, one.longest_ms
         for one in self.fleets:
+            if one.beyond:
+                continue
             yield f"coordinator of {one.learners:,} learners, of one core", CORE, one.core
             yield f"wait of {one.learners:,} learners, ms at p99", STEP_MS, one.wait_p99
 

@@ -183,7 +183,12 @@ def scale(
     ] = "10,000",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
     fleet: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Then N learners ask through Ray; 0: none.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Then N learners ask through Ray, and more until a goal is missed; 0: none.",
+        ),
     ] = 0,
     out: Annotated[
         Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
