@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -14,7 +17,8 @@ from cluster.domain.work import Measured, MeasureWork, Trained
 from cluster.scheduler.upkeep import COLUMN
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.calls import NOBODY
-from jobs.benchmarks.population import Population
+from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.population import Population, Say, Size, made_up
 
 ARRIVALS = 5
 MET = 8  # tasks on whose probes a new vector is measured at once
@@ -35,6 +39,21 @@ def arrival(population: Population, coordinator: Coordinator) -> Arrival:
     found = [_arrival(population, coordinator, number) for number in range(ARRIVALS)]
     spent, written = (statistics.median(one) for one in zip(*found, strict=True))
     return Arrival(spent, int(written))
+
+
+def in_small_homes(counts: Iterable[int], say: Say) -> dict[int, Arrival]:
+    """Of one more task of homes of so many, by their number."""
+    found = dict[int, Arrival]()
+    for tasks in counts:
+        say(f"an arrival at {tasks} tasks")
+        with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
+            size = Size(tasks, versions=10, compositions=100 * tasks, rows=16, private=0)
+            population = made_up(Path(folder) / "home", size)
+            population.fill(lambda line: None)
+            coordinator = Coordinator(population.home.path, Idle())
+            found[tasks] = arrival(population, coordinator)
+            coordinator.close()
+    return found
 
 
 def _arrival(population: Population, coordinator: Coordinator, number: int) -> tuple[float, int]:

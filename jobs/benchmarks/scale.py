@@ -13,7 +13,7 @@ import gc
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -75,6 +75,12 @@ class Scale:
     homes: dict[str, Measured]  # by the name of their size, the smaller first
     fleets: Sequence[Fleet] = ()  # the smallest first
     upkeep: Sequence[Upkeep] = ()  # by the number of tasks
+    few: Mapping[int, Arrival] = field(default_factory=dict)  # in homes of fewer tasks
+
+    @property
+    def arrivals(self) -> dict[int, Arrival]:
+        """By the number of tasks that were there."""
+        return {**self.few, **{one.size.tasks: one.arrival for one in self.homes.values()}}
 
     def goals(self) -> list[Goal]:
         return [Goal(what, goal, got, got > goal) for what, goal, got in self._goals()]

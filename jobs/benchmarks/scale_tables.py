@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from jobs.benchmarks.arriving import Arrival
 from jobs.benchmarks.calls import Cost
 from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, STEP_MS, Fleet
 from jobs.benchmarks.population import BEFORE, Size
@@ -40,7 +42,7 @@ Goals: at most {CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home 
 times that of the smaller. Vectors are measured on as many tasks, and refreshed against as many, as
 the plan has them. A server's process reads the registry itself.
 
-![CPU times and lock](scale.png)
+![CPU times, lock and arrivals](scale.png)
 
 """
 
@@ -63,9 +65,6 @@ def markdown(found: Scale, options: str = "") -> str:
         mib = round(one.memory / 2**20)
         parts.append(f"- memory of the coordinator at {name} tasks: {mib} MiB")
     for name, one in homes.items():
-        came = f"{one.arrival.written:,} bytes, {one.arrival.cpu_ms:.1f} CPU ms"
-        parts.append(f"- an arrival at {name} tasks, its vector, row and column: writes {came}")
-    for name, one in homes.items():
         cpu, clock = one.longest
         held = f"{cpu.cpu:.1f} CPU ms, in `{cpu.method}`; by the clock, with what it waits for, "
         held += f"{clock.clock:.1f} ms, in `{clock.method}`"
@@ -73,7 +72,7 @@ def markdown(found: Scale, options: str = "") -> str:
     by = [f"{name}, {how}" for name in homes for how in ("CPU", "clock")]
     parts += ["", markdown_table(["held for, ms", *by], histogram(found), "---:"), ""]
     parts += _fits(list(homes.values())) if all(one.fits for one in homes.values()) else []
-    parts += _upkeep(found.upkeep) if found.upkeep else []
+    parts += _upkeep(found) if found.upkeep else []
     parts += _fleets(found.fleets) if found.fleets else []
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
@@ -101,28 +100,27 @@ UPKEEP = """## What an arrival causes
 By the real plan, whose work is made up (`jobs/benchmarks/stream.py`): on average of the last
 arrivals of so many, pairs of vector and task that are measured, refreshes, what both cost in
 trainings of the newcomer (goal: at most {TRAININGS:g}), and the processor time of the plan, in all
-and of the longest event (goal: {LOCK_MS:g} ms, it holds the lock).
+and of the longest event (goal: {LOCK_MS:g} ms, it holds the lock). Beside it, where a home has so
+many tasks, what the registry takes to keep the vector with its row and its column of the matrix.
 """
 
 
-def _upkeep(found: Sequence[Upkeep]) -> list[str]:
+def _upkeep(found: Scale) -> list[str]:
     columns = ["tasks", "pairs measured", "refreshes", "trainings", "CPU ms of the plan", "longest"]
-    rows = (
-        [
-            f"{one.tasks:,}",
-            f"{one.pairs:.1f}",
-            f"{one.refreshes:.1f}",
-            f"{one.trainings:.2f}",
-            f"{one.cpu_ms:.1f}",
-            f"{one.longest_ms:.1f}",
-        ]
-        for one in found
-    )
-    return [
-        UPKEEP.format(TRAININGS=TRAININGS, LOCK_MS=LOCK_MS),
-        markdown_table(columns, rows, "---:"),
-        "",
-    ]
+    columns += ["of the registry", "bytes written"]
+    rows = ([*_caused(one), *_kept(found.arrivals.get(one.tasks))] for one in found.upkeep)
+    about = UPKEEP.format(TRAININGS=TRAININGS, LOCK_MS=LOCK_MS)
+    return [about, markdown_table(columns, rows, "---:"), ""]
+
+
+def _caused(one: Upkeep) -> Iterator[str]:
+    yield f"{one.tasks:,}"
+    yield from (f"{one.pairs:.1f}", f"{one.refreshes:.1f}", f"{one.trainings:.2f}")
+    yield from (f"{one.cpu_ms:.1f}", f"{one.longest_ms:.1f}")
+
+
+def _kept(one: Arrival | None) -> tuple[str, str]:
+    return (f"{one.cpu_ms:.1f}", f"{one.written:,}") if one else ("", "")
 
 
 FLEETS = """## Learners that ask
@@ -196,23 +194,51 @@ def histogram(found: Scale) -> Iterator[list[str]]:
 
 
 def picture(found: Scale, path: Path) -> None:
-    """The calls by their CPU time, and how long the lock is held."""
+    """The calls by their CPU time, how long the lock is held, and what an arrival costs."""
     from jobs.console.plots import drawing
 
-    with drawing(path, "", 12, 7, across=2) as axes:
-        left, right = axes[0]
-        for place, (size, one) in enumerate(found.homes.items()):
-            rows = np.arange(len(one.calls)) + 0.4 * place
-            left.barh(rows, [call.cpu.p99 for call in one.calls], 0.4, label=f"{size} tasks")
-            left.set_yticks(np.arange(len(one.calls)), [call.name for call in one.calls])
-            longer = 1 - np.arange(len(one.held)) / len(one.held)
-            (line,) = right.plot(np.sort([t.cpu for t in one.held]), longer, label=f"{size}, CPU")
-            clock = np.sort([t.clock for t in one.held])
-            right.plot(clock, longer, "--", color=line.get_color(), label=f"{size}, clock")
-        left.axvline(CPU_MS, color="black", linestyle=":")
-        left.set(xscale="log", xlabel="CPU ms, 99th percentile")
-        left.invert_yaxis()
-        left.legend()
-        right.axvline(LOCK_MS, color="black", linestyle=":")
-        right.set(xscale="log", yscale="log", xlabel="ms under the lock", ylabel="share longer")
-        right.legend()
+    calls = max((len(one.calls) for one in found.homes.values()), default=0)
+    with drawing(path, "", 18, max(7.0, 0.22 * calls), across=3) as axes:
+        _draw_calls(found, axes[0][0])
+        _draw_lock(found, axes[0][1])
+        _draw_arrivals(found, axes[0][2])
+
+
+def _draw_calls(found: Scale, axes: Any) -> None:
+    for place, (size, one) in enumerate(found.homes.items()):
+        rows = np.arange(len(one.calls)) + 0.4 * place
+        axes.barh(rows, [call.cpu.p99 for call in one.calls], 0.4, label=f"{size} tasks")
+        axes.set_yticks(np.arange(len(one.calls)), [call.name for call in one.calls])
+    axes.axvline(CPU_MS, color="black", linestyle=":")
+    axes.set(xscale="log", xlabel="CPU ms, 99th percentile")
+    axes.invert_yaxis()
+    axes.legend()
+
+
+def _draw_lock(found: Scale, axes: Any) -> None:
+    for size, one in found.homes.items():
+        longer = 1 - np.arange(len(one.held)) / len(one.held)
+        cpu, clock = (np.sort([hold[how] for hold in one.held]) for how in (0, 1))
+        (line,) = axes.plot(cpu, longer, label=f"{size} tasks, CPU")
+        axes.plot(clock, longer, "--", color=line.get_color(), label=f"{size} tasks, clock")
+    axes.axvline(LOCK_MS, color="black", linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="ms under the lock", ylabel="share longer")
+    axes.legend()
+
+
+def _draw_arrivals(found: Scale, axes: Any) -> None:
+    for what, cost in arrival_costs(found).items():
+        axes.plot([*cost], [*cost.values()], marker="o", label=what)
+    axes.set(xscale="log", yscale="log", xlabel="tasks", ylabel="an arrival costs")
+    axes.legend()
+
+
+def arrival_costs(found: Scale) -> dict[str, dict[int, float]]:
+    """By what is spent, the number of tasks and how much: of an arrival at so many."""
+    kept, upkeep = dict(sorted(found.arrivals.items())), {one.tasks: one for one in found.upkeep}
+    both = [tasks for tasks in kept if tasks in upkeep]
+    return {
+        "upkeep, trainings": {tasks: one.trainings for tasks, one in upkeep.items()},
+        "coordinator, CPU ms": {n: kept[n].cpu_ms + upkeep[n].cpu_ms for n in both},
+        "written, kB": {tasks: one.written / 1000 for tasks, one in kept.items()},
+    }

@@ -195,6 +195,7 @@ def scale(
     ] = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
+    from jobs.benchmarks.arriving import in_small_homes
     from jobs.benchmarks.fleet import bench_fleet
     from jobs.benchmarks.scale import SIZES, bench_scale
     from jobs.benchmarks.scale_tables import markdown, picture
@@ -202,7 +203,8 @@ def scale(
 
     with console.progress.saying("filling a home") as say:
         found = bench_scale({n: SIZES[n] for n in (SMALLER[tasks], tasks)}, rounds, say)
-        found = replace(found, upkeep=[upkeep(count) for count in AT])
+        fewer = [count for count in AT if count < min(found.arrivals)]
+        found = replace(found, few=in_small_homes(fewer, say), upkeep=[upkeep(n) for n in AT])
         if fleet:
             found = replace(found, fleets=bench_fleet(fleet, say))
     if out is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.reading.reader import Reader
 from jobs.benchmarks import server
-from jobs.benchmarks.arriving import Arrival
+from jobs.benchmarks.arriving import Arrival, in_small_homes
 from jobs.benchmarks.calls import Cost, Spread, cost
 from jobs.benchmarks.every import UNMEASURED, calls
 from jobs.benchmarks.fleet import Idle
 from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Size, made_up
 from jobs.benchmarks.scale import Measured, Scale
-from jobs.benchmarks.scale_tables import histogram
+from jobs.benchmarks.scale_tables import arrival_costs, histogram, markdown, picture
+from jobs.benchmarks.stream import Upkeep
 
 SMALL = Size(tasks=12, versions=3, compositions=30, rows=40, private=2)
 ROUNDS = 2
@@ -107,3 +109,34 @@ def measured(*held: Hold) -> Measured:
     nothing = Spread(0.0, 0.0)
     start = Cost("", "start", nothing, nothing, nothing)
     return Measured(SMALL, start, 0, held, (), Arrival(1.0, 1000), ())
+
+
+def test_what_an_arrival_costs_is_drawn_over_the_number_of_tasks(tmp_path: Path) -> None:
+    home = measured(Hold(1.0, 2.0, "status"))
+    many = replace(home, size=replace(SMALL, tasks=1000), arrival=Arrival(10.0, 200_000))
+    upkeep = [Upkeep(n, trainings=0.5, cpu_ms=5.0) for n in (4, 1000, 10_000)]
+    found = Scale("machine", 1, {"1,000": many}, upkeep=upkeep, few={4: Arrival(2.0, 50_000)})
+    assert arrival_costs(found) == {
+        "upkeep, trainings": {4: 0.5, 1000: 0.5, 10_000: 0.5},
+        "coordinator, CPU ms": {4: 7.0, 1000: 15.0},
+        "written, kB": {4: 50.0, 1000: 200.0},
+    }
+    rows = [line for line in markdown(found).splitlines() if "| 0.50 |" in line]
+    assert [[cell.strip() for cell in row.split("|")[-3:-1]] for row in rows] == [
+        ["2.0", "50,000"],
+        ["10.0", "200,000"],
+        ["", ""],
+    ]
+    pictures = [tmp_path / "with.png", tmp_path / "without.png"]
+    for place, one in zip(pictures, (found, replace(found, few={}, upkeep=())), strict=True):
+        picture(one, place)
+    assert pictures[0].read_bytes() != pictures[1].read_bytes()
+
+
+def test_homes_of_few_tasks_are_made_for_what_an_arrival_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    found = in_small_homes((2, 6), lambda line: None)
+    assert [*found] == [2, 6]
+    assert all(one.cpu_ms > 0 and one.written > 1000 for one in found.values())
