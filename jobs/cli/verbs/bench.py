@@ -121,8 +121,8 @@ def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
 
 @verb("bench", of=bench, name="all")
 def everything(out: Out = None) -> Told:
-    """step, compose, evaluate, refresh and submit, against their goals; about ten minutes on a
-    machine without other work."""
+    """step, compose, evaluate, refresh, submit and learners, against their goals; about a quarter
+    of an hour on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
 
     with console.progress.saying("bench") as say:
@@ -136,7 +136,7 @@ def gpu(out: Out = None) -> Told:
     refreshing, as ratios within one run. For `results/gpu.md`."""
     import torch
 
-    from jobs.benchmarks.report import bench_all, markdown
+    from jobs.benchmarks.report import CLUSTERS, bench_all, markdown
 
     if not torch.cuda.is_available():
         raise BadConfig(
@@ -144,7 +144,7 @@ def gpu(out: Out = None) -> Told:
             "says what torch was built for"
         )
     with console.progress.saying("bench") as say:
-        found = bench_all("cuda", say, without=("submit",))  # whose learner has no GPU by default
+        found = bench_all("cuda", say, without=CLUSTERS)
     return _kept(found, markdown(found, torch.cuda.get_device_name()), out)
 
 
