@@ -121,8 +121,8 @@ def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
 
 @verb("bench", of=bench, name="all")
 def everything(out: Out = None) -> Told:
-    """step, compose, evaluate, refresh and submit, against their goals; about ten minutes on a
-    machine without other work."""
+    """step, compose, evaluate, refresh, submit and learners, against their goals; about a quarter
+    of an hour on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
 
     with console.progress.saying("bench") as say:
@@ -136,7 +136,7 @@ def gpu(out: Out = None) -> Told:
     refreshing, as ratios within one run. For `results/gpu.md`."""
     import torch
 
-    from jobs.benchmarks.report import bench_all, markdown
+    from jobs.benchmarks.report import CLUSTERS, bench_all, markdown
 
     if not torch.cuda.is_available():
         raise BadConfig(
@@ -144,7 +144,7 @@ def gpu(out: Out = None) -> Told:
             "says what torch was built for"
         )
     with console.progress.saying("bench") as say:
-        found = bench_all("cuda", say, without=("submit",))  # whose learner has no GPU by default
+        found = bench_all("cuda", say, without=CLUSTERS)
     return _kept(found, markdown(found, torch.cuda.get_device_name()), out)
 
 
@@ -183,20 +183,28 @@ def scale(
     ] = "10,000",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
     fleet: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Then N learners ask through Ray; 0: none.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Then N learners ask through Ray, and more until a goal is missed; 0: none.",
+        ),
     ] = 0,
     out: Annotated[
         Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
     ] = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
+    from jobs.benchmarks.arriving import in_small_homes
     from jobs.benchmarks.fleet import bench_fleet
-    from jobs.benchmarks.scale import SIZES, bench_scale, markdown, picture
+    from jobs.benchmarks.scale import SIZES, bench_scale
+    from jobs.benchmarks.scale_tables import markdown, picture
     from jobs.benchmarks.stream import AT, upkeep
 
     with console.progress.saying("filling a home") as say:
         found = bench_scale({n: SIZES[n] for n in (SMALLER[tasks], tasks)}, rounds, say)
-        found = replace(found, upkeep=[upkeep(count) for count in AT])
+        fewer = [count for count in AT if count < min(found.arrivals)]
+        found = replace(found, few=in_small_homes(fewer, say), upkeep=[upkeep(n) for n in AT])
         if fleet:
             found = replace(found, fleets=bench_fleet(fleet, say))
     if out is not None:
