@@ -12,7 +12,7 @@ import pyarrow as pa
 from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
 from numpy.typing import NDArray
 
-from cluster.data.bad_rows import Bad, Places
+from cluster.data.bad_rows import Bad, RowNames
 from cluster.domain.base import Modality
 from cluster.domain.names import listed
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS
@@ -199,7 +199,7 @@ def _distinct(dataset: Dataset, column: str) -> list[Any]:
 
 
 def class_names(
-    splits: Splits, column: str, named: Sequence[str] | None, places: Places
+    splits: Splits, column: str, named: Sequence[str] | None, places: RowNames
 ) -> dict[str, list[str | Bad]]:
     """The class of every row of every split, or why it has none.
 
@@ -244,7 +244,7 @@ def numbered(
 
 
 def _names(
-    dataset: Dataset, column: str, split: str, named: Sequence[str] | None, places: Places
+    dataset: Dataset, column: str, split: str, named: Sequence[str] | None, places: RowNames
 ) -> list[str | Bad]:
     feature = dataset.features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named

@@ -14,7 +14,7 @@ from cluster.domain.base import Base
 from cluster.domain.work import Progress, Result, TrainWork, Work
 from cluster.learner.artifacts import given_device
 from cluster.learner.progress import Tell, in_phases, now_and_then
-from cluster.learner.training import Known, train_task
+from cluster.learner.training import Teller, train_task
 from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
 
@@ -22,7 +22,7 @@ from cluster.storage.home import Home
 class Learner:
     """`known` answers which shards steps see; by default the coordinator of this Ray cluster."""
 
-    def __init__(self, home: str, known: Known | None = None) -> None:
+    def __init__(self, home: str, known: Teller | None = None) -> None:
         self._home = Home.at(home)
         self._known = known or Coordinators()
 

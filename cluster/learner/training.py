@@ -48,7 +48,7 @@ MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
 
-class Known(Hears, Protocol):
+class Teller(Hears, Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
     def __call__(self, asked: Lease) -> Leave: ...
@@ -75,7 +75,7 @@ class Ranks:
         return box[0]
 
 
-def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
+def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
     started = time.monotonic()
     ranks, submission = Ranks(), work.submission
@@ -100,7 +100,7 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
         return _trained(run, head, data, known, started)
 
 
-def _trained(run: Run, head: Head, data: Labelled, known: Known, started: float) -> Trained | None:
+def _trained(run: Run, head: Head, data: Labelled, known: Teller, started: float) -> Trained | None:
     """From the step that was reached before to the last; rank 0 measures and stores."""
     engine, materials, config = run.engine, run.materials, run.config
     step = run.resume()
@@ -203,7 +203,7 @@ class Run:
                     self._near = json.loads(near.read_text())
         return self._start
 
-    def stores(self, step: int, known: Known) -> list[Store]:
+    def stores(self, step: int, known: Teller) -> list[Store]:
         """What optimizer step `step` sees, of what `known` told rank 0."""
         if step not in self._leased:
             self._ask(step, known)
@@ -212,7 +212,7 @@ class Run:
             self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 
-    def _ask(self, step: int, known: Known) -> None:
+    def _ask(self, step: int, known: Teller) -> None:
         """For the steps from this one on; also where checkpoints fall."""
 
         def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
@@ -253,7 +253,7 @@ class Run:
         )
         told.step(record)
 
-    def measures(self, known: Known) -> None:
+    def measures(self, known: Teller) -> None:
         """All steps are done: what is told last of them is that the vector is measured now."""
         done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
         told = done.model_copy(update={"phase": Phase.MEASURING})

@@ -44,7 +44,7 @@ from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.runtime import near
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.serving.batching import Died, Gathering
+from cluster.serving.batching import Gathering, ProcessDied
 from cluster.serving.own_reads import OwnReads
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import STARTING, Job, read
@@ -262,7 +262,7 @@ class Ingress:
             raise unwrapped(error) from None
         except RayActorError as error:
             await asyncio.sleep(PAUSE)
-            raise Died from error
+            raise ProcessDied from error
         # What is refused takes no time, and what is decoded long says nothing of passes.
         passed = not any(isinstance(one, errors.TaclError) for one in answers)
         if passed and questions[0].rows > FEW and not _is_large(questions[0]):
