@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0009"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0010"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -155,4 +155,5 @@ EVENT = _table(
     _column("task", STRING, nullable=True, index=True),
     _column("run_id", STRING, nullable=True),
     _column("text", sa.Text),
+    _column("composition", STRING, nullable=True),  # its digest, where it became a user's model
 )
