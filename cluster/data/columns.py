@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
+from datasets import ClassLabel, Dataset, Image, Json, LargeList, List, Value
 from numpy.typing import NDArray
 
 from cluster.data.bad_rows import Bad, RowNames
@@ -47,7 +47,7 @@ def kind(feature: object) -> str:
         return "class"
     if isinstance(feature, dict):  # a Parquet struct of bytes and path, without a description
         return "image" if "bytes" in feature else "other"
-    if type(feature).__name__ == "Json":  # a JSON column whose rows are of different types
+    if isinstance(feature, Json):  # a JSON column whose rows are of different types
         return "text"
     if isinstance(feature, Value):
         marks = {"binary": "image", "string": "text", "int": "number", "bool": "number"}
