@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cluster.storage.drafts import beside
 from jobs.experiments.bootstrap import Difference
-from jobs.experiments.cache import Cost, beside, together
+from jobs.experiments.cache import Cost, together
 from jobs.experiments.context import Bench
 from jobs.experiments.models import Vector
 from jobs.experiments.suites import Suite
