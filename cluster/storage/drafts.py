@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A draft that takes the place of `path` when the block ends well, and goes when it does not."""
+    """A draft that takes the place of `path` when the block ends well, else goes."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield draft
