@@ -41,7 +41,7 @@ Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
 def evaluate(
-    work: EvaluateWork, home: Home, device: str = "cpu", tell: Tell | None = None
+    work: EvaluateWork, home: Home, tell: Tell | None = None, device: str = "cpu"
 ) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
