@@ -14,7 +14,6 @@ from jobs.cli.app import (
     InputColumn,
     LabelColumn,
     Told,
-    class_names,
     detachable,
     telling,
     verb,
@@ -154,6 +153,8 @@ def compose(
 
     Versions are pinned: newer ones are used only when you compose again, or --update.
     """
+    from cluster.domain.names import class_names
+
     how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
     how |= {"input_column": input_column, "label_column": label_column}
     method = how.pop("method")
