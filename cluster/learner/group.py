@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cluster.domain.loopback import on_loopback
 from cluster.domain.outcomes import GivesWay, Lost
 from cluster.domain.tasks import Options
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.training import Teller, train_task
 from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
-from cluster.storage.home import Home, on_loopback
+from cluster.storage.home import Home
 from tacl.errors import RunFailed, TaclError
 
 if TYPE_CHECKING:

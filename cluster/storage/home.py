@@ -65,11 +65,6 @@ class Serving(Message):
     gpus: float
 
 
-def on_loopback(address: str) -> bool:
-    """Whether HOST:PORT can be reached from this machine alone."""
-    return address.startswith(("127.", "localhost:"))
-
-
 class Below:
     """A place in a home."""
 
