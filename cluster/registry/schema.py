@@ -84,6 +84,7 @@ ARRIVAL = _table(
     _column("step", sa.Integer),
     _column("left", sa.Integer, nullable=True),  # the first step after its task was removed
 )
+OF_SHARD = (ARRIVAL.c.task == SHARD.c.task) & (ARRIVAL.c.version == SHARD.c.version)
 VECTOR = _table(
     "vector",
     _key("task"),
