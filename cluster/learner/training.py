@@ -35,7 +35,7 @@ from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.nearness import are_near
 from tacl.evaluation.tangents import cached_tangents
-from tacl.heads.head import Head, prototype_head, text_head
+from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig, default_config
 from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
@@ -85,7 +85,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     materials = Materials(home, work.base, device)
     begins(Phase.HEAD)
     data = materials.labelled(submission.train)
-    head = ranks.first(lambda: build_head(materials, submission, data))
+    head = ranks.first(lambda: head_of(materials, submission, data))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
@@ -135,13 +135,8 @@ def _facts(run: Run, step: int) -> Facts:
     return Facts(work.run_id, submission.name, work.attempt, step, parameters)
 
 
-def build_head(materials: Materials, submission: Submission, data: Labelled) -> Head:
-    """From the class names where the base has a text tower, else from class means."""
-    backbone = materials.backbone
-    if backbone.head_kind == "text":
-        return text_head(backbone, submission.classes, submission.templates)
-    features_ND = materials.features(data.items)
-    return prototype_head(features_ND, data.labels, submission.classes, backbone.logit_scale)
+def head_of(materials: Materials, task: Submission, train: Labelled) -> Head:
+    return materials.head_from(task.classes, lambda: train, task.templates)
 
 
 def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:

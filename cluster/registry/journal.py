@@ -75,12 +75,6 @@ def remember(db: sa.Connection, request: Request) -> None:
 
 
 def log(
-    db: sa.Connection,
-    kind: str,
-    text: str,
-    task: str | None = None,
-    run_id: str | None = None,
-    composition: str | None = None,
+    db: sa.Connection, kind: str, text: str, task: str | None = None, run_id: str | None = None
 ) -> None:
-    about = {"task": task, "run_id": run_id, "composition": composition}
-    put(db, EVENT, kind=kind, text=text, **about)
+    put(db, EVENT, kind=kind, task=task, run_id=run_id, text=text)
