@@ -149,7 +149,8 @@ def _take(db: sa.Connection, model: Composition) -> None:
         this = USER.c.name == model.user
         db.execute(USER.update().where(this).values(composition=model.digest))
     dismiss(db, AWAITED.c.user == model.user)
-    log(db, "composed", f"{model.user}: {model.digest}", composition=model.digest)
+    text = f"{model.user}: {model.digest}"
+    put(db, EVENT, kind="composed", text=text, composition=model.digest)
 
 
 def _composition(row: sa.Row) -> Composition:

@@ -9,15 +9,7 @@ import typer
 
 from jobs import console
 from jobs.cli import names
-from jobs.cli.app import (
-    Client,
-    InputColumn,
-    LabelColumn,
-    Told,
-    detachable,
-    telling,
-    verb,
-)
+from jobs.cli.app import Client, InputColumn, LabelColumn, Told, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
