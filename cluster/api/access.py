@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ipaddress
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cluster.api.service import Service
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext, new_id
+from cluster.domain.loopback import is_loopback
 from cluster.domain.names import namespace
 from cluster.domain.status import RunStatus
 from cluster.domain.users import ROLES, Role
@@ -178,10 +178,3 @@ def require_here(host: str, origins: Sequence[str]) -> None:
         )
     if any(origin not in (f"http://{host}", f"https://{host}") for origin in origins):
         raise NotAllowed("without tokens only the page of this server may ask; leave access on")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

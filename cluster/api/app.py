@@ -92,7 +92,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     app.add_middleware(Bounded, shares=app.state.shares)
     if open_to_all:
         app.add_middleware(OnlyHere)
-    app.add_middleware(Told, observe=app.state.requests.answered)
+    app.add_middleware(RequestLog, observe=app.state.requests.answered)
     app.exception_handler(TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
@@ -113,7 +113,7 @@ class Body(JSONResponse):
         return to_json(content, inf_nan_mode="null")
 
 
-class Told:
+class RequestLog:
     """ASGI: gives every request an id, measures it, and writes one line of it."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:

@@ -18,6 +18,7 @@ from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Answered, Question
 from cluster.data.answers import ARROW, ROWS, answer_table, stated
+from cluster.data.asking import written
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition
 from tacl.errors import BadSample, TooLarge
@@ -130,8 +131,4 @@ def _field(message: bytes, table: int, number: int) -> int | None:
 def _written(answers: Sequence[Answered], task: str | None, model: Composition) -> bytes:
     ranked = [one for answered in answers for one in answered.answers]
     belonging = [one for answered in answers for one in answered.belonging]
-    table = answer_table(ranked, belonging, task, stated(model))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return written(answer_table(ranked, belonging, task, stated(model)))

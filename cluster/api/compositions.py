@@ -15,7 +15,7 @@ from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
-from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name
+from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name, Select
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
@@ -42,14 +42,6 @@ QueryTerms = Annotated[
 ]
 Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
 Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
-Select = Annotated[
-    str | None,
-    Form(
-        description="Learn so many vectors for each block.",
-        max_length=40,
-        examples=["blockwise:2"],
-    ),
-]
 
 
 # -- sums, and the models that there are
@@ -109,16 +101,12 @@ async def fit(
     file: Rows,
     method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
     user: User = None,
-    select: Select = None,
+    select: Annotated[Select, Form()] = None,
 ) -> Made:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    whose = asked.caller.user(user)
-    await asked.ask(CoordinatorAPI.admit, None)
-    async with laid_down(file) as place:
-        rows = GivenRows(whose, terms, method, select, fit=place, shots=shots, said=said)
-        how = await asked.service.prepare(rows)
-    return await _started(asked, whose, terms, how)
+    rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, said=said)
+    return await _made_from(file, "fit", rows, asked)
 
 
 @ROUTER.post("/making/adapt", status_code=202)
@@ -129,16 +117,12 @@ async def adapt(
     file: Rows,
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
     user: User = None,
-    select: Select = None,
+    select: Annotated[Select, Form()] = None,
 ) -> Made:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    whose = asked.caller.user(user)
-    await asked.ask(CoordinatorAPI.admit, None)
-    async with laid_down(file) as place:
-        rows = GivenRows(whose, terms, method, select, adapt=place, said=said)
-        how = await asked.service.prepare(rows)
-    return await _started(asked, whose, terms, how)
+    rows = GivenRows(asked.caller.user(user), terms, method, select, said=said)
+    return await _made_from(file, "adapt", rows, asked)
 
 
 @ROUTER.get("/compositions/{user}/runs/{run_id}")
@@ -154,6 +138,15 @@ async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
     """Stop every composition run of a user, who keeps the model they have; what failed is listed
     no more."""
     return await asked.tell(CoordinatorAPI.cancel_compositions, asked.caller.user(user))
+
+
+async def _made_from(
+    file: UploadFile, as_what: Literal["fit", "adapt"], rows: GivenRows, asked: Asked
+) -> Made:
+    await asked.ask(CoordinatorAPI.admit, None)
+    async with laid_down(file) as place:
+        how = await asked.service.prepare(replace(rows, **{as_what: place}))
+    return await _started(asked, rows.owner, rows.terms, how)
 
 
 async def _started(asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod) -> Made:

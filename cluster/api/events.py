@@ -32,7 +32,7 @@ KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
 RUNS = {"run_id", "kind", "state"}
 
 
-class Heard(NamedTuple):
+class ToldLast(NamedTuple):
     """What a listener was told last, None where nothing was new, and where the cluster was then."""
 
     changes: str  # of everybody; it is not told
@@ -41,7 +41,7 @@ class Heard(NamedTuple):
     told: ClusterStatus | None
 
 
-NOTHING = Heard("", "", False, None)
+NOTHING = ToldLast("", "", False, None)
 
 
 class News:
@@ -51,7 +51,7 @@ class News:
         self._changes = Shared[str](PERIOD)
         self._told = Shared[ClusterStatus](PERIOD)
 
-    async def since(self, asked: Asked, heard: Heard = NOTHING) -> Heard:
+    async def since(self, asked: Asked, heard: ToldLast = NOTHING) -> ToldLast:
         """Raises TaclError while the cluster is away."""
         now = await self._changes.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
         if now == heard.changes and not heard.more:
@@ -59,7 +59,7 @@ class News:
         version = heard.version
         whose = asked.caller.name, asked.caller.role, version, now
         told = await self._told.ask(whose, lambda: asked.tell(CoordinatorAPI.status, version))
-        return Heard(now, told.version, told.more, told)
+        return ToldLast(now, told.version, told.more, told)
 
 
 class EventStream(StreamingResponse):
@@ -84,7 +84,7 @@ async def events(request: Request, asked: Look) -> EventStream:
     return stream
 
 
-async def _lines(asked: Asked, news: News, heard: Heard) -> AsyncIterator[str]:
+async def _lines(asked: Asked, news: News, heard: ToldLast) -> AsyncIterator[str]:
     known: dict[str, str] = {}
     silent = 0.0
     while True:

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 from pydantic import BaseModel
 
-from cluster.data.budget import REQUEST, Amount, Spent
+from cluster.data.budget import REQUEST, Amount, SpentBudget
 from cluster.data.validation import checked_text, measured_image
 from tacl.errors import BadSample
 
@@ -34,7 +34,7 @@ def image_of_base64(text: str, where: str) -> bytes:
 def weighed(inputs: Sequence[bytes | str]) -> Amount:
     """What the inputs of a request are when they are decoded, which is done only where they are
     used. BadSample, TooLarge."""
-    spent = Spent(REQUEST)
+    spent = SpentBudget(REQUEST)
     for place, one in enumerate(inputs):
         if isinstance(one, str):
             checked_text(one, f"input {place}", spent)

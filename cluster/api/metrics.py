@@ -67,12 +67,12 @@ async def metrics(request: Request, caller: Asking, service: Cluster) -> PlainTe
 
 
 def text_of(found: Iterable[Metric]) -> bytes:
-    class Found(Collector):
+    class Collected(Collector):
         def collect(self) -> Iterable[Metric]:
             return found
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Found())
+    registry.register(Collected())
     return generate_latest(registry)
 
 

@@ -21,6 +21,14 @@ Terms = Annotated[
     list[Annotated[str, StringConstraints(min_length=1, max_length=200)]],
     Field(min_length=1, max_length=1000, examples=[["+faces", "-0.5*digits@v2"]]),
 ]
+Select = Annotated[
+    str | None,
+    Field(
+        max_length=40,
+        description=compositions.CompositionMethod.model_fields["select"].description,
+        examples=["blockwise:2"],
+    ),
+]
 Label = Annotated[str, StringConstraints(max_length=NAME_CHARACTERS)]  # of a column, of a class
 Template = Annotated[str, StringConstraints(max_length=NAME_CHARACTERS)]
 TEMPLATES = 100
@@ -143,13 +151,8 @@ class Make(Wire):
 
     user: Name | None = Field(default=None, description="Default: whoever asks.")
     terms: Terms
-    method: Literal["grid", "atlas", "adamerging", "ties", "tsv", "iso"] = Field(examples=["ties"])
-    select: str | None = Field(
-        default=None,
-        max_length=40,
-        description="atlas: learn so many vectors for each block.",
-        examples=["blockwise:2"],
-    )
+    method: compositions.Making = Field(examples=["ties"])
+    select: Select = None
 
 
 class Made(RunProgress[CompositionState]):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
-from cluster.client.model_card import Card, Row, text_of
+from cluster.client.model_card import Card, CardRow, text_of
 from cluster.client.places import Place
 from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.compositions import Composition
@@ -191,15 +191,15 @@ def _inputs(backbone: Backbone) -> dict[str, Any]:
     return {**backbone.inputs.description(), "pooling": pooling}
 
 
-def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[Row, ...]:
-    rows: list[Row] = []
+def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[CardRow, ...]:
+    rows: list[CardRow] = []
     for term in model.terms:
         ref = term.vector
         submission = client.task(ref.task).submission
         assert submission is not None  # on its own machine it is told
         made = next(v for v in client.vectors(ref.task) if v.version == ref.version)
         rows.append(
-            Row(
+            CardRow(
                 term=term,
                 classes=submission.classes,
                 config=made.config,

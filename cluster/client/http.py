@@ -106,7 +106,7 @@ class Server:
         token = token or os.environ.get("TACL_TOKEN")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = http or httpx2.Client(base_url=self._url, timeout=SECONDS)
-        self.coordinator = cast(CoordinatorAPI, _Coordinator(self))
+        self.coordinator = cast(CoordinatorAPI, _RemoteCoordinator(self))
 
     def upload(
         self,
@@ -199,7 +199,7 @@ class Server:
             raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
 
 
-class _Coordinator:
+class _RemoteCoordinator:
     """`CoordinatorAPI` by the table of operations, and by hand what is not one request."""
 
     def __init__(self, server: Server) -> None:

@@ -21,7 +21,7 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
 
 
 @dataclass(frozen=True)
-class Row:
+class CardRow:
     """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task."""
 
     term: RecipeTerm
@@ -43,7 +43,7 @@ class Card:
     licence: str | None
     measured: Evaluated  # the model as it was trained
     materialized: float  # mean accuracy of these files
-    rows: tuple[Row, ...]
+    rows: tuple[CardRow, ...]
     inputs: Mapping[str, Any]  # preprocessing
     answering: tuple[str, ...]  # tasks that an input may be of
     out: str  # a folder's name, or hf:OWNER/NAME

@@ -88,17 +88,10 @@ class TaskOperations(Session):
                 return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
         context = self._admitted(name, request_id)
         reading |= {"progress": progress, "read": read, "agree": agree}
+        reading |= {"owner": owner or self.user, "private": private, "vector": vector}
+        blobs, modality = self.home.blobs(), self.base().modality
         submission = prepared_submission(
-            name,
-            data,
-            self.home.blobs(),
-            self.base().modality,
-            owner=owner or self.user,
-            options=chosen,
-            request_id=context.request_id,
-            private=private,
-            vector=vector,
-            **reading,
+            name, data, blobs, modality, options=chosen, request_id=context.request_id, **reading
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 

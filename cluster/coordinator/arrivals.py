@@ -25,7 +25,7 @@ def is_met(shard: Shard, own: str, visibility: Visibility = ALL, withheld: bool 
 
 
 @dataclass(frozen=True)
-class Change:
+class ShardChange:
     """From `step` on these shards join, and these tasks are seen no more."""
 
     step: int
@@ -59,15 +59,17 @@ class Arrivals:
         """Whether steps up to `last` were all told before: nothing joins at them."""
         return last <= self.reached
 
-    def change(self, first: int, current: Collection[Shard], looked_at: Collection[str]) -> Change:
+    def change(
+        self, first: int, current: Collection[Shard], looked_at: Collection[str]
+    ) -> ShardChange:
         """What a lease from step `first` brings at its first step that nobody was told of before.
         `current`: the shards that are there now of the tasks that are `looked_at`."""
         new = sorted(filter(self.is_news, current), key=attrgetter("ordinal"))
         gone = {*looked_at} - {shard.task for shard in current}
         left = frozenset(task for task in gone if self._version(task))
-        return Change(max(first, self.reached + 1), tuple(new), left)
+        return ShardChange(max(first, self.reached + 1), tuple(new), left)
 
-    def record(self, change: Change, last: int) -> None:
+    def record(self, change: ShardChange, last: int) -> None:
         """Of a lease up to step `last`, once it is in the registry."""
         self.hear(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
         told = (one for task in change.left for one in self._log[task].values())

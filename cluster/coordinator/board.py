@@ -50,7 +50,7 @@ Owners = frozenset[frozenset[str]]  # who sees all of one of these owners' priva
 
 
 @dataclass(frozen=True)
-class Gone:
+class Vanished:
     """What is there no more; of a run, by what its readers are known."""
 
     kind: str = "task"
@@ -58,7 +58,7 @@ class Gone:
     owners: Owners = frozenset()
 
 
-Entry = TaskEntry | Run | Gone
+Entry = TaskEntry | Run | Vanished
 
 
 class Key(NamedTuple):
@@ -132,7 +132,7 @@ class Board:
             if more := len(told) == SHOWN:
                 break
             last = self._numbers[key]
-            if not (whole and isinstance(entry, Gone)):
+            if not (whole and isinstance(entry, Vanished)):
                 told.append((key, entry))
         last = max(last, self._floor)
         if not more:
@@ -146,7 +146,7 @@ class Board:
         keys += [Key(False, run.run_id) for run in runs]
         found = ((key, self._entries[key]) for key in keys if key in self._entries)
         told: list[tuple[Key, Entry]] = [
-            (key, entry) for key, entry in found if not isinstance(entry, Gone)
+            (key, entry) for key, entry in found if not isinstance(entry, Vanished)
         ]
         return Page("", whole=True, more=False, entries=told)
 
@@ -203,7 +203,7 @@ class Board:
     def _put(self, key: Key, entry: TaskEntry | Run | None) -> None:
         if entry is None:
             old = self._entries.get(key)
-            if old is None or isinstance(old, Gone):
+            if old is None or isinstance(old, Vanished):
                 return
             self._entries[key] = self._gone(old)
         else:
@@ -215,10 +215,10 @@ class Board:
         if entry is None:
             self._forget()
 
-    def _gone(self, entry: TaskEntry | Run) -> Gone:
+    def _gone(self, entry: TaskEntry | Run) -> Vanished:
         if isinstance(entry, TaskEntry):
-            return Gone()
-        return Gone(entry.kind, entry.user, owners_of(entry, self._owners))
+            return Vanished()
+        return Vanished(entry.kind, entry.user, owners_of(entry, self._owners))
 
     def _touch(self, keys: Collection[Key]) -> None:
         for key in keys:
@@ -229,7 +229,7 @@ class Board:
     def _forget(self) -> None:
         """The oldest half of what is gone, once it is much."""
         gone = len(self._entries) > REMEMBERED and [
-            key for key in self._numbers if isinstance(self._entries[key], Gone)
+            key for key in self._numbers if isinstance(self._entries[key], Vanished)
         ]
         if gone and len(gone) > REMEMBERED:
             for key in gone[: REMEMBERED // 2]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile, islice
 
-from cluster.coordinator.arrivals import Change, is_met
+from cluster.coordinator.arrivals import ShardChange, is_met
 from cluster.coordinator.executor import Heard, Told
 from cluster.coordinator.quotas import Quotas
 from cluster.domain.base import PAGE, RequestContext
@@ -30,7 +30,7 @@ class Runs(Quotas):
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
                 raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
             if told.arrivals.is_replayed(asked.last):
-                change, heard = Change(asked.first), told.heard
+                change, heard = ShardChange(asked.first), told.heard
             else:
                 tasks, heard = self._to_hear(told)
                 change = self._change(told, asked.first, tasks)
@@ -83,7 +83,7 @@ class Runs(Quotas):
         near = islice(there, max(0, after + 1 - left), None)
         return dropwhile(lambda one: one.ordinal <= after, near)
 
-    def _change(self, told: Told, first: int, tasks: Sequence[str]) -> Change:
+    def _change(self, told: Told, first: int, tasks: Sequence[str]) -> ShardChange:
         """What a lease from step `first` brings of the samples of these tasks."""
         now = (self._behind_head(name) for name in tasks if name in self._shards)
         return told.arrivals.change(first, [one for one in now if self._meets(told, one)], tasks)

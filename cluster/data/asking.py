@@ -52,10 +52,13 @@ def fitting(inputs: Inputs, start: int, most: int) -> int:
 def as_stream(inputs: Inputs) -> bytes:
     """One column of Arrow."""
     kind = pa.binary() if isinstance(inputs[0], bytes) else pa.string()
-    rows = pa.table({"input": pa.array(inputs, kind)})
+    return written(pa.table({"input": pa.array(inputs, kind)}))
+
+
+def written(table: Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as written:
-        written.write_table(rows)
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
     return sink.getvalue().to_pybytes()
 
 

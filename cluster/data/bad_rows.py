@@ -18,7 +18,7 @@ class Bad:
 
 
 @dataclass(frozen=True)
-class Places:
+class RowNames:
     """What a row is called: its number in a split, from 0, and its line in the file where that is
     known."""
 

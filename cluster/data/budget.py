@@ -54,7 +54,7 @@ def decoded_bytes(stored: int) -> int:
 
 
 @dataclass
-class Spent:
+class SpentBudget:
     """What was decoded so far of what may be: `most`, and of each value `VALUE`."""
 
     most: Amount
@@ -67,5 +67,5 @@ class Spent:
         self.total.require_within(self.most, f"{where}, with what came before it")
 
 
-def one_value() -> Spent:
-    return Spent(VALUE)
+def one_value() -> SpentBudget:
+    return SpentBudget(VALUE)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import ClassLabel, Dataset, Image, LargeList, List, Value
+from datasets import ClassLabel, Dataset, Image, Json, LargeList, List, Value
 from numpy.typing import NDArray
 
-from cluster.data.bad_rows import Bad, Places
+from cluster.data.bad_rows import Bad, RowNames
 from cluster.domain.base import Modality
 from cluster.domain.names import listed
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS
@@ -47,7 +47,7 @@ def kind(feature: object) -> str:
         return "class"
     if isinstance(feature, dict):  # a Parquet struct of bytes and path, without a description
         return "image" if "bytes" in feature else "other"
-    if type(feature).__name__ == "Json":  # a JSON column whose rows are of different types
+    if isinstance(feature, Json):  # a JSON column whose rows are of different types
         return "text"
     if isinstance(feature, Value):
         marks = {"binary": "image", "string": "text", "int": "number", "bool": "number"}
@@ -199,7 +199,7 @@ def _distinct(dataset: Dataset, column: str) -> list[Any]:
 
 
 def class_names(
-    splits: Splits, column: str, named: Sequence[str] | None, places: Places
+    splits: Splits, column: str, named: Sequence[str] | None, places: RowNames
 ) -> dict[str, list[str | Bad]]:
     """The class of every row of every split, or why it has none.
 
@@ -244,7 +244,7 @@ def numbered(
 
 
 def _names(
-    dataset: Dataset, column: str, split: str, named: Sequence[str] | None, places: Places
+    dataset: Dataset, column: str, split: str, named: Sequence[str] | None, places: RowNames
 ) -> list[str | Bad]:
     feature = dataset.features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named

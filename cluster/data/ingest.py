@@ -14,7 +14,7 @@ from typing import Unpack
 import numpy as np
 from datasets import Dataset
 
-from cluster.data.bad_rows import Bad, Places, require_good
+from cluster.data.bad_rows import Bad, RowNames, require_good
 from cluster.data.columns import FEWEST, Classes, find_input, marked_label
 from cluster.data.labelled import Progress, Reading, checked, labelled, training
 from cluster.data.sources import Data, Opened, opened
@@ -143,7 +143,7 @@ def ingest_samples(
     with opened(data, named) as source:
         split = source.splits[training(source.splits)]
         chosen = split.select(sample_rows(range(split.num_rows), SAMPLES, seed))
-        source = replace(source, places=Places())  # what is chosen has other numbers
+        source = replace(source, places=RowNames())  # what is chosen has other numbers
         raws = _inputs("train", chosen, source, modality, *named, reading.get("progress"))
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 from datasets import Dataset, Json
 
 from cluster.data.bad_rows import Bad, listed, require_good
-from cluster.data.budget import Spent, of_data_set
+from cluster.data.budget import SpentBudget, of_data_set
 from cluster.data.columns import (
     Classes,
     class_names,
@@ -161,7 +161,7 @@ def checked(
 ) -> dict[str, list[Raw | Bad]]:
     """The inputs of every row of every split, or what is wrong with them. TooLarge at the first one
     that is more than may be decoded."""
-    spent = Spent(of_data_set(source.stored))
+    spent = SpentBudget(of_data_set(source.stored))
     image = partial(checked_image, folders=source.folders, spent=spent)
     check = image if modality == "image" else partial(checked_text, spent=spent)
     total = sum(split.num_rows for split in splits.values())

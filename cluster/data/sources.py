@@ -27,7 +27,7 @@ from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
 from pyarrow import json as arrow_json
 
-from cluster.data.bad_rows import Places
+from cluster.data.bad_rows import RowNames
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.written import Written, written
@@ -47,7 +47,7 @@ class Opened:
     splits: Splits
     stored: int
     folders: tuple[Path, ...] = ()
-    places: Places = field(default_factory=Places)
+    places: RowNames = field(default_factory=RowNames)
     notes: tuple[str, ...] = ()
 
 
@@ -112,17 +112,17 @@ def _written(data: str, named: Collection[str]) -> Written | None:
     return first if others else next(iter(found.values()))
 
 
-def _places(data: Data, how: Written | None, found: Splits) -> Places:
+def _places(data: Data, how: Written | None, found: Splits) -> RowNames:
     """Lines are known of a file of one split whose rows are the reader's."""
     if not isinstance(data, str | Path) or len(found) > 1:
-        return Places()
+        return RowNames()
     lines: Sequence[int] = how.lines if how else ()
     path = located(str(data))
     if path is not None and path.is_file() and path.suffix.lower() == ".jsonl":
         with path.open("rb") as rows:
             lines = [number for number, row in enumerate(rows, 1) if row.strip()]
     (name,) = found
-    return Places({name: lines} if len(lines) == found[name].num_rows else {})
+    return RowNames({name: lines} if len(lines) == found[name].num_rows else {})
 
 
 def _stored(data: Data, found: Splits) -> int:

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 
 from cluster.data import budget
-from cluster.data.budget import Amount, Spent, one_value
+from cluster.data.budget import Amount, SpentBudget, one_value
 from tacl.errors import BadSample, TooLarge
 
 
@@ -30,14 +30,14 @@ class _Counted(io.BytesIO):
         return super().read(size)
 
 
-def measured_image(raw: bytes, where: str, spent: Spent) -> bytes:
+def measured_image(raw: bytes, where: str, spent: SpentBudget) -> bytes:
     """The bytes of a picture that may be decoded, from its header alone. BadSample, TooLarge."""
     with _opened(raw, where, spent):
         return raw
 
 
 def checked_image(
-    value: object, where: str, folders: Sequence[Path] = (), spent: Spent | None = None
+    value: object, where: str, folders: Sequence[Path] = (), spent: SpentBudget | None = None
 ) -> bytes:
     """The original bytes of a picture, after decoding all of it once. BadSample if that fails,
     TooLarge for what may not be decoded.
@@ -60,7 +60,7 @@ def checked_image(
 
 
 @contextmanager
-def _opened(raw: bytes, where: str, spent: Spent) -> Iterator[ImageFile]:
+def _opened(raw: bytes, where: str, spent: SpentBudget) -> Iterator[ImageFile]:
     """A picture whose header is read and bearable; what its decoder raises in the block means that
     it is not readable."""
     if len(raw) > budget.PICTURE_BYTES:
@@ -107,7 +107,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def checked_text(value: object, where: str, spent: Spent | None = None) -> str:
+def checked_text(value: object, where: str, spent: SpentBudget | None = None) -> str:
     """A text that says something. BadSample for nothing, numbers, blanks and binary garbage,
     TooLarge for an endless one."""
     if not isinstance(value, str):

@@ -52,7 +52,7 @@ class Message(Shown):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-class Answer(Message):
+class Reply(Message):
     """What the coordinator tells: the same model in Python, in `--json` and in the OpenAPI."""
 
     model_config = ConfigDict(ser_json_inf_nan="null")

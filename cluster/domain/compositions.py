@@ -10,7 +10,8 @@ from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
 from tacl.compose.terms import Term
 
-Method = Literal["sum", "grid", "atlas", "adamerging", "ties", "tsv", "iso"]
+Making = Literal["grid", "atlas", "adamerging", "ties", "tsv", "iso"]
+Method = Literal["sum", Making]
 
 
 class RecipeTerm(Message):

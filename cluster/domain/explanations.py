@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from cluster.domain.base import Answer
+from cluster.domain.base import Reply
 from cluster.domain.compositions import Composition
 from cluster.domain.operations import Candidate
 
@@ -12,7 +12,7 @@ BASE = "base model"
 Logits = dict[str, dict[str, float]]  # task -> class -> logit
 
 
-class Contribution(Answer):
+class Contribution(Reply):
     """One part of f(x) + sum_t a_t J(x) tau_t: the base model, or a vector with its coefficient.
 
     `share`, of the features, and `logits` add up over the parts: to 1, and to the logits of the
@@ -28,7 +28,7 @@ class Contribution(Answer):
     probability: float | None = Field(default=None, examples=[0.31])
 
 
-class Explanation(Answer):
+class Explanation(Reply):
     """An answer, its logits, and its parts: the base model first. The lengths by which heads divide
     are those of the answer, so that `logits` of the parts are exact for it, and no prediction of
     what is answered without a part: that is `without`."""
@@ -38,7 +38,7 @@ class Explanation(Answer):
     parts: tuple[Contribution, ...]
 
 
-class Explanations(Answer):
+class Explanations(Reply):
     """One explanation per input, of the model named by `digest`."""
 
     user: str = Field(examples=["alice"])

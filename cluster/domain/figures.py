@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cluster.domain.base import Answer
+from cluster.domain.base import Reply
 from cluster.domain.status import RunState
 
 
-class Readiness(Answer):
+class Readiness(Reply):
     """Which parts of a server answer now; it is ready when all of them do."""
 
     status: Literal["ready", "unready"]
@@ -17,7 +17,7 @@ class Readiness(Answer):
     uploads: bool
 
 
-class RunCount(Answer):
+class RunCount(Reply):
     """How many runs that are owed or failed there are of one kind in one state."""
 
     kind: str
@@ -25,14 +25,14 @@ class RunCount(Answer):
     runs: int
 
 
-class Spent(Answer):
+class Spent(Reply):
     """How often something was done since its process began, and how long that took together."""
 
     times: int
     seconds: float
 
 
-class CoordinatorFigures(Answer):
+class CoordinatorFigures(Reply):
     """`lock`: waiting until no other request is carried out; `steps`: of trainings; `trouble`:
     whether something is tried again and again, as on a full disk."""
 
@@ -44,7 +44,7 @@ class CoordinatorFigures(Answer):
     trouble: bool
 
 
-class Kept(Answer):
+class Kept(Reply):
     """What a predictor has in memory: vectors, models that are kept composed, and bytes of both
     and of heads. A pass that needed a vector or a head found it there (`hits`) or read it."""
 
@@ -63,6 +63,6 @@ class PredictorFigures(Kept):
     questions: int
 
 
-class StoreFigures(Answer):
+class StoreFigures(Reply):
     blobs: int
     bytes: int

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
-from cluster.domain.base import Answer, Modality
+from cluster.domain.base import Modality, Reply
 from cluster.domain.tasks import Submitted
 
 # task -> (class, probability), likeliest first. Where tasks were named, those of each sum to 1;
@@ -14,7 +14,7 @@ from cluster.domain.tasks import Submitted
 Ranked = dict[str, list[tuple[str, float]]]
 
 
-class StartedCluster(Answer):
+class StartedCluster(Reply):
     """The cluster of a home; `started` is False where it ran already."""
 
     home: str
@@ -27,7 +27,7 @@ class StartedCluster(Answer):
     started: bool
 
 
-class BackedUp(Answer):
+class BackedUp(Reply):
     """A home as it was `at` a moment (seconds since 1970): its tasks and files, of which `copied`
     were not at the target yet, and the files there that nothing refers to any more."""
 
@@ -40,7 +40,7 @@ class BackedUp(Answer):
     deleted: int
 
 
-class Restored(Answer):
+class Restored(Reply):
     """A home again as it was `at` that moment."""
 
     home: str
@@ -50,7 +50,7 @@ class Restored(Answer):
     bytes: int
 
 
-class Served(Answer):
+class Served(Reply):
     """Where the HTTP API is served, and whether without tokens."""
 
     url: str
@@ -61,7 +61,7 @@ class Imported(Submitted):
     """A task whose vector came from a checkpoint. `notes`: also what of that was left aside."""
 
 
-class Candidate(Answer):
+class Candidate(Reply):
     """A class of all tasks' together: `probability` is P(task | x) P(label | x, task)."""
 
     task: str = Field(examples=["faces"])
@@ -84,7 +84,7 @@ def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candid
     return () if tasks else tuple(candidates(answer)[0] for answer in answers)
 
 
-class Belonging(Answer):
+class Belonging(Reply):
     """Whether an input is of any task of a model. `none`: of none of these, unlike the inputs of
     every one of them: 19 of 20 validation rows of these tasks have a higher `probability`, and 1 in
     20 is told to be of none too. It may be near to 1 where tasks are easily told from what else the
@@ -94,7 +94,7 @@ class Belonging(Answer):
     none: bool
 
 
-class Answers(Answer):
+class Answers(Reply):
     """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
     task and class, where no task was named; `belonging`: there, and where the heads are fitted."""
 
@@ -113,7 +113,7 @@ class Answers(Answer):
         return self.best or tuple(first for one in within for first in candidates(one)[:1])
 
 
-class Exported(Answer):
+class Exported(Reply):
     """A model written for another library. Accuracies are shares of test rows: `exact` of the model
     as it was trained, `materialized` of the files."""
 
@@ -128,7 +128,7 @@ class Exported(Answer):
     files: tuple[str, ...]
 
 
-class ExportedVector(Answer):
+class ExportedVector(Reply):
     """A vector's file and its head, in a folder or in a repository of a hub at its commit."""
 
     task: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.domain.base import Answer
+from cluster.domain.base import Reply
 
 
-class GrownShard(Answer):
+class GrownShard(Reply):
     """A task's part of the sample store after it grew by `added` rows."""
 
     task: str
@@ -14,12 +14,12 @@ class GrownShard(Answer):
     added: int
 
 
-class RetriedTask(Answer):
+class RetriedTask(Reply):
     task: str
     retried: tuple[str, ...]  # run ids
 
 
-class CancelledTask(Answer):
+class CancelledTask(Reply):
     """`left`: it had no vector yet; its samples are out of the store, and its name is free."""
 
     task: str
@@ -27,7 +27,7 @@ class CancelledTask(Answer):
     left: bool = False
 
 
-class RemovedTask(Answer):
+class RemovedTask(Reply):
     """`users`: whose models depend on it; `withdrawn`: run ids."""
 
     task: str
@@ -36,22 +36,22 @@ class RemovedTask(Answer):
     withdrawn: tuple[str, ...]
 
 
-class QueuedRun(Answer):
+class QueuedRun(Reply):
     run_id: str
 
 
-class MovedAlias(Answer):
+class MovedAlias(Reply):
     task: str
     name: str
     version: int
 
 
-class CancelledCompositions(Answer):
+class CancelledCompositions(Reply):
     user: str
     cancelled: tuple[str, ...]  # run ids
 
 
-class CollectedGarbage(Answer):
+class CollectedGarbage(Reply):
     """How many files that nothing refers to there were; nothing is deleted in a dry run."""
 
     blobs: int

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from cluster.domain.base import Answer
+from cluster.domain.base import Reply
 from cluster.domain.compositions import Method
 from cluster.domain.status import Event
 
 
-class MetShard(Answer):
+class MetShard(Reply):
     """Samples that a vector was made against: version `version` of those of `task`, from `step` on
     and before `left`."""
 
@@ -19,7 +19,7 @@ class MetShard(Answer):
     version: int
 
 
-class VectorStatus(Answer):
+class VectorStatus(Reply):
     """One version of a task's vector, and what made it. `arrivals`: the first 16 of the `met`
     samples that it was made against; `curves`: of its training, left out of lists of all tasks."""
 
@@ -48,7 +48,7 @@ class VectorStatus(Answer):
 Differences = dict[str, tuple[JsonValue, JsonValue]]
 
 
-class VectorComparison(Answer):
+class VectorComparison(Reply):
     """Two versions of a vector: name -> (value, value), of what is different alone."""
 
     task: str
@@ -60,7 +60,7 @@ class VectorComparison(Answer):
     arrivals: Differences
 
 
-class AliasChange(Answer):
+class AliasChange(Reply):
     """An alias went from one version to another."""
 
     at: float
@@ -70,20 +70,20 @@ class AliasChange(Answer):
     cause: str  # published | asked
 
 
-class AliasReport(Answer):
+class AliasReport(Reply):
     """What the aliases of a task mean, and the history of changes, oldest first."""
 
     aliases: dict[str, int]
     history: tuple[AliasChange, ...]
 
 
-class MeasuredVector(Answer):
+class MeasuredVector(Reply):
     task: str
     version: int
     norm: float | None
 
 
-class MeasuredPair(Answer):
+class MeasuredPair(Reply):
     """What version `version` of the vector of task `vector` does to the inputs of `on`; `raw`,
     `relative` and `logits` as in InterferenceReport."""
 
@@ -95,7 +95,7 @@ class MeasuredPair(Answer):
     logits: float | None
 
 
-class InterferenceFinding(Answer):
+class InterferenceFinding(Reply):
     """`kind`: "interference" of vector `first` on task `second`, or "norm" of two vectors."""
 
     kind: str
@@ -108,7 +108,7 @@ class InterferenceFinding(Answer):
 Table = tuple[tuple[float | None, ...], ...]  # a row per vector, a column per probe; None: unknown
 
 
-class InterferenceReport(Answer):
+class InterferenceReport(Reply):
     """The champions on the probes of `on`, in order of arrival.
 
     `raw` is mean |J(x) tau|; `relative` is to what the own vector of the task does there; `logits`
@@ -129,7 +129,7 @@ class InterferenceReport(Answer):
     loudest: tuple[MeasuredPair, ...] = ()
 
 
-class TaskInterference(Answer):
+class TaskInterference(Reply):
     """What the champion of a task `does` to the inputs of others, and what the task `bears` of the
     champions of others: of the pairs that were `measured`, so many of each, those that change most
     answers first; `high` as in InterferenceReport."""
@@ -141,7 +141,7 @@ class TaskInterference(Answer):
     measured: tuple[int, int]
 
 
-class UserModel(Answer):
+class UserModel(Reply):
     """A user's model. `outdated`: tasks with a newer champion; `again`: the command to make it of
     the newer ones, or without what was removed; `removed`: tasks that were removed; `purged`: of
     these, when and by whom they were erased: such a model answers no more."""
@@ -156,7 +156,7 @@ class UserModel(Answer):
     purged: tuple[Event, ...] = ()
 
 
-class MeasuredModel(Answer):
+class MeasuredModel(Reply):
     """Accuracies of a model on the test rows of its tasks; `absolute`, which is their mean over the
     tasks that it adds, to `frozen_unknown` as in Evaluated, None where they were not measured.
     `user`: whose it was then; `label`: as it is written in a plot."""
@@ -174,7 +174,7 @@ class MeasuredModel(Answer):
     label: str = ""
 
 
-class AccuracyHistory(Answer):
+class AccuracyHistory(Reply):
     """What was measured of models over time, each once; tasks by arrival."""
 
     tasks: tuple[str, ...]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from cluster.domain.base import Answer, Base, BlobRef, Modality
+from cluster.domain.base import Base, BlobRef, Modality, Reply
 from cluster.domain.compositions import Composition, Method, Report
 from cluster.domain.tasks import Options, Submission
 
@@ -90,7 +90,7 @@ COMPOSITION_STATES: Mapping[str, CompositionState] = {
 S = TypeVar("S", bound=StrEnum)
 
 
-class RunProgress(Answer, Generic[S]):
+class RunProgress(Reply, Generic[S]):
     """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
     waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
     before, and by what goes first; None where it is not known, as of a training without a step.
@@ -173,7 +173,7 @@ class TaskStatus(RunProgress[TaskState]):
         return self.name
 
 
-class ShardStatus(Answer):
+class ShardStatus(Reply):
     """One version of a task's part of the sample store."""
 
     task: str
@@ -194,12 +194,12 @@ class TaskDetail(TaskStatus):
     curves: dict[str, dict[str, list[float]]] = {}
 
 
-class NodeStatus(Answer):
+class NodeStatus(Reply):
     cpus: int
     gpus: int = 0
 
 
-class Resources(Answer):
+class Resources(Reply):
     """What the cluster has, and what neither a run nor serving has."""
 
     shown = ("free_cpus", "cpus", "free_gpus", "gpus")
@@ -211,7 +211,7 @@ class Resources(Answer):
     free_gpus: int
 
 
-class ClusterStatus(Answer):
+class ClusterStatus(Reply):
     """Tasks by arrival; work that is no training, and is owed, failed or cancelled. Of both, what
     is new since the version that was asked for.
 
@@ -247,7 +247,7 @@ class CompositionRun(RunProgress[CompositionState]):
         return f"composing by {self.method}"
 
 
-class Event(Answer):
+class Event(Reply):
     """Something that happened to a task."""
 
     at: float

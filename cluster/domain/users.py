@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cluster.domain.base import Answer
+from cluster.domain.base import Reply
 
 Role = Literal["user", "submitter", "admin"]
 ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
 
 
-class Holder(Answer):
+class Holder(Reply):
     """Whose token it is."""
 
     user: str
@@ -34,7 +34,7 @@ class TokenStatus(Holder):
     used: float | None = None  # within an hour before its last use
 
 
-class Usage(Answer):
+class Usage(Reply):
     """What a user has of the cluster, and the most that one may have who asks over HTTP and is no
     admin: runs that wait or run, minutes that runs took within a day, and bytes of their tasks
     (rows, samples, vectors, heads), of their model, and of rows that the next is made from."""
@@ -48,6 +48,6 @@ class Usage(Answer):
     stored_most: int
 
 
-class RevokedTokens(Answer):
+class RevokedTokens(Reply):
     user: str
     revoked: int

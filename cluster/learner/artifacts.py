@@ -28,7 +28,7 @@ from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
 from tacl.errors import BaseMismatch, CorruptBlob
-from tacl.heads.head import Head
+from tacl.heads.head import Head, prototype_head, text_head
 from tacl.heads.novelty import Novelty
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
@@ -137,6 +137,15 @@ class Materials:
         """f(x; theta0), [N, D] float32 on the CPU, in the items' order."""
         encoder, collate = self.backbone.encoder, self.backbone.collate
         return in_order(items, BATCH, lambda some: (encoder(collate(some)),))[0]
+
+    def head_from(
+        self, classes: Sequence[str], rows: Callable[[], Labelled], templates: Sequence[str] = ()
+    ) -> Head:
+        """From the class names where the base has a text tower, else from class means of `rows`."""
+        if self.backbone.head_kind == "text":
+            return text_head(self.backbone, classes, templates)
+        data, scale = rows(), self.backbone.logit_scale
+        return prototype_head(self.features(data.items), data.labels, classes, scale)
 
     def plain(self, items: Sequence[Item]) -> Tensor:
         """The same and what inner blocks give beside it, [N, E]."""

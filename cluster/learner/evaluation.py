@@ -41,7 +41,7 @@ Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
 def evaluate(
-    work: EvaluateWork, home: Home, device: str = "cpu", tell: Tell | None = None
+    work: EvaluateWork, home: Home, tell: Tell | None = None, device: str = "cpu"
 ) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
@@ -53,7 +53,7 @@ def evaluate(
     started = time.monotonic()
     _require_linearized(work)
     materials = Materials(home, work.base, device)
-    tangents = Kept(home.path / "cache" / "tangents", materials)
+    tangents = KeptTensors(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
     without: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
@@ -160,7 +160,7 @@ def _frozen(
     }
 
 
-class Kept:
+class KeptTensors:
     """Tensors of (what, data set) as files, whole or absent; shared by all evaluations."""
 
     def __init__(self, folder: Path, materials: Materials) -> None:
@@ -185,7 +185,7 @@ class TestRows:
 
     __test__ = False  # no test of pytest's
 
-    def __init__(self, kept: Kept, task: TaskData, width: int) -> None:
+    def __init__(self, kept: KeptTensors, task: TaskData, width: int) -> None:
         self._kept, self._width = kept, width
         self._materials = kept.materials
         self._task = task

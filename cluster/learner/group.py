@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from cluster.domain.loopback import on_loopback
 from cluster.domain.outcomes import GivesWay, Lost
 from cluster.domain.tasks import Options
 from cluster.domain.work import Trained, TrainWork
-from cluster.learner.training import Known, train_task
+from cluster.learner.training import Teller, train_task
 from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
-from cluster.storage.home import Home, on_loopback
+from cluster.storage.home import Home
 from tacl.errors import RunFailed, TaclError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ GROUP_ENVIRONMENT = {
 LOG = logging.getLogger(__name__)
 
 
-def train_together(work: TrainWork, home: Home, known: Known) -> Trained:
+def train_together(work: TrainWork, home: Home, known: Teller) -> Trained:
     """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
     config = {"home": home.where, "work": work, "known": known}
     name = f"{work.run_id[:16]}-{work.attempt}"

@@ -144,7 +144,7 @@ def rows_of_each(tasks: int) -> int:
     return max(LEAST_ROWS, min(MOST_ROWS, TOGETHER // tasks))
 
 
-class Stored(Mapping[str, Params]):
+class StoredVectors(Mapping[str, Params]):
     """Vectors by task, read from their files whenever they are asked for: all do not fit."""
 
     def __init__(self, materials: Materials, vectors: Mapping[str, VectorRef]) -> None:
@@ -166,7 +166,7 @@ class Seeing:
     def __init__(self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0) -> None:
         self._materials, self._at_theta0, self._count = materials, at_theta0, len(tasks)
         self.most = rows_of_each(len(tasks))
-        taus = Stored(materials, {task.vector.task: task.vector for task in tasks})
+        taus = StoredVectors(materials, {task.vector.task: task.vector for task in tasks})
         self._sums = Sums(materials.linearized(), materials.backbone, taus)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:

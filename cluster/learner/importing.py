@@ -21,7 +21,7 @@ from cluster.domain.work import Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Begins
-from cluster.learner.training import build_head, validated
+from cluster.learner.training import head_of, validated
 from cluster.storage.home import Home
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -125,7 +125,7 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
     submission, materials = work.submission, Materials(home, work.base, device)
     source = _source(work, materials)
     begins(Phase.HEAD)
-    head = build_head(materials, submission, materials.labelled(submission.train))
+    head = head_of(materials, submission, materials.labelled(submission.train))
     begins(Phase.MEASURING)
     validation = materials.labelled(submission.validation)
     kept, outside = split(source, materials.backbone)

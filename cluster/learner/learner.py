@@ -7,22 +7,37 @@ worker trains in that process, one on several in a group of processes (`cluster.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from cluster.domain import work as works
 from cluster.domain.base import Base
 from cluster.domain.work import Progress, Result, TrainWork, Work
 from cluster.learner.artifacts import given_device
+from cluster.learner.composition.run import compose
+from cluster.learner.evaluation import evaluate
+from cluster.learner.heads import fit
+from cluster.learner.interference import measure
 from cluster.learner.progress import Tell, in_phases, now_and_then
-from cluster.learner.training import Known, train_task
+from cluster.learner.refresh import refresh
+from cluster.learner.training import Teller, train_task
 from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
+
+WAYS: dict[str, Callable[[Any, Home, Tell, str], Result]] = {  # of what is no training, by kind
+    "measure": measure,
+    "fit": fit,
+    "evaluate": evaluate,
+    "compose": compose,
+}
 
 
 class Learner:
     """`known` answers which shards steps see; by default the coordinator of this Ray cluster."""
 
-    def __init__(self, home: str, known: Known | None = None) -> None:
+    def __init__(self, home: str, known: Teller | None = None) -> None:
         self._home = Home.at(home)
         self._known = known or Coordinators()
 
@@ -39,28 +54,10 @@ class Learner:
         if isinstance(work, TrainWork):
             return self._train(work)
         if isinstance(work, works.RefreshWork):
-            from cluster.learner.refresh import refresh
-
             torch.set_num_threads(work.options.cpus_per_worker)
             return refresh(work, self._home, self._telling(work))
         torch.set_num_threads(1)
-        if isinstance(work, works.MeasureWork):
-            from cluster.learner.interference import measure
-
-            return measure(work, self._home, self._telling(work), given_device())
-        if isinstance(work, works.FitWork):
-            from cluster.learner.heads import fit
-
-            return fit(work, self._home, self._telling(work), given_device())
-        if isinstance(work, works.EvaluateWork):
-            from cluster.learner.evaluation import evaluate
-
-            return evaluate(work, self._home, given_device(), self._telling(work))
-        if isinstance(work, works.ComposeWork):
-            from cluster.learner.composition.run import compose
-
-            return compose(work, self._home, self._telling(work), given_device())
-        raise TypeError(f"no kind of work: {work!r}")
+        return WAYS[work.kind](work, self._home, self._telling(work), given_device())
 
     def _telling(self, work: Work) -> Tell:
         def tell(step: int, steps: int, loss: float | None) -> bool:

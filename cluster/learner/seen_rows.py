@@ -8,7 +8,6 @@ rows follow the vectors that arrive.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from cluster.storage.drafts import beside
 
 LOG = logging.getLogger(__name__)
 
@@ -73,9 +74,5 @@ def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tens
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        save_file(tensors, beside)
-        beside.rename(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with beside(path) as draft:
+        save_file(tensors, draft)

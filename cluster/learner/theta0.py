@@ -8,14 +8,13 @@ begin at multiples of 64 bytes, as those of torch: products are the same, bit fo
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from cluster.storage.drafts import beside
 from tacl.backbone import Backbone
 
 ALIGNED = 64  # bytes
@@ -68,10 +67,9 @@ def _is_of(parameters: Sequence[Tensor], file: Path) -> bool:
 def _write(parameters: Sequence[Tensor], file: Path) -> None:
     """All of it or nothing: another process may write the same."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as beside:
-        places, size = _places(parameters)
+    places, size = _places(parameters)
+    with beside(file) as draft, draft.open("wb") as stream:
         for one, place in zip(parameters, places, strict=True):
-            beside.seek(place)
-            beside.write(one.detach().view(-1).view(torch.uint8).numpy().tobytes())
-        beside.truncate(size)
-    os.replace(beside.name, file)
+            stream.seek(place)
+            stream.write(one.detach().view(-1).view(torch.uint8).numpy().tobytes())
+        stream.truncate(size)

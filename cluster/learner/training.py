@@ -35,7 +35,7 @@ from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.nearness import are_near
 from tacl.evaluation.tangents import cached_tangents
-from tacl.heads.head import Head, prototype_head, text_head
+from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig, default_config
 from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
@@ -49,7 +49,7 @@ MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
 
-class Known(Hears, Protocol):
+class Teller(Hears, Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
     def __call__(self, asked: Lease) -> Leave: ...
@@ -76,7 +76,7 @@ class Ranks:
         return box[0]
 
 
-def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
+def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
     started = time.monotonic()
     ranks, submission = Ranks(), work.submission
@@ -86,7 +86,7 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
     materials = Materials(home, work.base, device)
     begins(Phase.HEAD)
     data = materials.labelled(submission.train)
-    head = ranks.first(lambda: build_head(materials, submission, data))
+    head = ranks.first(lambda: head_of(materials, submission, data))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
@@ -101,7 +101,7 @@ def train_task(work: TrainWork, home: Home, known: Known) -> Trained | None:
         return _trained(run, head, data, known, started)
 
 
-def _trained(run: Run, head: Head, data: Labelled, known: Known, started: float) -> Trained | None:
+def _trained(run: Run, head: Head, data: Labelled, known: Teller, started: float) -> Trained | None:
     """From the step that was reached before to the last; rank 0 measures and stores."""
     engine, materials, config = run.engine, run.materials, run.config
     step = run.resume()
@@ -142,13 +142,8 @@ def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
     return {own if name == BEFORE else name: value for name, value in metrics.items()}
 
 
-def build_head(materials: Materials, submission: Submission, data: Labelled) -> Head:
-    """From the class names where the base has a text tower, else from class means."""
-    backbone = materials.backbone
-    if backbone.head_kind == "text":
-        return text_head(backbone, submission.classes, submission.templates)
-    features_ND = materials.features(data.items)
-    return prototype_head(features_ND, data.labels, submission.classes, backbone.logit_scale)
+def head_of(materials: Materials, task: Submission, train: Labelled) -> Head:
+    return materials.head_from(task.classes, lambda: train, task.templates)
 
 
 def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:
@@ -210,7 +205,7 @@ class Run:
                     self._near = json.loads(near.read_text())
         return self._start
 
-    def stores(self, step: int, known: Known) -> list[Store]:
+    def stores(self, step: int, known: Teller) -> list[Store]:
         """What optimizer step `step` sees, of what `known` told rank 0."""
         if step not in self._leased:
             self._ask(step, known)
@@ -219,7 +214,7 @@ class Run:
             self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 
-    def _ask(self, step: int, known: Known) -> None:
+    def _ask(self, step: int, known: Teller) -> None:
         """For the steps from this one on; also where checkpoints fall."""
 
         def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
@@ -260,7 +255,7 @@ class Run:
         )
         told.step(record)
 
-    def measures(self, known: Known) -> None:
+    def measures(self, known: Teller) -> None:
         """All steps are done: what is told last of them is that the vector is measured now."""
         done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
         told = done.model_copy(update={"phase": Phase.MEASURING})

@@ -15,7 +15,7 @@ from cluster.registry.compositions import Models
 from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
-from cluster.registry.ran import Ran, Running
+from cluster.registry.ran import Ran, RunTimes
 from cluster.registry.runs import Run
 from cluster.registry.samples import Samples
 from cluster.registry.schema import CANCELLED
@@ -38,6 +38,6 @@ __all__ = [
 
 
 class Registry(
-    Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, Running, Journal
+    Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, RunTimes, Journal
 ):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

@@ -23,7 +23,6 @@ from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
 from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, USER
 
-DIGEST = 64  # characters, with which the text of such an event ends
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
 _MADE = (COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
 _MODELS = (
@@ -108,9 +107,8 @@ class Models(Database):
 
     def recipes_since(self, event: int) -> list[Composition]:
         """Recipes that became somebody's model after the event of this number, each once."""
-        digest = sa.func.substr(EVENT.c.text, sa.func.length(EVENT.c.text) - DIGEST + 1)
-        taken = EVENT.c.number > event, EVENT.c.kind == "composed"
-        query = _RECIPES.where(COMPOSITION.c.digest.in_(sa.select(digest).where(*taken)))
+        taken = sa.select(EVENT.c.composition).where(EVENT.c.number > event)
+        query = _RECIPES.where(COMPOSITION.c.digest.in_(taken))
         return [_composition(row) for row in self._rows(query)]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
@@ -151,7 +149,8 @@ def _take(db: sa.Connection, model: Composition) -> None:
         this = USER.c.name == model.user
         db.execute(USER.update().where(this).values(composition=model.digest))
     dismiss(db, AWAITED.c.user == model.user)
-    log(db, "composed", f"{model.user}: {model.digest}")
+    text = f"{model.user}: {model.digest}"
+    put(db, EVENT, kind="composed", text=text, composition=model.digest)
 
 
 def _composition(row: sa.Row) -> Composition:

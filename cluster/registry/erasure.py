@@ -23,6 +23,7 @@ from cluster.registry.schema import (
     ERASURE,
     HOLDS,
     MADE,
+    OF_SHARD,
     RUN,
     SHARD,
     TASK,
@@ -188,8 +189,7 @@ def _samples(db: sa.Connection, without: set[str], tasks: Names = None) -> Namin
 def _needed(shards: sa.Select) -> sa.Select:
     """Without those of cancelled tasks, but for what a run is told again when it goes on."""
     unfinished = sa.select(RUN.c.run_id).where(RUN.c.state.in_((*OWED, *STOPPED)))
-    same = sa.and_(ARRIVAL.c.task == SHARD.c.task, ARRIVAL.c.version == SHARD.c.version)
-    met = sa.exists().where(same, ARRIVAL.c.run_id.in_(unfinished))
+    met = sa.exists().where(OF_SHARD, ARRIVAL.c.run_id.in_(unfinished))
     stays = sa.and_(TASK.c.name.is_not(None), _is_not_cancelled())
     is_needed = (SHARD.c.task == GENERIC) | stays | met
     return shards.outerjoin(TASK, is_of_task()).where(is_needed)

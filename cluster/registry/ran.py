@@ -17,7 +17,7 @@ DAY = 24  # hours
 Ran = Mapping[int, float]  # hours since 1970 -> seconds of runs that ended then, or run now
 
 
-class Running(Database):
+class RunTimes(Database):
     def ran_of(self, users: Collection[str]) -> dict[str, dict[int, float]]:
         """Of each of these users; what runs now counts as if it ended now."""
         now = time.time()

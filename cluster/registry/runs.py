@@ -23,7 +23,7 @@ from cluster.registry.erasure import dismiss
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
-from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, RUN, SHARD
+from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
 from tacl.errors import RunFailed
 
 R = TypeVar("R", bound=Message)
@@ -260,8 +260,7 @@ class Runs(Database):
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""
-        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
-        query = with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, same))
+        query = with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, OF_SHARD))
         query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
         rows = self._rows(query)
         return [Arrival(step=row.step, shard=shard_of(row), left=row.left) for row in rows]

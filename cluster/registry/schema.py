@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-REVISION = "0009"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0010"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
@@ -84,6 +84,7 @@ ARRIVAL = _table(
     _column("step", sa.Integer),
     _column("left", sa.Integer, nullable=True),  # the first step after its task was removed
 )
+OF_SHARD = (ARRIVAL.c.task == SHARD.c.task) & (ARRIVAL.c.version == SHARD.c.version)
 VECTOR = _table(
     "vector",
     _key("task"),
@@ -155,4 +156,5 @@ EVENT = _table(
     _column("task", STRING, nullable=True, index=True),
     _column("run_id", STRING, nullable=True),
     _column("text", sa.Text),
+    _column("composition", STRING, nullable=True),  # its digest, where it became a user's model
 )

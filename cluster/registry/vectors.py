@@ -26,7 +26,7 @@ from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.samples import present
-from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, RUN, SHARD, TASK, VECTOR
+from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, OF_SHARD, RUN, SHARD, TASK, VECTOR
 from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"
@@ -203,9 +203,8 @@ class Vectors(Runs, Effects):
     def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
         """Against whose samples each of these runs made its version: told one by one, by step and
         arrival, or all at the beginning."""
-        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
         columns = ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version
-        told = sa.select(ARRIVAL.c.run_id, *columns).join(SHARD, same)
+        told = sa.select(ARRIVAL.c.run_id, *columns).join(SHARD, OF_SHARD)
         told = told.where(ARRIVAL.c.run_id.in_(run_ids)).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
         # By ids alone: with their kind SQLite would look at all runs of that kind.
         works = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(RUN.c.run_id.in_(run_ids))
@@ -221,8 +220,7 @@ class Vectors(Runs, Effects):
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against, before too."""
         run_id, refreshed = reference.run_id, set[str]()
-        same = sa.and_(SHARD.c.task == ARRIVAL.c.task, SHARD.c.version == ARRIVAL.c.version)
-        told = sa.select(SHARD.c.digest).join(ARRIVAL, same)
+        told = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD)
         with self._read() as db:
             while (work := _work(db, run_id))["kind"] == "refresh":
                 refreshed |= {shard["blob"]["digest"] for shard in work["others"]}

@@ -21,11 +21,12 @@ import ray
 from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from cluster.domain.loopback import on_loopback
 from cluster.domain.outcomes import Lost
 from cluster.domain.work import Lease, Leave, Progress
 from cluster.runtime.access import authenticate
 from cluster.runtime.near import running
-from cluster.storage.home import Home, Running, on_loopback
+from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
 
 NAMESPACE = "tacl"  # of all named actors: one cluster serves one home

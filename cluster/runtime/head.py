@@ -34,6 +34,7 @@ import psutil
 from cluster import tracing
 from cluster.coordinator.acceptance import require_startable
 from cluster.domain.base import Base, BlobRef, Modality
+from cluster.domain.loopback import on_loopback
 from cluster.errors import exit_code
 from cluster.registry import Registry
 from cluster.registry.migrating import migrate
@@ -233,7 +234,7 @@ def sessions() -> Path:
 @contextlib.contextmanager
 def _joined(home: Home, chosen: Founding, address: str, insecure: bool) -> Iterator[Running]:
     """A cluster that was there before. What was started on it ends with the block."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if homes.on_loopback(address) else "1"
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 

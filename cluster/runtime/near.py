@@ -106,7 +106,7 @@ def running(home: Home) -> Running:
     return found
 
 
-class _Coordinator:
+class _NearCoordinator:
     def __init__(self, home: Home) -> None:
         self._home = home
 
@@ -125,4 +125,4 @@ class _Coordinator:
 
 def coordinator_of(home: Home) -> CoordinatorAPI:
     """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
-    return cast(CoordinatorAPI, _Coordinator(home))
+    return cast(CoordinatorAPI, _NearCoordinator(home))

@@ -17,13 +17,13 @@ TOUCH_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class Alive:
     gcs: bool
     raylet: bool
     coordinator: bool  # also while Ray restarts it, which it does for ever
 
 
-def lost(seen: Seen) -> str | None:
+def lost(seen: Alive) -> str | None:
     """What the cluster cannot go on without."""
     if not seen.gcs:
         return "Ray's control service (GCS)"
@@ -48,8 +48,8 @@ class Watch:
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
         self._thread.start()
 
-    def seen(self) -> Seen:
-        return Seen(_listens(self._gcs), _listens(self._raylet), self._coordinator)
+    def seen(self) -> Alive:
+        return Alive(_listens(self._gcs), _listens(self._raylet), self._coordinator)
 
     def end(self) -> None:
         """Before Ray is shut down: a call to it would start it again."""

@@ -1,4 +1,4 @@
-"""The coordinator's state of mind, the facts that change it, and what it can tell others to do.
+"""What the coordinator knows, the facts that change it, and what it can tell others to do.
 
 The state is what the registry says plus what runs now; it can always be read from there again. An
 event is a fact that is in the registry already, or the fate of a process.

@@ -33,7 +33,6 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
 from cluster import tracing
-from cluster.api.access import is_loopback
 from cluster.api.app import create_app
 from cluster.api.limits import weighed
 from cluster.api.service import Answered, P, Question, R
@@ -41,17 +40,18 @@ from cluster.api.shared import Shared
 from cluster.domain.api import READS, CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
+from cluster.domain.loopback import is_loopback, on_loopback
 from cluster.runtime import near
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.serving.batching import Died, Gathering
+from cluster.serving.batching import Gathering, ProcessDied
 from cluster.serving.own_reads import OwnReads
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.giving_way import give_way
-from cluster.storage.home import Home, Serving, on_loopback, write
+from cluster.storage.home import Home, Serving, write
 from tacl import errors
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class Ingress:
             raise unwrapped(error) from None
         except RayActorError as error:
             await asyncio.sleep(PAUSE)
-            raise Died from error
+            raise ProcessDied from error
         # What is refused takes no time, and what is decoded long says nothing of passes.
         passed = not any(isinstance(one, errors.TaclError) for one in answers)
         if passed and questions[0].rows > FEW and not _is_large(questions[0]):

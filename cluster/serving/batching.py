@@ -22,7 +22,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-class Died(Exception):
+class ProcessDied(Exception):
     """Raised by `send`: the process that was asked died before it answered this call."""
 
 
@@ -31,7 +31,7 @@ class Gathering(Generic[Q, A]):
 
     Args:
         send: for every question of a call its answer, or the error that whoever asked it gets.
-            Raises Died.
+            Raises ProcessDied.
         alone: makes of a question one that shares nothing with others where it is answered.
         most: what the questions of a call may weigh together; one that weighs more goes alone.
         weight: of a question; default 1.
@@ -124,7 +124,7 @@ class Gathering(Generic[Q, A]):
     async def _call(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:
         try:
             await self._answer(asked)
-        except Died:
+        except ProcessDied:
             for question, future in asked:
                 await self._again(self._alone(question), future)
 
@@ -132,7 +132,7 @@ class Gathering(Generic[Q, A]):
         try:
             async with self._suspects:
                 await self._answer([(question, future)])
-        except Died:
+        except ProcessDied:
             if not future.done():
                 future.set_exception(
                     RunFailed(
@@ -142,7 +142,7 @@ class Gathering(Generic[Q, A]):
                 )
 
     async def _answer(self, asked: list[tuple[Q, asyncio.Future[A]]]) -> None:
-        """Raises Died."""
+        """Raises ProcessDied."""
         asked = [(question, future) for question, future in asked if not future.done()]
         if not asked:
             return
@@ -161,9 +161,9 @@ class Gathering(Generic[Q, A]):
 
 
 def _tell(futures: list[asyncio.Future[A]], call: asyncio.Future[Sequence[A | Exception]]) -> None:
-    """Raises Died, and tells any other error to all."""
+    """Raises ProcessDied, and tells any other error to all."""
     error = call.exception()
-    if isinstance(error, Died) or (error and not isinstance(error, Exception)):
+    if isinstance(error, ProcessDied) or (error and not isinstance(error, Exception)):
         raise error
     found = [error] * len(futures) if error else call.result()
     for future, answer in zip(futures, found, strict=True):

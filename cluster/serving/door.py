@@ -10,7 +10,6 @@ connections of `Door`. The head sets it (`cluster.runtime.head`).
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter
 from typing import Any
 
@@ -18,6 +17,7 @@ from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from cluster.api.pace import PACED
+from cluster.domain.loopback import is_loopback
 
 HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
 HEADER_BYTES = 256 << 10  # with a URL of as many terms as may be; also behind a body
@@ -40,7 +40,7 @@ class Room:
 
     def enter(self, door: Door, address: str) -> bool:
         """Whether there is a place."""
-        if self._of[address] >= self._each and not _is_here(address):
+        if self._of[address] >= self._each and not is_loopback(address):
             fits = self._drop(address)
         else:
             fits = self._of.total() < self._all or self._drop(None)
@@ -63,7 +63,7 @@ class Room:
         """Whether so many bytes more of bodies still fit."""
         self._bytes[address] += size
         self._all_bytes += size
-        fits = self._bytes[address] <= EACH_BYTES or _is_here(address)
+        fits = self._bytes[address] <= EACH_BYTES or is_loopback(address)
         return fits and self._all_bytes <= ALL_BYTES
 
     def answered(self, address: str, size: int) -> None:
@@ -172,10 +172,3 @@ def install() -> list[Any]:
     """Called in the process of Serve's proxy, before it starts uvicorn; what is put around it."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{Door.__name__}"
     return [PACED]
-
-
-def _is_here(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -11,7 +11,7 @@ from cluster.api.service import Question
 from cluster.serving.routing import keeper, ranked
 
 
-class Running:
+class Replicas:
     """The predictors that this process may ask now, as Serve has told it."""
 
     names: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class Running:
         self.names = tuple(sorted(replica.unique_id for replica in replicas))
 
 
-RUNNING = Running()
+RUNNING = Replicas()
 
 
 class ToVectors(RequestRouter):

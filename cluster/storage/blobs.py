@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import uuid
 from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
+from cluster.storage.drafts import beside
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -191,23 +191,20 @@ class Blobs:
 
     def _put_local(self, digest: str, data: Path | bytes | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
-        beside = place.with_name(f".{digest}.{uuid.uuid4().hex}")
         try:
             place.parent.mkdir(exist_ok=True, mode=0o700)
-            with beside.open("xb") as stream:
-                os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
-                self._copy(digest, data, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            failpoints.reached("blob written")
-            beside.rename(place)
+            with beside(place) as draft:
+                with draft.open("xb") as stream:
+                    os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
+                    self._copy(digest, data, stream)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                failpoints.reached("blob written")
         except OSError as error:
             raise StorageUnavailable(
                 f"a file of {place.parent.parent} cannot be written: {error.strerror}. Free some "
                 "space, or let this process write there; then repeat what you asked."
             ) from error
-        finally:
-            beside.unlink(missing_ok=True)
         _flush_directory(place.parent)
         failpoints.reached("blob stored")
 

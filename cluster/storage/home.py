@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
+from cluster.storage.drafts import beside
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
@@ -62,11 +63,6 @@ class Serving(Message):
     cpus: float
     open_to_all: bool
     gpus: float
-
-
-def on_loopback(address: str) -> bool:
-    """Whether HOST:PORT can be reached from this machine alone."""
-    return address.startswith(("127.", "localhost:"))
 
 
 class Below:
@@ -268,12 +264,10 @@ def published(storage: str) -> Settings | None:
 
 def write(path: Path, message: Message) -> None:
     """The whole file or the old one, whatever dies."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("w") as stream:
+    with beside(path) as draft, draft.open("w") as stream:
         stream.write(message.model_dump_json(indent=2) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
-    beside.rename(path)
 
 
 def _read(path: Path, kind: type[M]) -> M | None:

@@ -20,7 +20,7 @@ from torch import nn
 
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.step import Contestant, Rows, made_up, ordinary, small_tau
-from jobs.benchmarks.timing import Made, Run, Say, in_turns, setting
+from jobs.benchmarks.timing import MadeBytes, Run, Say, in_turns, setting
 from tacl.compose.arithmetic import composed
 from tacl.compose.scaled import ScaledEncoder, composed_block
 from tacl.errors import BadConfig
@@ -79,7 +79,7 @@ def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say)
     if len(vectors) <= PLAIN_UP_TO:
         field["plain"] = lambda: plainly(vectors, cs)
     times = in_turns(field, rounds, device, say)
-    with Made() as made:
+    with MadeBytes() as made:
         composed(vectors, cs)
     return {
         **times.figures(),
@@ -116,7 +116,7 @@ def bench_atlas(
         "passes": lambda: [_read(vectors) for _ in range(2)],
     }
     times = in_turns(field, rounds, device, say)
-    with Made() as made:
+    with MadeBytes() as made:
         weights()
     ideal = times.ratio("step", "ordinary", "passes")
     found = {"ratio_to_ideal": ideal, "peak_bytes": made.peak}

@@ -26,7 +26,7 @@ VECTORS, TASKS = 8, 8
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationCase:
     """One task's rows and head, several vectors, and their cached tangents."""
 
     module: LinearizedEncoder
@@ -35,11 +35,13 @@ class Evaluation:
     cached: Cached
 
     @staticmethod
-    def of(one: Subject, rows: int, device: str) -> Evaluation:
+    def of(one: Subject, rows: int, device: str) -> EvaluationCase:
         made, tau = made_up(one, rows, 0).cast(torch.float32, device), small_tau(one)
         taus = {str(t): params.scale(1 + t, tau) for t in range(VECTORS)}
         module, items = one.linearized(device), one.items(made.batch)
-        return Evaluation(module, made, taus, cached_tangents(module, one.on(device), items, taus))
+        return EvaluationCase(
+            module, made, taus, cached_tangents(module, one.on(device), items, taus)
+        )
 
     def pairs(self) -> list[tuple[str, str]]:
         return list(combinations(self.taus, 2))
@@ -60,7 +62,7 @@ class Evaluation:
 
 def bench_evaluate(model: str, rows: int, rounds: int, device: str, say: Say) -> dict[str, Any]:
     """`rows` of each task."""
-    task = Evaluation.of(subject(model), rows, device)
+    task = EvaluationCase.of(subject(model), rows, device)
     pairs = task.pairs()
     field: dict[str, Run] = {
         "cached": lambda: [task.accuracy(task.by_addition(pair)) for pair in pairs],

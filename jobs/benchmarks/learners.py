@@ -63,7 +63,7 @@ def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
     """From the first submission to the last vector, on a new cluster whose processes do at most
     `most` pieces of work."""
     names = [f"task{run}" for run in range(runs)]
-    with own_cluster(folder / home, most) as client, Spent(client) as spent:
+    with own_cluster(folder / home, most) as client, CpuSpent(client) as spent:
         begun = time.monotonic()
         for name in names:
             client.submit(name, folder / name, steps=steps, refresh="never", heads="trained")
@@ -88,7 +88,7 @@ def own_cluster(home: Path, most: int) -> Iterator[Client]:
             client.down()
 
 
-class Spent:
+class CpuSpent:
     """Seconds of the processors that the processes of a cluster take inside the block, but for
     what each takes after the last look at it."""
 
@@ -100,7 +100,7 @@ class Spent:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Spent:
+    def __enter__(self) -> CpuSpent:
         self._before = sum(cpu_seconds(self._head).values())
         self._thread.start()
         return self

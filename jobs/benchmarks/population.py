@@ -182,7 +182,7 @@ class Population:
         yield table.MOVE, row | {"came_from": version - 1 or None, "cause": "published"}
         for kind in ("queued", "started", "published"):
             row = {"at": now, "kind": kind, "task": shard.task, "run_id": work.run_id}
-            yield table.EVENT, row | {"text": f"version {version}"}
+            yield table.EVENT, row | {"text": f"version {version}", "composition": None}
 
     def _effects(self) -> Iterator[tuple[Any, Row]]:
         """Every champion on its own probe and those that the plan measures it on."""
@@ -243,7 +243,7 @@ class Population:
             row = {"request_id": f"compose {number}", "asked": "asked", "answer": digest}
             yield table.REQUEST, row
             row = {"at": time.time(), "kind": "composed", "task": None, "run_id": None}
-            yield table.EVENT, row | {"text": f"{user}: {digest}"}
+            yield table.EVENT, row | {"text": f"{user}: {digest}", "composition": digest}
             row = {"hash": hashed(user), "user": user, "role": "user", "created": time.time()}
             yield table.TOKEN, row | {"expires": None, "used": time.time()}
 

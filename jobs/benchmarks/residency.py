@@ -28,14 +28,14 @@ LOADS = ("uniform", "zipf")  # how often which user asks, and which vectors user
 
 
 @dataclass(frozen=True)
-class Sizes:
+class LoadSizes:
     vectors: int
     users: int
     requests: int
 
 
 @dataclass(frozen=True)
-class Held:
+class HitRates:
     """`anywhere` and `keeper`: which share of the vectors that passes needed were in memory, where
     questions go to any predictor and where they go to their model's keeper; half of the requests
     warm up. `bytes`: of the fullest predictor, at the most, and `budget` what it may fill;
@@ -50,9 +50,9 @@ class Held:
     busiest: float
 
 
-def bench_residency(sizes: Sizes, say: Callable[[int, int], None]) -> list[Held]:
+def bench_residency(sizes: LoadSizes, say: Callable[[int, int], None]) -> list[HitRates]:
     cases = list(itertools.product(LOADS, PREDICTORS, PARTS))
-    found: list[Held] = []
+    found: list[HitRates] = []
     for load in LOADS:
         models = _models(load, sizes)
         for predictors, part in itertools.product(PREDICTORS, PARTS):
@@ -62,15 +62,15 @@ def bench_residency(sizes: Sizes, say: Callable[[int, int], None]) -> list[Held]
 
 
 def _held(
-    load: str, predictors: int, budget: int, models: Sequence[Composition], sizes: Sizes
-) -> Held:
+    load: str, predictors: int, budget: int, models: Sequence[Composition], sizes: LoadSizes
+) -> HitRates:
     names, chance = tuple(f"p{number}" for number in range(predictors)), random.Random(2)
-    anywhere = _Asked(names, budget)
-    kept = _Asked(names, budget)
+    anywhere = _Predictors(names, budget)
+    kept = _Predictors(names, budget)
     for user in _users(load, sizes):
         anywhere.ask(chance.choice(names), models[user])
         kept.ask(keeper(models[user], names), models[user])
-    return Held(
+    return HitRates(
         load=load,
         predictors=predictors,
         budget=budget,
@@ -81,7 +81,7 @@ def _held(
     )
 
 
-class _Asked:
+class _Predictors:
     """Predictors that answer in batches."""
 
     def __init__(self, names: Sequence[str], budget: int) -> None:
@@ -112,7 +112,7 @@ class _Asked:
         return hits / (hits + misses)
 
 
-def _models(load: str, sizes: Sizes) -> list[Composition]:
+def _models(load: str, sizes: LoadSizes) -> list[Composition]:
     chance, drawn = random.Random(0), _drawn(load, sizes.vectors, random.Random(1))
     found = []
     for user in range(sizes.users):
@@ -132,7 +132,7 @@ def _vector(number: int) -> VectorRef:
     return VectorRef(task=name, version=1, digest=name, blob=name, head_blob=name, run_id=name)
 
 
-def _users(load: str, sizes: Sizes) -> Iterator[int]:
+def _users(load: str, sizes: LoadSizes) -> Iterator[int]:
     return itertools.islice(_drawn(load, sizes.users, random.Random(3)), sizes.requests)
 
 
@@ -144,7 +144,7 @@ def _drawn(load: str, count: int, chance: random.Random) -> Iterator[int]:
         yield from chance.choices(range(count), cum_weights=cumulative, k=1000)
 
 
-def markdown(found: Sequence[Held], sizes: Sizes) -> str:
+def markdown(found: Sequence[HitRates], sizes: LoadSizes) -> str:
     """The table for results/residency.md."""
     rows = [
         (

@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.timing import Made, Say, in_turns, setting
+from jobs.benchmarks.timing import MadeBytes, Say, in_turns, setting
 from tacl.heads.head import Head
 from tacl.models.frozen import Batch, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
@@ -223,7 +223,7 @@ def small_tau(one: Subject) -> Params:
 
 def activations(contestant: Contestant) -> tuple[int, int]:
     """(bytes that the forward pass keeps for the backward pass, the most it held at a time)."""
-    with Made() as made:
+    with MadeBytes() as made:
         loss = contestant.loss()
     del loss
     return made.kept, made.peak

@@ -88,7 +88,7 @@ def timed(run: Run, device: str) -> float:
     return before.elapsed_time(after) / 1000
 
 
-class Made(TorchDispatchMode):
+class MadeBytes(TorchDispatchMode):
     """Counts bytes of the tensors that are made inside: `peak` is the most that was alive at a
     time, `kept` what still was at the end.
 

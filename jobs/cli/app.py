@@ -87,11 +87,6 @@ Classes = Annotated[
 ]
 
 
-def class_names(given: str | None) -> list[str] | None:
-    """Of `--classes A,B,...`."""
-    return None if given is None else [one.strip() for one in given.split(",")]
-
-
 def verb(
     group: str,
     of: typer.Typer = app,

@@ -47,19 +47,16 @@ def heat_map(report: InterferenceReport, path: Path) -> Path:
         dtype=float,
     ).reshape(len(rows), len(kept))
     size = (2.6 + 0.62 * len(columns), 1.9 + 0.5 * len(rows))
-    figure, axes = plt.subplots(figsize=size, layout="constrained")
-    image = axes.imshow(values, cmap="magma_r", vmin=0, vmax=1)
-    axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_xlabel("on probe rows of")
-    axes.set_ylabel("vector of")
-    axes.set_title("change of the logits, relative to the task's own vector", fontsize=10)
-    for (i, j), value in np.ndenumerate(values):
-        if not np.isnan(value):
-            shade = "white" if value > 0.5 else "black"
-            axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=8)
-    figure.colorbar(image, shrink=0.8, extend="max")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, format="png")
-    plt.close(figure)
+    with drawing(path, "change of the logits, relative to the task's own vector", *size) as axes:
+        image = axes.imshow(values, cmap="magma_r", vmin=0, vmax=1)
+        axes.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set_xlabel("on probe rows of")
+        axes.set_ylabel("vector of")
+        for (i, j), value in np.ndenumerate(values):
+            if not np.isnan(value):
+                shade = "white" if value > 0.5 else "black"
+                axes.text(j, i, f"{value:.2f}", ha="center", va="center", color=shade, fontsize=8)
+        axes.figure.colorbar(image, shrink=0.8, extend="max")
     return path

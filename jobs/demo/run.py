@@ -22,13 +22,13 @@ from jobs.console import tables as show
 from jobs.console.documents import print_json
 from jobs.console.progress import saying, stderr, watching
 from jobs.demo import tables
-from jobs.demo.story import Arrival, Chapter, Plan, Subtraction, Users, story
+from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users, story
 from tacl.errors import HomeInUse
 
 CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
-KINDS = {Arrival: "arrivals", Users: "users", Subtraction: "subtractions"}
+KINDS = {ArrivedTask: "arrivals", Users: "users", Subtraction: "subtractions"}
 
 
 def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = None) -> None:
@@ -48,7 +48,7 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
                 told.append(chapter)
                 console.print(tables.chapter(chapter))
     seconds = time.monotonic() - started
-    console.print(tables.summary([one for one in told if isinstance(one, Arrival)]))
+    console.print(tables.summary([one for one in told if isinstance(one, ArrivedTask)]))
     _close(console, seconds, keep)
     if as_json:
         print_json(document(told, seconds))

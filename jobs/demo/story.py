@@ -49,7 +49,7 @@ class Refreshing:
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ArrivedTask:
     """A task arrived and was trained, and older vectors were refreshed against it."""
 
     task: str
@@ -59,7 +59,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RankedClasses:
     user: str
     task: str
     shown: str  # the class of the picture
@@ -71,7 +71,7 @@ class Users:
     """Users with different models composed of the same vectors."""
 
     models: dict[str, tuple[str, ...]]  # user -> terms
-    answers: tuple[Answer, ...]
+    answers: tuple[RankedClasses, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Subtraction:
     subtracted: Evaluated
 
 
-Chapter = Arrival | Users | Subtraction
+Chapter = ArrivedTask | Users | Subtraction
 
 
 def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Chapter]:
@@ -113,7 +113,7 @@ class _Owed:
     unrefreshed_run: str | None
     refreshes: tuple[Refreshing, ...]
 
-    def arrival(self, client: Client, watch: Watch) -> Arrival:
+    def arrival(self, client: Client, watch: Watch) -> ArrivedTask:
         def evaluated(run_id: str) -> Evaluated:
             found = _evaluated(client, run_id, watch)
             by_arrival = {task: found.per_task[task] for task in self.tasks}
@@ -121,7 +121,7 @@ class _Owed:
 
         without = self.unrefreshed_run
         unrefreshed = None if without is None else evaluated(without)
-        return Arrival(self.tasks[-1], evaluated(self.sum_run), unrefreshed, self.refreshes)
+        return ArrivedTask(self.tasks[-1], evaluated(self.sum_run), unrefreshed, self.refreshes)
 
 
 class _Teller:
@@ -162,13 +162,13 @@ class _Teller:
         answers = [answer for user in models for answer in self._asked(user, models[user])]
         return Users({user: tuple(terms) for user, terms in models.items()}, tuple(answers))
 
-    def _asked(self, user: str, terms: Sequence[str]) -> Iterator[Answer]:
+    def _asked(self, user: str, terms: Sequence[str]) -> Iterator[RankedClasses]:
         self.client.compose(user, terms)
         for number, task in enumerate(task for task in self.pinned if f"+{task}" in terms):
             images, labels = embedded.generate(task, number + 1, ASKED_SEED)
             found = self.client.query(user, [png(images[-1])], [task])
             shown = embedded.classes(task)[labels[-1]]
-            yield Answer(user, task, shown, tuple(found.answers[0][task]))
+            yield RankedClasses(user, task, shown, tuple(found.answers[0][task]))
 
     def _refreshes(self) -> Iterator[Refreshing]:
         """Those that ended since the last arrival."""

@@ -11,14 +11,14 @@ from rich.text import Text
 
 from cluster.domain.work import Evaluated
 from jobs.console.tables import percent, table
-from jobs.demo.story import Answer, Arrival, Chapter, Refreshing, Subtraction, Users
+from jobs.demo.story import ArrivedTask, Chapter, RankedClasses, Refreshing, Subtraction, Users
 
 ANSWERS = 2  # classes shown of an answer
 
 
 def chapter(told: Chapter) -> RenderableType:
     match told:
-        case Arrival():
+        case ArrivedTask():
             return arrival(told)
         case Users():
             return users(told)
@@ -30,7 +30,7 @@ def headed(title: str, *parts: RenderableType) -> Group:
     return Group(Text(), Rule(Text(title, style="bold"), align="left"), *parts)
 
 
-def arrival(told: Arrival) -> RenderableType:
+def arrival(told: ArrivedTask) -> RenderableType:
     """Every task so far: zero-shot, by its own vector, and by the sum of all vectors."""
     count = len(told.sum.per_task)
     title = f"{told.task} has arrived: the sum of {count} vector{'s' * (count > 1)}, in %"
@@ -40,7 +40,7 @@ def arrival(told: Arrival) -> RenderableType:
     return headed(title, *parts)
 
 
-def _accuracies(told: Arrival) -> Table:
+def _accuracies(told: ArrivedTask) -> Table:
     """The mean over the tasks in the last row."""
     refreshed = told.unrefreshed is not None
     columns = ["zero-shot", "own model", *(["never refreshed"] if refreshed else []), "sum so far"]
@@ -85,7 +85,7 @@ def users(told: Users) -> RenderableType:
     return headed(title, *models, Text(), made)
 
 
-def _ranked(one: Answer) -> str:
+def _ranked(one: RankedClasses) -> str:
     return ", ".join(f"{name} {share:.2f}" for name, share in one.ranked[:ANSWERS])
 
 
@@ -101,7 +101,7 @@ def subtraction(told: Subtraction) -> RenderableType:
     return headed(f"{told.task} subtracted instead of added, in %", made)
 
 
-def summary(arrivals: Sequence[Arrival]) -> RenderableType:
+def summary(arrivals: Sequence[ArrivedTask]) -> RenderableType:
     """The sum after each arrival, task by task.
 
     Then the mean, the mean of composed / own, and the mean where the task is unknown: the classes

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from cluster.storage.drafts import beside
 from tacl.vectors.params import Params
 
 MIB = 1 << 20
@@ -135,14 +135,3 @@ class Cells:
 def key_of(kind: str, decides: Mapping[str, Any]) -> str:
     text = json.dumps([ALGORITHM, kind, decides], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-@contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A draft that takes the place of `path` when the block ends well."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        yield draft
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.console.documents import markdown_table
 from jobs.experiments.cache import together
-from jobs.experiments.table import Column, Entry, Spread, Table, spread
+from jobs.experiments.table import Column, Entry, OverSeeds, Table, spread
 
 NOTES = (
     "Mean ± standard deviation over the seeds. Training and merging: CPU seconds for all tasks "
@@ -122,7 +122,7 @@ def _commands(table: Table) -> str:
     return "Made by\n\n```\n" + "\n".join(table.commands) + "\n```"
 
 
-def _shown(found: Spread | None, column: Column) -> str:
+def _shown(found: OverSeeds | None, column: Column) -> str:
     if found is None:
         return ""
     factor, digits = (100, 1) if column.percent else (1, 3)
@@ -130,5 +130,5 @@ def _shown(found: Spread | None, column: Column) -> str:
     return mean if found.deviation is None else f"{mean} ± {factor * found.deviation:.{digits}f}"
 
 
-def _seconds(found: Spread | None) -> str:
+def _seconds(found: OverSeeds | None) -> str:
     return f"{found.mean:.0f} s" if found and found.mean else ""

@@ -12,7 +12,15 @@ from dataclasses import replace
 
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
-from jobs.experiments.models import Kept, Model, Vector, Vectors, apart, summed, task_vectors
+from jobs.experiments.models import (
+    KeptDirection,
+    Model,
+    Vector,
+    Vectors,
+    apart,
+    summed,
+    task_vectors,
+)
 from tacl.compose import negation
 from tacl.compose.adamerging import adamerging
 from tacl.compose.learning import Learned
@@ -35,10 +43,10 @@ def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
 
 def merge_of(
     bench: Bench, name: str, vectors: Sequence[Vector], merge: Callable[[], Params], what: str = ""
-) -> Kept:
+) -> KeptDirection:
     keys = [vector.key for vector in vectors]
     cell = bench.cell("merge", lambda: ({}, merge()), what or name, merge=name, vectors=keys)
-    return Kept(cell, vectors[0].regime)
+    return KeptDirection(cell, vectors[0].regime)
 
 
 def one_delta(bench: Bench, first: Vectors) -> Model:
@@ -69,7 +77,7 @@ def one_delta(bench: Bench, first: Vectors) -> Model:
         stores=[bench.rows(task).digest("shard") for task in first],
     )
     accepted = cell.facts["accepted"]
-    direction = Kept(cell, "linearized") if accepted else plain.direction
+    direction = KeptDirection(cell, "linearized") if accepted else plain.direction
     return replace(plain, direction=direction, merging=cell.cost, facts={"accepted": accepted})
 
 
@@ -136,7 +144,7 @@ def _learned(
         seed=bench.seed,
     )
     facts = {"score": cell.facts["score"], "step": cell.facts["step"]}
-    direction = Kept(cell, vectors[0].regime)
+    direction = KeptDirection(cell, vectors[0].regime)
     return replace(apart(bench, first), direction=direction, merging=cell.cost, facts=facts)
 
 

@@ -31,7 +31,7 @@ class Direction(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptDirection:
     """A direction in a cell: a merge, or joint training."""
 
     cell: Cell
@@ -46,7 +46,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Vector(Kept):
+class Vector(KeptDirection):
     """The vector of a task. `cost` is that of its training, `later` that of its refreshes;
     `refresh` is the last of them, accepted or not, `first` the vector before all of them."""
 

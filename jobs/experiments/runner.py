@@ -30,7 +30,7 @@ CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is
 
 
 @dataclass(frozen=True)
-class Request:
+class TableRequest:
     """What was asked for. `command` is kept with the table."""
 
     spec: Spec
@@ -69,7 +69,7 @@ def precision_of(suite: Suite, out: Path) -> Precision:
     return suite.precision
 
 
-def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) -> Done:
+def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: None) -> Done:
     """Computes what is not finished yet, seed by seed; the files are whole at every moment.
 
     Other processes may make other seeds or variants of the same table meanwhile. Raises BadConfig
@@ -88,7 +88,7 @@ def reproduce(request: Request, say: Callable[[str], None] = lambda line: None) 
     return done
 
 
-def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> Done:
+def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry]) -> Done:
     """What the file knows by now, and the entries of this process."""
     fresh = _fresh(request, bench.base)
     targets = request.suite.targets if request.spec.targets else ()
@@ -105,11 +105,11 @@ def _written(request: Request, bench: Bench, entries: Sequence[Entry]) -> Done:
     return Done(table, files, bench.cells.made)
 
 
-def _grown(request: Request, fresh: Table) -> Table:
+def _grown(request: TableRequest, fresh: Table) -> Table:
     return tables.grown(fresh, request.out / f"{fresh.name}.json")
 
 
-def _fresh(request: Request, base: Base) -> Table:
+def _fresh(request: TableRequest, base: Base) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
     return Table(
@@ -137,7 +137,7 @@ def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:
 Piece = Callable[[], None]
 
 
-def fill(request: Request, say: Callable[[str], None]) -> None:
+def fill(request: TableRequest, say: Callable[[str], None]) -> None:
     """Returns when every cell is finished. Joins a running cluster, or starts one."""
     import ray
 
@@ -150,7 +150,7 @@ def fill(request: Request, say: Callable[[str], None]) -> None:
         ray.shutdown()
 
 
-def waves(request: Request) -> list[list[tuple[str, Piece]]]:
+def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
     """Named pieces of work; those of one wave do not need each other."""
     pool, spec = request.suite.names, request.spec
     methods = [spec.method(request.suite, variant) for variant in request.variants]
@@ -166,7 +166,7 @@ def waves(request: Request) -> list[list[tuple[str, Piece]]]:
     return [trainings, entries]
 
 
-def _piece(request: Request, seed: int, work: Callable[[Bench], Any]) -> Piece:
+def _piece(request: TableRequest, seed: int, work: Callable[[Bench], Any]) -> Piece:
     def run() -> None:
         cells = Cells(request.out.absolute() / CELLS)
         base = Base.of(request.suite)

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cluster.storage.drafts import beside
 from jobs.experiments.bootstrap import Difference
-from jobs.experiments.cache import Cost, beside, together
+from jobs.experiments.cache import Cost, together
 from jobs.experiments.context import Bench
 from jobs.experiments.models import Vector
 from jobs.experiments.suites import Suite
@@ -112,7 +113,7 @@ class Table:
         columns = [column._asdict() for column in self.columns]
         return asdict(self) | {"columns": columns, "summary": self.summary()}
 
-    def spread(self, variant: str, key: str) -> Spread | None:
+    def spread(self, variant: str, key: str) -> OverSeeds | None:
         """Of a number over the seeds."""
         return spread([entry.numbers.get(key) for entry in self.of(variant)])
 
@@ -125,7 +126,7 @@ class Table:
         }
 
 
-class Spread(NamedTuple):
+class OverSeeds(NamedTuple):
     """Over seeds; `deviation` is that of a sample, None for one seed."""
 
     mean: float
@@ -133,13 +134,13 @@ class Spread(NamedTuple):
     count: int
 
 
-def spread(values: Sequence[float | None]) -> Spread | None:
+def spread(values: Sequence[float | None]) -> OverSeeds | None:
     """None when nothing was measured."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:
         return None
     deviation = statistics.stdev(known) if len(known) > 1 else None
-    return Spread(statistics.fmean(known), deviation, len(known))
+    return OverSeeds(statistics.fmean(known), deviation, len(known))
 
 
 def grown(fresh: Table, path: Path) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import Bench
-from jobs.experiments.models import Kept, Vector
+from jobs.experiments.models import KeptDirection, Vector
 from tacl.curvature.statistics import FORMAT
 from tacl.data.batches import Labelled
 from tacl.heads.head import RowLoss, union
@@ -66,7 +66,7 @@ def trained(
     return Vector(cell, regime, task, cell.cost, Cost())
 
 
-def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: Any) -> Kept:
+def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: Any) -> KeptDirection:
     """One vector for all tasks (MTL), from as many rows as all the single trainings together; each
     row judged among the classes of its task, or with `one_softmax` among those of all. `changed`
     are fields of TrainConfig."""
@@ -85,7 +85,7 @@ def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: An
     data = [[one.digest("train"), list(one.classes)] for one in rows]
     decides = {"regime": regime, "config": config.as_dict(), "joint": data}
     decides |= {"softmax": "one"} if one_softmax else {}
-    return Kept(bench.cell("joint", make, regime, *bench.pool, **decides), regime)
+    return KeptDirection(bench.cell("joint", make, regime, *bench.pool, **decides), regime)
 
 
 def refreshed(

@@ -43,11 +43,6 @@ def normalized(merged: Mapping[str, float], individual: Mapping[str, float]) -> 
     return _mean([merged[task] / individual[task] for task in merged])
 
 
-def interference(own: float, with_other: float) -> float:
-    """acc_t(tau_t) - acc_t(tau_t + tau_s): what vector s takes from task t."""
-    return own - with_other
-
-
 def class_incremental(
     features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
 ) -> dict[str, float]:

@@ -59,7 +59,6 @@ def chosen_probe(
     train: tuple[Tensor, Tensor],
     validation: tuple[Tensor, Tensor],
     classes: Sequence[str],
-    scale: float = 16.0,
     weights: Sequence[float] = WEIGHTS,
     prior: Head | None = None,
     mass_N: Tensor | None = None,
@@ -74,7 +73,7 @@ def chosen_probe(
     features_ND, labels_N = validation
     best, least, head = None, float("inf"), None
     for weight in weights:
-        head = probe_head(*train, classes, weight, scale, start=head, prior=prior)
+        head = probe_head(*train, classes, weight, start=head, prior=prior)
         logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
         found = calibrated(logits_NC, labels_N, mass_N, smoothing)
         if found.loss >= least:

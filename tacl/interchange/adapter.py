@@ -133,7 +133,7 @@ def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 @dataclass
-class Layer:
+class AdapterLayer:
     """What the file has of one layer, by PEFT's names of the parts."""
 
     name: str
@@ -145,15 +145,15 @@ class Layer:
         return self.parts[name]
 
 
-def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Layer], dict[str, Tensor]]:
+def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, AdapterLayer], dict[str, Tensor]]:
     """The adapted layers, and tensors that were trained as they are."""
-    layers: dict[str, Layer] = {}
+    layers: dict[str, AdapterLayer] = {}
     others: dict[str, Tensor] = {}
     for key, value in tensors.items():
         part = next((part for part in PARTS if key.endswith(f".{part}")), None)
         if part is not None:
             name = key.removesuffix(f".{part}")
-            layers.setdefault(name, Layer(name)).parts[part] = value
+            layers.setdefault(name, AdapterLayer(name)).parts[part] = value
         elif "lora_" in key:
             raise BadCheckpoint(f"the adapter's {key} is no part of a linear or convolution layer")
         else:
@@ -162,7 +162,7 @@ def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Layer], dict[str, 
 
 
 def _blocks(
-    layer: Layer, config: Mapping[str, Any], backbone: Backbone, name: str
+    layer: AdapterLayer, config: Mapping[str, Any], backbone: Backbone, name: str
 ) -> dict[str, Block]:
     """The changes of one layer's weight and bias; `name` is the weight's."""
     module = backbone.encoder.get_submodule(name.rpartition(".")[0])
@@ -184,7 +184,9 @@ def _blocks(
     return blocks
 
 
-def _low_rank(layer: Layer, config: Mapping[str, Any], theta0: Tensor, transposed: bool) -> LowRank:
+def _low_rank(
+    layer: AdapterLayer, config: Mapping[str, Any], theta0: Tensor, transposed: bool
+) -> LowRank:
     """scale * B A in the shape of the weight; a convolution's factors as matrices."""
     right_RI = layer.part("lora_A.weight").float().flatten(1)
     left_OR = _scale(layer, config) * layer.part("lora_B.weight").float().flatten(1)
@@ -201,7 +203,7 @@ def _low_rank(layer: Layer, config: Mapping[str, Any], theta0: Tensor, transpose
     return LowRank(left_OR.contiguous(), right_RI.contiguous(), tuple(theta0.shape))
 
 
-def _scale(layer: Layer, config: Mapping[str, Any]) -> float:
+def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
     rank = layer.part("lora_A.weight").shape[0]
     said = _pattern(config.get("rank_pattern"), layer.name, config.get("r"))
     if rank != said:

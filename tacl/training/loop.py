@@ -159,7 +159,7 @@ def train(
             f"a batch of {min(len(data), config.batch)} rows cannot be cut into {parts} parts "
             f"({config.accumulation} micro-batches on {engine.world_size} workers)"
         )
-    curvatures = Merged(engine.device)
+    curvatures = MergedStatistics(engine.device)
     with deterministic(engine.device):
         for step in range(start_step, config.steps):
             everyone = known(step)
@@ -186,7 +186,7 @@ def train(
                 return
 
 
-class Merged:
+class MergedStatistics:
     """The statistics of all other tasks as one; merged again only when a task has arrived."""
 
     def __init__(self, device: torch.device) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import Request
+from jobs.experiments.runner import TableRequest
 from jobs.experiments.suites import Suite, sources
 from tacl.training.config import RefreshConfig
 from tests.support import tiny
@@ -45,10 +45,12 @@ def suite(folder: Path) -> Suite:
 
 def request(
     folder: Path, out: str, table: str, variants: list[str], seeds: tuple[int, ...] = (0,)
-) -> Request:
+) -> TableRequest:
     """`folder` holds the data and the base, `out` is a folder in it."""
     source = folder / "data"
     if not source.is_dir():
         data(source)
     spec, chosen = TABLES[table], suite(folder)
-    return Request(spec, chosen, source, folder / out, variants, seeds, f"tacl reproduce {table}")
+    return TableRequest(
+        spec, chosen, source, folder / out, variants, seeds, f"tacl reproduce {table}"
+    )

@@ -1,1 +1,1 @@
-"""CompositionMethod a composition that is more than a sum."""
+"""Makes a composition that is more than a sum: vectors are merged, or coefficients learned."""

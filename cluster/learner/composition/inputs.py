@@ -13,7 +13,7 @@ from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.data.batches import Labelled
 from tacl.data.splits import sample_rows
-from tacl.heads.head import Head, prototype_head, text_head
+from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
@@ -73,11 +73,7 @@ class Ingredients:
         given = self.making.fit or self.making.adapt
         if given is None or not given.classes:
             return None
-        if self.backbone.head_kind == "text":
-            return text_head(self.backbone, given.classes)
-        features_ND = self.materials.features(self.shots.items)
-        scale = self.backbone.logit_scale
-        return prototype_head(features_ND, self.shots.labels, given.classes, scale)
+        return self.materials.head_from(given.classes, lambda: self.shots)
 
     @cached_property
     def target(self) -> Target | None:

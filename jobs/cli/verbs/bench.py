@@ -277,9 +277,9 @@ def residency(
     out: Out = None,
 ) -> Told:
     """Vectors that predictors find in memory when it holds a part of all: counted, not timed."""
-    from jobs.benchmarks.residency import Sizes, bench_residency, markdown
+    from jobs.benchmarks.residency import LoadSizes, bench_residency, markdown
 
-    sizes = Sizes(vectors, users, requests)
+    sizes = LoadSizes(vectors, users, requests)
     with console.progress.counting("residency") as say:
         found = bench_residency(sizes, say)
     return _kept(found, markdown(found, sizes), out)

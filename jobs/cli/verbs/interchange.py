@@ -103,6 +103,8 @@ def import_(
     Its difference from the base model becomes the task vector, without training. Vectors add up in
     the linearized model; the accuracy lost by that is measured on validation rows and reported.
     """
+    from cluster.domain.names import class_names
+
     with console.progress.counting(f"checking {data}") as progress:
         submitted = asked.import_checkpoint(
             name,
@@ -110,7 +112,7 @@ def import_(
             data,
             input_column=input_column,
             label_column=label_column,
-            classes=cli.class_names(classes),
+            classes=class_names(classes),
             refresh=refresh,
             owner=owner,
             progress=progress,

@@ -9,16 +9,7 @@ import typer
 
 from jobs import console
 from jobs.cli import names
-from jobs.cli.app import (
-    Client,
-    InputColumn,
-    LabelColumn,
-    Told,
-    class_names,
-    detachable,
-    telling,
-    verb,
-)
+from jobs.cli.app import Client, InputColumn, LabelColumn, Told, detachable, telling, verb
 from jobs.cli.options import argument, composition_options, flag, option
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
@@ -154,6 +145,8 @@ def compose(
 
     Versions are pinned: newer ones are used only when you compose again, or --update.
     """
+    from cluster.domain.names import class_names
+
     how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
     how |= {"input_column": input_column, "label_column": label_column}
     method = how.pop("method")

@@ -73,7 +73,7 @@ def _request(
 ) -> Any:
     from cluster.domain.names import no_such
     from jobs.experiments.catalogue import TABLES
-    from jobs.experiments.runner import Request, precision_of, require_known
+    from jobs.experiments.runner import TableRequest, precision_of, require_known
     from jobs.experiments.suites import suite as suite_named
 
     if name not in TABLES:
@@ -93,4 +93,4 @@ def _request(
     given = [word for o, value in options.items() if value for word in (f"--{o}", str(value))]
     local_or_not = ["--local"] if local else []
     command = shlex.join(["tacl", "reproduce", name, *given, *local_or_not, "--out", str(out)])
-    return Request(spec, chosen, data, out, variants, numbers, command)
+    return TableRequest(spec, chosen, data, out, variants, numbers, command)

@@ -70,6 +70,8 @@ def submit(
     Returns when the data are stored; --watch follows the training. Every option of the training has
     a default; "by rule" means that it follows from the number of rows and classes.
     """
+    from cluster.domain.names import class_names
+
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
@@ -84,7 +86,7 @@ def submit(
             private=private,
             input_column=input_column,
             label_column=label_column,
-            classes=cli.class_names(classes),
+            classes=class_names(classes),
             templates=template or (),
             progress=count,
             read=understood.append,

@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Arrival:
+class AfterArrival:
     """The model after an arrival, and what it took since the one before."""
 
     model: Direction
@@ -56,20 +56,20 @@ class Arrival:
     merging: Cost
 
 
-def linear_sum(bench: Bench, order: list[str]) -> list[Arrival]:
+def linear_sum(bench: Bench, order: list[str]) -> list[AfterArrival]:
     return _sums([trained(bench, task) for task in order])
 
 
-def tau_jp_sum(bench: Bench, order: list[str]) -> list[Arrival]:
+def tau_jp_sum(bench: Bench, order: list[str]) -> list[AfterArrival]:
     return _sums(_against_earlier(bench, order))
 
 
-def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[Arrival]:
+def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """At every arrival those before it are refreshed, from where they are, against all so far.
 
     The new vector was trained against all of them: it needs none.
     """
-    arrivals: list[Arrival] = []
+    arrivals: list[AfterArrival] = []
     now: dict[str, Vector] = {}
     for vector in _against_earlier(bench, order):
         before = sum(v.later.cpu_seconds for v in now.values())
@@ -78,7 +78,7 @@ def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[Arrival]:
         spent = sum(v.later.cpu_seconds for v in now.values()) - before
         now[vector.task] = vector
         model = Sum([(1.0, v) for v in now.values()])
-        arrivals.append(Arrival(model, vector.cost, Cost(cpu_seconds=spent)))
+        arrivals.append(AfterArrival(model, vector.cost, Cost(cpu_seconds=spent)))
     return arrivals
 
 
@@ -87,12 +87,12 @@ def _against_earlier(bench: Bench, order: list[str]) -> list[Vector]:
     return [trained(bench, task, [*generic, *order[:k]]) for k, task in enumerate(order)]
 
 
-def _sums(vectors: list[Vector]) -> list[Arrival]:
+def _sums(vectors: list[Vector]) -> list[AfterArrival]:
     terms = [(1.0, vector) for vector in vectors]
-    return [Arrival(Sum(terms[: k + 1]), v.cost, Cost()) for k, v in enumerate(vectors)]
+    return [AfterArrival(Sum(terms[: k + 1]), v.cost, Cost()) for k, v in enumerate(vectors)]
 
 
-def magmax_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
+def magmax_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
 
     def merge(vectors: list[Vector]) -> Params:
@@ -101,16 +101,16 @@ def magmax_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
     return _merges(bench, "magmax", one_after_another(bench, order), merge)
 
 
-def opcm_so_far(bench: Bench, order: list[str]) -> list[Arrival]:
+def opcm_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Projected away from what was merged before (arXiv 2501.09522)."""
     vectors = [ordinary(bench, task) for task in order]
     return _merges(bench, "opcm", vectors, lambda some: opcm([v.tau() for v in some]))
 
 
-def sequential(bench: Bench, order: list[str]) -> list[Arrival]:
+def sequential(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Ordinary fine-tuning of one model on task after task."""
     vectors = one_after_another(bench, order)
-    return [Arrival(vector, vector.cost, Cost()) for vector in vectors]
+    return [AfterArrival(vector, vector.cost, Cost()) for vector in vectors]
 
 
 def one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
@@ -123,23 +123,23 @@ def one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
 
 def _merges(
     bench: Bench, name: str, vectors: list[Vector], merge: Callable[[list[Vector]], Params]
-) -> list[Arrival]:
+) -> list[AfterArrival]:
     arrivals = []
     for k, vector in enumerate(vectors, start=1):
         some, what = vectors[:k], f"{name} of {k}"
         kept = merge_of(bench, name, some, partial(merge, some), what)
-        arrivals.append(Arrival(kept, vector.cost, kept.cell.cost))
+        arrivals.append(AfterArrival(kept, vector.cost, kept.cell.cost))
     return arrivals
 
 
-def ceiling(bench: Bench, order: list[str]) -> list[Arrival]:
+def ceiling(bench: Bench, order: list[str]) -> list[AfterArrival]:
     model = joint(bench, "ordinary")
-    return [Arrival(model, model.cell.cost, Cost())]
+    return [AfterArrival(model, model.cell.cost, Cost())]
 
 
 @dataclass(frozen=True)
 class Streaming(Method):
-    arrivals: Callable[[Bench, list[str]], list[Arrival]]
+    arrivals: Callable[[Bench, list[str]], list[AfterArrival]]
 
 
 METHODS = (

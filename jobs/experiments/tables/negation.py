@@ -14,7 +14,7 @@ from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import PART, taught  # rows of target and control
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import Direction, Kept, Vector, features, right
+from jobs.experiments.models import Direction, KeptDirection, Vector, features, right
 from jobs.experiments.table import Entry, Method, Numbers, Spec, figures, means_of, shares
 from tacl.compose import grid
 
@@ -62,7 +62,7 @@ def entry(bench: Bench, method: Negating) -> Entry:
         direction, coefficient = vector, -1.0
         if method.tuned == "atlas":
             cell = unlearned(bench, vector, control)
-            direction, coefficient = Kept(cell, vector.regime), 1.0
+            direction, coefficient = KeptDirection(cell, vector.regime), 1.0
             costs.append(cell.cost)
         elif method.tuned == "grid":
             coefficient = -_coefficient(bench, vector, control)

@@ -23,7 +23,7 @@ from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import Kept, Vector, features, features_of, task_vectors
+from jobs.experiments.models import KeptDirection, Vector, features, features_of, task_vectors
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Method, Numbers, Spec, Train, means_of, shares
 from tacl.compose.learning import Use, learn, learning_config
@@ -65,10 +65,10 @@ SHARE_COLUMNS = shares(**ZERO, **{f"share_{n}": f"{n} %" for n in SHARES})
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedJudge:
     """Without a direction the features are those of theta0."""
 
-    direction: Kept | None
+    direction: KeptDirection | None
     judge: Head | TipAdapter | LpPlusPlus
 
     def accuracy(self, bench: Bench, target: str) -> float:
@@ -78,7 +78,7 @@ class Learned:
         return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
 
 
-Learn = Callable[[Bench, Sequence[Vector], str], Learned]  # vectors of the pool, target
+Learn = Callable[[Bench, Sequence[Vector], str], LearnedJudge]  # vectors of the pool, target
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,19 @@ def few_shot(suite: Suite) -> list[Fitting]:
 
 def _with_shots(
     bench: Bench, vectors: Sequence[Vector], target: str, count: int, top: str
-) -> Learned:
+) -> LearnedJudge:
     data = some_of_each(bench.rows(target).train, count, bench.seed)
     direction = shots(bench, vectors, target, count) if vectors else None
     head = bench.head_from(target, data)
     if not top:
-        return Learned(direction, head)
+        return LearnedJudge(direction, head)
     regime = direction.regime if direction else "ordinary"
     tau = direction.tau() if direction else {}
     features_ND = features_of(bench, regime, tau, data.items)
-    return Learned(direction, TOPS[top].of(head, features_ND, data.labels))
+    return LearnedJudge(direction, TOPS[top].of(head, features_ND, data.labels))
 
 
-def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> Kept:
+def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> KeptDirection:
     """Coefficients learned from `count` rows of each class."""
 
     def rows() -> Labelled:
@@ -137,11 +137,11 @@ def test_time(suite: Suite) -> list[Fitting]:
     return [Fitting(n, *TRAIN[n], "inputs of the target", columns, labels=False) for n in POOLED]
 
 
-def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> Learned:
+def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> LearnedJudge:
     """Coefficients learned from the inputs of a part of the target's rows."""
     how, rows = {"adapted": part}, partial(bench.rows(target).labelled, part)
     found = fitted(bench, vectors, target, how, "test-time", rows, MOST_STEPS)
-    return Learned(found, bench.head(target))
+    return LearnedJudge(found, bench.head(target))
 
 
 def peft(suite: Suite) -> list[Fitting]:
@@ -154,11 +154,11 @@ def peft(suite: Suite) -> list[Fitting]:
 
 def _on_a_share(
     bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
-) -> Learned:
+) -> LearnedJudge:
     """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
     how, rows = {"share": share, "parts": parts}, partial(share_of, bench, target, share)
     found = fitted(bench, vectors, target, how, "peft", rows, MOST_STEPS, parts)
-    return Learned(found, bench.head_from(target, rows()))
+    return LearnedJudge(found, bench.head_from(target, rows()))
 
 
 def share_of(bench: Bench, target: str, share: int) -> Labelled:
@@ -186,7 +186,7 @@ def fitted(
     rows: Callable[[], Labelled],
     most: int | None = None,
     parts: int = 1,
-) -> Kept:
+) -> KeptDirection:
     """Coefficients learned from `rows`, in at most `most` steps, in the suite's precision where the
     vectors are linearized. `how` stands for the rows and the parts of a block."""
 
@@ -219,7 +219,7 @@ def fitted(
         classes=bench.rows(target).classes,
         seed=bench.seed,
     )
-    return Kept(cell, vectors[0].regime)
+    return KeptDirection(cell, vectors[0].regime)
 
 
 def entry(bench: Bench, method: Fitting) -> Entry:
@@ -247,7 +247,7 @@ def _zero_shot(bench: Bench, target: str) -> float | None:
     """None where class names alone make no head."""
     if bench.backbone.head_kind != "text":
         return None
-    return Learned(None, bench.head(target)).accuracy(bench, target)
+    return LearnedJudge(None, bench.head(target)).accuracy(bench, target)
 
 
 SPECS = (

@@ -77,7 +77,7 @@ def _points(bench: Bench, vectors: Mapping[str, Vector], task: str) -> dict[str,
             "relative": moved.value if moved else 0.0,
             "logits": changes[other] / changes[task],
             "flipped": flipped_N.float().mean().item(),
-            "lost": metrics.interference(alone, both),
+            "lost": alone - both,
         }
 
     return {other: point(other) for other in vectors if other != task}

@@ -151,7 +151,7 @@ STRENGTHS = (0.3, 1.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Refreshing(Merging):
+class RefreshedSum(Merging):
     """Every vector is refreshed with `config` before all are added up, where there is one."""
 
     config: RefreshConfig | None = None
@@ -160,9 +160,9 @@ class Refreshing(Merging):
         return after_refresh(bench, first, self.config) if self.config else first
 
 
-def refreshings(suite: Suite) -> list[Refreshing]:
+def refreshings(suite: Suite) -> list[RefreshedSum]:
     """The suite's own settings, and what differs from them."""
-    own, plain = suite.refresh, Refreshing("none", linear, saw.LABELS, saw.NOTHING, total)
+    own, plain = suite.refresh, RefreshedSum("none", linear, saw.LABELS, saw.NOTHING, total)
     configs = {
         "refreshed": own,
         **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
@@ -174,7 +174,7 @@ def refreshings(suite: Suite) -> list[Refreshing]:
     return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
 
 
-def refresh_entry(bench: Bench, method: Refreshing) -> Entry:
+def refresh_entry(bench: Bench, method: RefreshedSum) -> Entry:
     first = method.vectors(bench)
     now = method.refreshed(bench, first)
     model = summed(bench, first, now) if method.config else method.make(bench, first)

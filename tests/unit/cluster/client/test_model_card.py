@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch.nn.functional import normalize
 
-from cluster.client.model_card import Card, Row, text_of
+from cluster.client.model_card import Card, CardRow, text_of
 from cluster.client.vector_card import VectorCard, text_of_vector
 from cluster.domain.base import Base, Regime
 from cluster.domain.compositions import Composition, RecipeTerm, Target
@@ -43,7 +43,7 @@ def card(backbone: Backbone, format: Format, regime: Regime = "linearized") -> C
         regime=regime,
     )
     term = RecipeTerm(coefficient=-0.5, vector=ref)
-    row = Row(
+    row = CardRow(
         term=term,
         classes=("ash", "birch"),
         config={"penalty": "cyclical", "steps": 120, "seed": 0},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.coordinator import arrivals as arrivals_module
 from cluster.coordinator import runs
-from cluster.coordinator.arrivals import Arrivals, Change, is_met
+from cluster.coordinator.arrivals import Arrivals, ShardChange, is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Arrival, Shard
 from cluster.domain.visibility import Visibility
@@ -75,7 +75,7 @@ def test_what_arrives_in_a_lease_joins_at_the_next() -> None:
         ]
     assert again.is_replayed(9)
     assert not again.is_replayed(10)
-    assert again.change(8, [], []) == Change(10)  # 8 and 9 were told before
+    assert again.change(8, [], []) == ShardChange(10)  # 8 and 9 were told before
 
 
 LEASES = st.lists(

@@ -30,7 +30,7 @@ def new_task(home: Home, number: int) -> Submission:
     return tiny.submission(home, number, noise=90, **options)
 
 
-def train(home: Home, task: Submission, teller: training.Known, attempt: int = 1) -> Trained:
+def train(home: Home, task: Submission, teller: training.Teller, attempt: int = 1) -> Trained:
     trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
     assert isinstance(trained, Trained)
     return trained

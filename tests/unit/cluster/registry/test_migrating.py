@@ -119,6 +119,21 @@ def test_what_was_measured_is_kept(old: tuple[str, str], tmp_path: Path) -> None
     assert kept > 10
 
 
+def test_recipes_of_before_are_found_by_the_event_that_made_them_a_model(
+    old: tuple[str, str], tmp_path: Path
+) -> None:
+    url, _ = old
+    with engine_of(url).connect() as db:
+        said = db.scalars(sa.text("SELECT text FROM event WHERE kind = 'composed'")).all()
+        kept = db.scalars(sa.text("SELECT digest FROM composition")).all()
+    migrate(url, tmp_path)
+    with closing(Registry(url)) as registry:
+        found = [model.digest for model in registry.recipes_since(0)]
+        assert sorted(found) == sorted(d for d in kept if any(text.endswith(d) for text in said))
+        assert found
+        assert registry.recipes_since(registry.happened(-1)[0]) == []
+
+
 def holds(model: Composition, task: str) -> bool:
     return any(term.vector.task == task for term in model.terms)
 
@@ -211,6 +226,7 @@ def test_a_fit_that_is_done_is_kept_and_another_is_asked_for_again(
     same = {"kind": "fit", "attempt": 1, "deaths": 0, "reached": -1, "created": 1.0}
     with engine_of(registry_url).execution_options(write="durable").begin() as db:
         db.execute(VERSION.update().values(version_num="0008"))
+        db.execute(sa.text("ALTER TABLE event DROP COLUMN composition"))  # of a later day
         for number, state in enumerate(("done", "queued", "failed")):
             row = {"number": number, "run_id": state, "state": state}
             row["work"] = json.dumps(work | {"run_id": state})

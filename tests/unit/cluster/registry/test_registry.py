@@ -302,6 +302,17 @@ def test_models_of_users(registry: Registry) -> None:
     assert registry.compositions("carol") == []
 
 
+def test_recipes_that_became_a_model_since_an_event_are_found_once(registry: Registry) -> None:
+    publish(registry, "a")
+    registry.compose(model(registry, "bob", 1.0), Request("1", "asked", "answer"))
+    before = registry.happened(-1)[0]
+    assert registry.recipes_since(before) == []
+    for user in ("alice", "bob"):
+        registry.compose(model(registry, user, 0.5), Request(user, "asked", "answer"))
+    assert [m.digest for m in registry.recipes_since(before)] == [model(registry, "", 0.5).digest]
+    assert len(registry.recipes_since(0)) == 2
+
+
 def made_of(registry: Registry, user: str) -> tuple[ComposeWork, Composed]:
     terms = model(registry, user, 1.0).terms
     making = CompositionMethod(method="ties")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.serving.batching import Died, Gathering
+from cluster.serving.batching import Gathering, ProcessDied
 from tacl.errors import BadSample, Overloaded, RunFailed
 
 
@@ -226,7 +226,7 @@ class Mortal:
         await asyncio.sleep(0)
         if max(numbers) >= 100 or (0 in numbers and not self.deaths):
             self.deaths += 1
-            raise Died
+            raise ProcessDied
         return [2 * number for number in numbers]
 
     def times(self, number: int) -> int:
@@ -266,7 +266,7 @@ class Process:
                 for one in self.there:
                     one.set_result(None)
             if died.done():
-                raise Died
+                raise ProcessDied
         finally:
             self.there.remove(died)
         return [2 * number for number in numbers]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cluster.errors import exit_code
 from jobs.benchmarks import compose, evaluate, learners, refresh, report, step, submit, timing
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.timing import Made
+from jobs.benchmarks.timing import MadeBytes
 from jobs.cli.main import app
 from tacl.compose.arithmetic import composed
 from tacl.errors import BadConfig, BaseNotFound
@@ -63,7 +63,7 @@ def test_the_error_is_that_of_the_precision() -> None:
 
 def test_bytes_are_counted_once_for_as_long_as_they_live() -> None:
     before = torch.zeros(1000)
-    with Made() as made:
+    with MadeBytes() as made:
         one = torch.zeros(100)
         view, also = one[:50], one.view(10, 10)
         before.add_(1)
@@ -79,7 +79,7 @@ def test_bytes_are_counted_once_for_as_long_as_they_live() -> None:
 def test_what_a_backward_pass_needs_is_counted_below_autograd() -> None:
     weight = torch.randn(50, 50, requires_grad=True)
     x = torch.randn(20, 50)
-    with Made() as made:
+    with MadeBytes() as made:
         y = (x @ weight).tanh()
     assert made.kept == 4 * 20 * 50  # of tanh, its result
     assert made.peak == 2 * made.kept  # and the product, before it
@@ -185,7 +185,7 @@ def test_bench_evaluate_finds_additions_much_faster() -> None:
 
 
 def test_additions_and_dual_passes_evaluate_the_same() -> None:
-    task = evaluate.Evaluation.of(tiny_float(), 6, "cpu")
+    task = evaluate.EvaluationCase.of(tiny_float(), 6, "cpu")
     for pair in task.pairs()[:3]:
         torch.testing.assert_close(
             task.by_addition(pair), task.by_dual_pass(pair), rtol=1e-4, atol=1e-5
@@ -302,7 +302,7 @@ def test_what_a_cluster_takes_of_the_processors_is_counted_until_its_processes_e
         client: Any = SimpleNamespace(
             home=SimpleNamespace(running=lambda: SimpleNamespace(pid=process.pid))
         )
-        with learners.Spent(client) as spent:
+        with learners.CpuSpent(client) as spent:
             time.sleep(4 * learners.POLL)
             assert process.stdin
             process.stdin.close()

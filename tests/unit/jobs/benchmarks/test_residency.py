@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from jobs.benchmarks import residency
-from jobs.benchmarks.residency import EACH, Sizes, bench_residency, markdown
+from jobs.benchmarks.residency import EACH, LoadSizes, bench_residency, markdown
 
 
 def test_a_keeper_of_every_model_finds_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of random recipes; with one predictor it is the same."""
     monkeypatch.setattr(residency, "PREDICTORS", (1, 4))
     monkeypatch.setattr(residency, "PARTS", (0.25, 1.0))
-    sizes = Sizes(vectors=800, users=600, requests=8000)
+    sizes = LoadSizes(vectors=800, users=600, requests=8000)
     found = bench_residency(sizes, lambda done, total: None)
     assert len(found) == 8
     for one in found:

@@ -18,7 +18,7 @@ from torch.nn.utils import clip_grad_norm_
 from jobs.experiments.catalogue import TABLES
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import LONGER, METHODS, arriving, linear, order_of, total
-from jobs.experiments.models import Kept, Sum, features, tangent
+from jobs.experiments.models import KeptDirection, Sum, features, tangent
 from jobs.experiments.runner import reproduce, waves
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
 from jobs.experiments.training import joint, trained
@@ -323,7 +323,7 @@ def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
     bench: Bench, variant: str
 ) -> None:
     vector = METHODS[variant.partition("-")[0]].vectors(bench)["one"]
-    found = Kept(negation.unlearned(bench, vector, "generic"), vector.regime)
+    found = KeptDirection(negation.unlearned(bench, vector, "generic"), vector.regime)
     shares = {}
     for task in ("one", "generic"):
         labels = bench.rows(task).labels_N(negation.PART)

@@ -17,7 +17,6 @@ from tacl.evaluation.metrics import (
     class_incremental,
     continual,
     disentanglement_error,
-    interference,
     normalized,
     rank_correlation,
 )
@@ -80,10 +79,6 @@ def test_undefined_ratios_are_refused_by_name() -> None:
         normalized({"a": 1.0}, {"b": 1.0})
     with pytest.raises(ValueError, match="no tasks"):
         absolute({})
-
-
-def test_interference_is_what_is_lost() -> None:
-    assert interference(0.9, 0.7) == pytest.approx(0.2)
 
 
 def test_class_incremental_predicts_among_all_classes() -> None:

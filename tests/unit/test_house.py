@@ -1,0 +1,59 @@
+"""Rules of CONTRIBUTING.md: how long things are, what they are called, who imports whom."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = "tacl", "cluster", "jobs"
+TABLES = {("jobs/cli/verbs/cluster.py", "up")}  # a table of declarations: one flag a line
+# Of classes in several files. A name may leave this list, none may join it.
+DOUBLE = """
+Answer Arrival Base Bench Cell Cost Evaluation Facts Fit Fitted Fitting Given Goal Group Idle
+Imported Labelled Layer Lesson Measured Model Pace Pair Predictor Reference Refresh Rows Run Runs
+Served Task Tasks Tokens Vector Vectors
+"""
+
+
+@cache
+def parsed(*folders: str) -> dict[str, ast.Module]:
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    return {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in files}
+
+
+def imports(node: ast.AST, modules: set[str]) -> set[str]:
+    """Of these modules, those that are imported while the file is, and not for types alone."""
+    match node:
+        case ast.Import(names=names):
+            return modules & {alias.name for alias in names}
+        case ast.ImportFrom(module=str(module), names=names):
+            return modules & {f"{module}.{alias.name}" for alias in names} or modules & {module}
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return set()
+    return {name for child in ast.iter_child_nodes(node) for name in imports(child, modules)}
+
+
+def test_no_file_is_longer_than_450_lines_and_no_function_than_60() -> None:
+    for name, tree in parsed(*ROOMS, "tests", "docs", "examples").items():
+        assert len((ROOT / name).read_text().splitlines()) <= 450, name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                long = (node.end_lineno or 0) - node.lineno >= 60
+                assert not long or (name, node.name) in TABLES, f"{name}: {node.name}"
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    name = {file: file[:-3].replace("/", ".").removesuffix(".__init__") for file in parsed(*ROOMS)}
+    modules = set(name.values())
+    needs = {name[file]: imports(tree, modules) for file, tree in parsed(*ROOMS).items()}
+    TopologicalSorter(needs).prepare()  # raises CycleError
+
+
+def test_a_name_of_a_class_is_found_once() -> None:
+    nodes = [node for tree in parsed(*ROOMS).values() for node in ast.walk(tree)]
+    times = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert {name for name, count in times.items() if count > 1} == set(DOUBLE.split())
