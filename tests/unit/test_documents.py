@@ -61,6 +61,7 @@ CONDITIONS = {  # of README.md: the results, the column in them, and whose figur
 }
 SEEDS = {"": 3, "¹": 1, "²": 2}  # by what is written behind a row or a figure
 FIGURE = re.compile(r"(\d+\.\d)(?: ± (\d+\.\d))?([¹²]?)")
+TIMED = re.compile(r"docs/(how-to/|tutorial|metrics)")
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 LINKED = [  # README.md, and what MkDocs does not look at
     "README.md",
@@ -136,6 +137,13 @@ def test_conditions_have_the_figures_of_the_results() -> None:
             assert mean == f"{100 * measured['mean']:.1f}", (row, method)
             assert deviation in ("", f"{100 * (measured['deviation'] or 0):.1f}"), (row, method)
             assert measured["count"] == SEEDS[mark], (row, method)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if TIMED.match(page)])
+def test_a_page_says_at_its_head_how_long_it_takes(page: str) -> None:
+    """Or that this was not timed."""
+    head = (ROOT / page).read_text().split("\n\n")[1]
+    assert re.search(r"[Ss]econd|minute|timed", head), head
 
 
 def test_every_promise_names_tests_that_are_there() -> None:
