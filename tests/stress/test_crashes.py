@@ -24,7 +24,7 @@ from cluster.domain.tasks import ANY, CHAMPION
 from cluster.scheduler.plan import validate
 from tacl.errors import UnknownTask
 from tests.support.budget import budget
-from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
+from tests.support.fakes import ADMIN, Scene, asks, loud, shard_blob, submission
 
 pytestmark = pytest.mark.usefixtures("without_waiting_for_the_disk")
 
@@ -36,11 +36,6 @@ TIES, ISO = CompositionMethod(method="ties"), CompositionMethod(method="iso")
 
 class Killed(BaseException):
     """The process is gone: nothing in it runs on."""
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
 
 
 def story(scene: Scene) -> None:

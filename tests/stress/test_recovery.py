@@ -36,15 +36,11 @@ from tests.support.fakes import (
     Scene,
     asks,
     calm,
+    loud,
     refreshed,
     shard_blob,
 )
 from tests.support.lost import lost_answer
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
 
 
 @pytest.fixture

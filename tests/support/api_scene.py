@@ -15,12 +15,10 @@ from cluster.api.service import Answered, Given, M, P, Question, R
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.methods import answering
-from cluster.domain.operations import Belonging
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
 from tests.support.fakes import new_home
-from tests.support.instant import InProcess, Instant, explained
+from tests.support.instant import Guess, InProcess, Instant
 
 
 class Local:
@@ -46,16 +44,7 @@ class Local:
 
     async def predict(self, question: Question) -> Answered:
         self.questions.append(question)
-        if question.features:
-            return Answered([], features=[[0.5, len(one) / 3] for one in question.inputs])
-        if question.explain:
-            one = explained(question.model, question.tasks[0] if question.tasks else None)
-            return Answered([], explanations=(one,) * len(question.inputs))
-        tasks = question.tasks or answering(question.model)
-        one = {task: [("a", 0.75), ("b", 0.25)] for task in tasks}
-        answers = [one for _ in question.inputs]
-        belonging = [] if question.tasks else [Belonging(probability=0.5, none=True)] * len(answers)
-        return Answered(answers, answers if question.beside_base else None, belonging)
+        return Guess(belonging=0.5).ask(question)
 
     async def predictors(self) -> list[PredictorFigures]:
         return self.answering

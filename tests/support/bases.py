@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import save_file
+
+from tacl.embedded import parquet
 
 CORPUS = ["the cat sat on the mat", "a dog ran over the road", "what is in a name"] * 20
 
@@ -37,20 +37,19 @@ def tokenizer(folder: Path, **special: str) -> int:
     return len(fast)
 
 
+BERT: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+BERT |= {"intermediate_size": 32}
+GPT2: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2}
+
+
 def bert(folder: Path) -> Path:
     """A BERT of two layers, with a pooler."""
     from transformers import BertConfig, BertModel
 
     ends = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=tokenizer(folder, **ends),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=160,
-    )
+    size = tokenizer(folder, **ends)
+    config = BertConfig(vocab_size=size, max_position_embeddings=160, **BERT)
     BertModel(config).save_pretrained(folder)
     return folder
 
@@ -61,7 +60,7 @@ def gpt2(folder: Path) -> Path:
 
     torch.manual_seed(0)
     size = tokenizer(folder)
-    config = GPT2Config(vocab_size=size, n_embd=16, n_layer=2, n_head=2, n_positions=128)
+    config = GPT2Config(vocab_size=size, n_positions=128, **GPT2)
     GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
@@ -87,6 +86,4 @@ def clip(folder: Path, vision: dict[str, Any] = VISION) -> Path:
 def png(array: np.ndarray | None = None, width: int = 40, height: int = 32) -> bytes:
     if array is None:
         array = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, "PNG")
-    return buffer.getvalue()
+    return parquet.png(array)

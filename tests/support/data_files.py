@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from PIL import Image
 
 from cluster.domain.base import BlobRef
 from cluster.storage.blobs import Blobs
+from tacl.embedded import parquet
 
 
 def stored(tmp_path: Path) -> list[Path]:
@@ -31,9 +33,7 @@ def csv(path: Path, n: int = 40, header: str = "text,label", labels: str = "ab")
 
 
 def png(shade: int, size: int = 8) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (size, size), (shade % 256, 7, 90)).save(out, "PNG")
-    return out.getvalue()
+    return parquet.png(np.full((size, size, 3), (shade % 256, 7, 90), np.uint8))
 
 
 def image_folder(folder: Path, classes: str = "ab", n: int = 12, suffix: str = "png") -> Path:

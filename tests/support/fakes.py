@@ -304,6 +304,11 @@ def fitted(vectors: Sequence[VectorRef], blobs: Blobs, under: str = "") -> Fitte
     return Fitted(heads=tuple(heads), novelty=novelty, metrics={"known": 0.9, "frozen_known": 0.8})
 
 
+def loud(task: str, on: str) -> float:
+    """Vectors that move every other task's inputs half as much as their own."""
+    return 1.0 if task == on else 0.5
+
+
 def trained(work: TrainWork, blobs: Blobs, tau: Tau, seen: list[Shard]) -> Trained:
     name = work.submission.name
     head = blobs.put(f"head of {name}".encode())

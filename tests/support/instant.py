@@ -73,14 +73,19 @@ class InProcess(Coordinator):
 class Guess:
     """A predictor that always says the same."""
 
+    def __init__(self, belonging: float = 0.875) -> None:
+        self._belonging = Belonging(probability=belonging, none=belonging <= 0.5)
+
     def ask(self, question: Question) -> Answered:
         model, tasks, count = question.model, question.tasks, len(question.inputs)
+        if question.features:
+            return Answered([], features=[[0.5, len(one) / 3] for one in question.inputs])
         if question.explain:
             task = tasks[0] if tasks else None
             return Answered([], explanations=(explained(model, task),) * count)
         one: Ranked = {name: [("a", 0.75), ("b", 0.25)] for name in tasks or answering(model)}
-        belonging = [] if tasks else [Belonging(probability=0.875, none=False)] * count
-        return Answered([one] * count, belonging=belonging)
+        answers, belonging = [one] * count, [] if tasks else [self._belonging] * count
+        return Answered(answers, answers if question.beside_base else None, belonging)
 
 
 def explained(model: Composition, task: str | None = None) -> Explanation:

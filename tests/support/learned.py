@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cluster.domain.tasks import Submission, VectorRef
-from cluster.domain.work import (
-    Trained,
-)
+from cluster.domain.work import Trained
+from cluster.learner import training
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.home import Home
@@ -35,7 +34,7 @@ class Scene:
         return Materials(self.home, settings.base)
 
 
-def train(home: Home, task: Submission, teller: tiny.Teller, attempt: int = 1) -> Trained:
+def train(home: Home, task: Submission, teller: training.Teller, attempt: int = 1) -> Trained:
     trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
     assert isinstance(trained, Trained)
     return trained

@@ -1,4 +1,4 @@
-"""A connection to the registry that is lost with the answer to a commit."""
+"""A connection lost with the answer to a commit; a process that is killed while it erases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+import pytest
+
+from cluster.storage.blobs import Blobs
 from tacl.errors import StorageUnavailable
 from tests.support.fakes import Scene
 
@@ -35,3 +38,24 @@ def lost_answer(
     finally:
         for name in {write, "answer"} & vars(registry).keys():
             delattr(registry, name)
+
+
+class Killed(BaseException):
+    """As by SIGKILL: nothing of ours catches it."""
+
+
+@contextmanager
+def killed_after_removing(blobs: int) -> Iterator[None]:
+    """What the block does ends where it removes a blob more."""
+    real, left = Blobs.remove, [blobs]
+
+    def deadly(blobs: Blobs, digest: str) -> None:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        real(blobs, digest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Blobs, "remove", deadly)
+        with pytest.raises(Killed):
+            yield

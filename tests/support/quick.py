@@ -17,15 +17,10 @@ from cluster.runtime.connection import Coordinators
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tests.support.fake_learner import FakeLearner
-from tests.support.fakes import result_of, trained
+from tests.support.fakes import loud, result_of, trained
 
 STEPS = 12
 SECONDS = float(os.environ.get("TACL_TEST_STEP_SECONDS", "0.1"))
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
 
 
 class Quick(FakeLearner):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import signal
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission, VectorRef
@@ -21,6 +19,7 @@ from cluster.scheduler.leases import SHORTEST
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
+from tacl.embedded.parquet import png
 
 SIDE = 32
 TREES = ("ash", "birch", "cedar", "date")
@@ -61,9 +60,7 @@ def folder_of(path: Path, rows: int, task: int, seed: int = 0) -> Path:
 def _png(pattern: np.ndarray, noise: float, random: np.random.Generator) -> bytes:
     pixels = np.kron(pattern, np.ones((SIDE // 4, SIDE // 4, 1)))
     pixels = pixels + random.normal(0, noise, pixels.shape)
-    file = io.BytesIO()
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, format="PNG")
-    return file.getvalue()
+    return png(pixels.clip(0, 255).astype(np.uint8))
 
 
 def home(folder: Path, spec: str | None = None, generic_rows: int = 40) -> Home:

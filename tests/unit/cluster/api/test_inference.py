@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from PIL import Image
 from tritonclient import http as triton
 
 from cluster.api import limits
 from tests.support.api_scene import Local, headers, scene
+from tests.support.data_files import png
 from tests.support.listening import serving
 from tests.unit.cluster.api.test_api import PEOPLE, Person
 
@@ -106,12 +105,11 @@ def test_not_ready(world: tuple[FastAPI, Local], http: TestClient) -> None:
 
 
 def test_pictures_are_base64(world: tuple[FastAPI, Local], http: TestClient) -> None:
-    file = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(file, "PNG")
-    text = base64.b64encode(file.getvalue()).decode()
+    picture = png(0, 4)
+    text = base64.b64encode(picture).decode()
     given = {"name": "image", "shape": [1], "datatype": "BYTES", "data": [text]}
     assert infer(http, "eve", inputs=[given]).status_code == 200
-    assert world[1].questions[-1].inputs == [file.getvalue()]
+    assert world[1].questions[-1].inputs == [picture]
     assert world[1].questions[-1].pixels == 16
 
 

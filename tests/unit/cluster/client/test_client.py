@@ -44,13 +44,6 @@ def client(tmp_path: Path, launcher: Instant) -> Client:
     return Client(tmp_path / "home", coordinator=coordinator, predictor=Guess())
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
-    (tmp_path / "data.csv").write_text("\n".join(lines))
-    return tmp_path / "data.csv"
-
-
 def test_the_whole_way(client: Client, data: Path) -> None:
     understood, seen = [], []
     how = {"workers": 2, "owner": "ann", "refresh": "never"}

@@ -51,13 +51,6 @@ def ann(http: TestClient) -> Client:
     return client(http, "ann")
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    lines = ["text,label", *(f"sentence {i},{'ab'[i % 2]}" for i in range(40))]
-    (tmp_path / "data.csv").write_text("\n".join(lines))
-    return tmp_path / "data.csv"
-
-
 def test_the_whole_way(ann: Client, data: Path) -> None:
     submitted = ann.submit("news", data, penalty="none", refresh="never")
     assert (submitted.task, submitted.state) == ("news", "queued")

@@ -20,6 +20,7 @@ from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
 from tacl.errors import CorruptBlob, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks, submission
+from tests.support.lost import killed_after_removing
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[bool]:
@@ -244,24 +245,11 @@ def test_a_store_that_does_not_delete_holds_up_nothing(
 def test_a_death_while_files_are_deleted_leaves_the_rest_owed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
     scene.trained("digits")
     mine = set(scene.coordinator._registry.references_of("digits"))
-    real, left = Blobs.remove, [2]
-
-    def deadly(blobs: Blobs, digest: str) -> None:
-        if not left[0]:
-            raise Killed
-        left[0] -= 1
-        real(blobs, digest)
-
     scene.coordinator.remove(asks("purge"), "digits", True)
-    with monkeypatch.context() as patch:
-        patch.setattr(Blobs, "remove", deadly)
-        with pytest.raises(Killed):
-            scene.coordinator.tick()
+    with killed_after_removing(2):
+        scene.coordinator.tick()
     assert sum(map(scene.home.blobs().exists, mine)) == len(mine) - 2
     scene.restart()
     scene.coordinator.tick()

@@ -14,12 +14,7 @@ from cluster.domain.outcomes import GaveWay
 from cluster.domain.status import RunState
 from cluster.domain.work import Lease, Progress
 from cluster.scheduler.state import Node
-from tests.support.fakes import ADMIN, Scene, asks, submission
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
+from tests.support.fakes import ADMIN, Scene, asks, loud, submission
 
 
 @pytest.fixture

@@ -8,12 +8,7 @@ from cluster.domain.outcomes import Finished
 from cluster.domain.work import RefreshWork, Trained
 from cluster.scheduler.state import Node
 from jobs.console import tables
-from tests.support.fakes import ADMIN, Scene, asks, result_of
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
+from tests.support.fakes import ADMIN, Scene, asks, loud, result_of
 
 
 def arrives_again(scene: Scene, name: str, near: str) -> None:

@@ -18,14 +18,9 @@ from cluster.scheduler.state import Node
 from jobs.console import tables
 from tacl.errors import UnknownTask
 from tests.support.composing import TIES
-from tests.support.fakes import ADMIN, Scene, asks, versions
+from tests.support.fakes import ADMIN, Scene, asks, loud, versions
 
 SECRET = "ann.secret"
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
 
 
 @pytest.mark.parametrize(

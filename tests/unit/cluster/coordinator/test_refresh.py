@@ -17,12 +17,7 @@ from cluster.scheduler.budget import REFRESH
 from cluster.scheduler.state import Node
 from jobs.console import tables
 from tacl.errors import UnknownVector
-from tests.support.fakes import ADMIN, Scene, asks, refreshed
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
+from tests.support.fakes import ADMIN, Scene, asks, loud, refreshed
 
 
 def work_of(scene: Scene) -> RefreshWork:

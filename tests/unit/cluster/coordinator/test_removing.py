@@ -19,12 +19,7 @@ from cluster.registry import Request
 from cluster.scheduler.state import Node
 from cluster.storage.blobs import Stored
 from tacl.errors import Erased, NameTaken, RunFailed, TaclError, UnknownTask
-from tests.support.fakes import ADMIN, Scene, asks, calm, result_of, shard_blob, submission
-
-
-def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
-    return 1.0 if task == on else 0.5
+from tests.support.fakes import ADMIN, Scene, asks, calm, loud, result_of, shard_blob, submission
 
 
 def on_disk(scene: Scene) -> set[str]:

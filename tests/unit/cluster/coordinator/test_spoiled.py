@@ -13,8 +13,8 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.work import EvaluateWork, FitWork
 from cluster.registry import Registry
 from cluster.scheduler.state import Node
-from cluster.storage.blobs import Blobs
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks
+from tests.support.lost import killed_after_removing
 
 
 @pytest.fixture
@@ -142,22 +142,10 @@ def test_a_task_that_is_purged_while_it_is_decided_takes_its_own(
 def test_a_death_leaves_them_to_the_next_coordinator(
     deleted: int, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        pass
-
-    spoiled, real, left = seen(scene, "b"), Blobs.remove, [deleted]
-
-    def deadly(blobs: Blobs, digest: str) -> None:
-        if not left[0]:
-            raise Killed
-        left[0] -= 1
-        real(blobs, digest)
-
+    spoiled = seen(scene, "b")
     purge(scene, "b")
-    with monkeypatch.context() as patch:
-        patch.setattr(Blobs, "remove", deadly)
-        with pytest.raises(Killed):
-            scene.coordinator.tick()
+    with killed_after_removing(deleted):
+        scene.coordinator.tick()
     scene.restart()
     assert [fit.run_id for fit in scene.coordinator._execution.heads.that_saw("b").fits] == []
     scene.coordinator.tick()

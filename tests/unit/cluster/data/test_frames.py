@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
 from tacl.errors import BadColumns, BadConfig, BadSample, DataNotFound
 from tests.support.api_scene import scene
+from tests.support.data_files import png
 
 COLUMNS = {"text": [f"sentence {i}" for i in range(40)], "label": ["ab"[i % 2] for i in range(40)]}
 DICTS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
@@ -61,10 +61,8 @@ def test_every_form_is_uploaded(tmp_path: Path, form: str) -> None:
 def test_pictures_and_inputs_alone(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
     pictures = [Image.new("RGB", (8, 8), (i, 0, 0)) for i in range(40)]
-    out = io.BytesIO()
-    pictures[0].save(out, "PNG")
     drawn = [(picture, i % 2) for i, picture in enumerate(pictures)]
-    raw = [{"picture": out.getvalue(), "label": i % 2} for i in range(40)]
+    raw = [{"picture": png(0), "label": i % 2} for i in range(40)]
     assert ingest(drawn, blobs, "image").classes == ingest(raw, blobs, "image").classes
     assert ingest_samples([f"line {i}" for i in range(20)], blobs, "text").rows == 20
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -13,21 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 from datasets import Image as ImageColumn
-from PIL import Image
 
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadColumns, BadSample
+from tests.support.data_files import png
 from tests.support.opened import watched
 
 ROWS = 12
-
-
-def picture(shade: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 7, 90)).save(out, "PNG")
-    return out.getvalue()
 
 
 def parquet(folder: Path, names: list[str]) -> Path:
@@ -56,7 +49,7 @@ def secret(tmp_path: Path) -> Path:
     """A picture that belongs to somebody else."""
     path = tmp_path / "elsewhere" / "secret.png"
     path.parent.mkdir()
-    path.write_bytes(picture(3))
+    path.write_bytes(png(3))
     return path
 
 
@@ -103,7 +96,7 @@ def test_no_file_is_opened_that_something_nested_names(
         "http://localhost:9/a.png",
     ):
         file = {"bytes": None, "path": name}
-        row = file if what == "a list of pictures" else {"bytes": picture(5), "x": file}
+        row = file if what == "a list of pictures" else {"bytes": png(5), "x": file}
         column = pa.array([row if FEATURES[what] is NESTED else [row]] * ROWS, STORED[what])
         features = {"image": FEATURES[what], "label": {"names": ["a", "b"], "_type": "ClassLabel"}}
         about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
@@ -120,7 +113,7 @@ def test_no_file_is_opened_that_something_nested_names(
 
 @pytest.mark.parametrize("path", [7, {"bytes": b"x"}, None])
 def test_a_path_that_is_no_text_is_nothing(path: object) -> None:
-    assert checked_image({"bytes": picture(1), "path": path}, "row 0") == picture(1)
+    assert checked_image({"bytes": png(1), "path": path}, "row 0") == png(1)
     with pytest.raises(BadSample, match="empty"):
         checked_image({"bytes": None, "path": path}, "row 0")
 
@@ -128,7 +121,7 @@ def test_a_path_that_is_no_text_is_nothing(path: object) -> None:
 def test_a_folder_opens_what_lies_in_it_and_nothing_else(tmp_path: Path, secret: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    (folder / "in.png").write_bytes(picture(1))
+    (folder / "in.png").write_bytes(png(1))
     (folder / "link.png").symlink_to(secret)
     os.mkfifo(folder / "pipe.png")
     assert checked_image({"bytes": None, "path": str(folder / "in.png")}, "row 0", [folder])
@@ -142,7 +135,7 @@ def test_the_files_of_an_image_folder_are_read(tmp_path: Path) -> None:
         for number in range(ROWS):
             path = tmp_path / "pictures" / name / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(picture(number + 20 * (name == "a")))
+            path.write_bytes(png(number + 20 * (name == "a")))
     found = ingest(tmp_path / "pictures", Blobs(tmp_path / "blobs"), "image")
     assert found.train.rows + found.validation.rows + found.test.rows < 2 * ROWS + 1
 
@@ -150,7 +143,7 @@ def test_the_files_of_an_image_folder_are_read(tmp_path: Path) -> None:
 def test_a_programs_own_data_set_may_name_its_files(tmp_path: Path) -> None:
     names = [str(tmp_path / f"{number}.png") for number in range(2 * ROWS)]
     for number, name in enumerate(names):
-        Path(name).write_bytes(picture(number))
+        Path(name).write_bytes(png(number))
     labels = [number % 2 for number in range(len(names))]
     data = Dataset.from_dict({"image": names, "label": labels}).cast_column("image", ImageColumn())
     assert ingest(data, Blobs(tmp_path / "blobs"), "image").classes == ("0", "1")

@@ -10,12 +10,12 @@ from cluster.coordinator import arrivals
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Shard, Submission
-from cluster.domain.work import Lease, Leave, Trained
+from cluster.domain.work import Lease, Leave
 from cluster.learner import training
-from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tests.support import tiny
+from tests.support.learned import train
 
 STEPS = 14
 
@@ -28,12 +28,6 @@ def home(tmp_path: Path) -> Home:
 def new_task(home: Home, number: int) -> Submission:
     options = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
     return tiny.submission(home, number, noise=90, **options)
-
-
-def train(home: Home, task: Submission, teller: training.Teller, attempt: int = 1) -> Trained:
-    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
-    assert isinstance(trained, Trained)
-    return trained
 
 
 @pytest.mark.parametrize("seconds", [2.0, -1.0])

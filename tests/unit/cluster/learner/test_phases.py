@@ -9,10 +9,10 @@ import pytest
 
 from cluster.domain.status import Phase
 from cluster.domain.tasks import Submission
-from cluster.domain.work import Progress, Trained
-from cluster.learner.learner import Learner
+from cluster.domain.work import Progress
 from cluster.storage.home import Home
 from tests.support import tiny
+from tests.support.learned import train
 
 STEPS = 3
 
@@ -25,12 +25,6 @@ def home(tmp_path: Path) -> Home:
 def new_task(home: Home, **options: Any) -> Submission:
     chosen: dict[str, Any] = {"steps": STEPS, "learning_rate": 1e-3, "engine": "plain"} | options
     return tiny.submission(home, 3, noise=90, **chosen)
-
-
-def train(home: Home, task: Submission, teller: tiny.Teller) -> Trained:
-    trained = Learner(str(home.path), teller).work(tiny.train_work(home, task))
-    assert isinstance(trained, Trained)
-    return trained
 
 
 @pytest.mark.parametrize("share", ["samples", "statistics"])

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacl.dual import fallbacks
 from tacl.models.linearized import LinearizedEncoder
+from tests.support import bases
 from tests.support.forward_mode import close
 
 PICTURES = torch.linspace(-1, 1, 2 * 3 * 32 * 32, dtype=torch.float64).sin().view(2, 3, 32, 32)
@@ -56,26 +57,13 @@ def clip(**vision: Any) -> nn.Module:
 
 
 def bert(**more: Any) -> nn.Module:
-    config = transformers.BertConfig(
-        vocab_size=64,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        **more,
-    )
+    config = transformers.BertConfig(vocab_size=64, **bases.BERT, **more)
     return Pooled(transformers.BertModel(config, add_pooling_layer=False))
 
 
 def gpt2() -> nn.Module:
     config = transformers.GPT2Config(
-        vocab_size=64,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        n_positions=16,
-        bos_token_id=0,
-        eos_token_id=0,
+        vocab_size=64, n_positions=16, bos_token_id=0, eos_token_id=0, **bases.GPT2
     )
     return Pooled(transformers.GPT2Model(config))
 

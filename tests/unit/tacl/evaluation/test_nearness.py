@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tacl.backbone import load_backbone
 from tacl.embedded import generate, tasks
+from tacl.embedded.parquet import png
 from tacl.evaluation.nearness import LEAST, NEAR, apart, are_near
 
 ROWS = 64
-
-
-def png(image: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return file.getvalue()
 
 
 def drawn(rows: int, seed: int, mean: float = 0.0) -> torch.Tensor:
