@@ -51,7 +51,8 @@ def _evaluated(asking: Asking, call: Coordinator) -> str:
 def _found(model: Composition) -> Evaluated:
     """Of the form and the size that a learner finds."""
     tasks = [term.vector.task for term in model.terms]
-    row = dict.fromkeys(("zero_shot", "individual", "composed", "rows"), 0.912345678)
+    columns = ["zero_shot", "individual", "composed", "rows"]
+    row = dict.fromkeys(columns, 0.912345678)
     names = tuple(f"class {number}" for number in range(10))
     counts = tuple(tuple(100 for _ in names) for _ in names)
     shares = tuple(0.912345678 for _ in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -47,7 +47,7 @@ def test_who_watches_asks_for_all_models_where_something_is_new(
         seen.append(found.version)
         return found
 
-    def noting_users(client: Client) -> list[UserModel]:
+    def noting_users(client: Client) -> Sequence[UserModel]:
         asked.append(len(seen) - 1)
         return users(client)
 
