@@ -74,7 +74,7 @@ def _json(answer: object) -> str:
     return str(answer)
 
 
-class Asking:
+class Turns:
     """By round, whose turn it is and what about: drawn, the same in every bench."""
 
     def __init__(self, population: Population, rounds: int) -> None:

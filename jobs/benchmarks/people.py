@@ -9,13 +9,13 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.work import ClassReport, Evaluated
-from jobs.benchmarks.calls import Asking, Call
+from jobs.benchmarks.calls import Turns, Call
 
 MERGED = CompositionMethod(method="ties")
 DIGITS = 16  # of the sha256 of a token, by which it is named
 
 
-def models(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
     users, whose = asking.users, asking.whose
 
     def compose(row: int) -> object:
@@ -40,7 +40,7 @@ def models(asking: Asking, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "accuracies", asking.own(call.accuracy_history))
 
 
-def _evaluated(asking: Asking, call: Coordinator) -> str:
+def _evaluated(asking: Turns, call: Coordinator) -> str:
     """An evaluation of the first user's model that is done."""
     asked = RequestContext(), asking.users[0], False, True
     run_id = call.evaluate(*asked).run_id
@@ -68,7 +68,7 @@ def _found(model: Composition) -> Evaluated:
     )
 
 
-def accounts(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def accounts(asking: Turns, call: Coordinator) -> Iterator[Call]:
     users, new = asking.users, [f"new{row}" for row in range(asking.rounds)]
 
     def issue(row: int) -> object:

@@ -8,10 +8,10 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.work import Lease, Leave, Progress, Refreshed, RefreshWork
 from cluster.storage.samples import store_shard
-from jobs.benchmarks.calls import NOBODY, Asking, Call
+from jobs.benchmarks.calls import NOBODY, Turns, Call
 
 
-def trainings(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
     """Tasks that are submitted, and what the run of the first asks."""
     population, rounds, begun = asking.population, asking.rounds, list[str]()
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
@@ -56,7 +56,7 @@ def new(row: int) -> str:
     return f"new{row}"
 
 
-def _progress(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
     """Of an evaluation, which asks nothing before its rows."""
     run_id = call.evaluate(RequestContext(), asking.users[-1], True).run_id
 
@@ -66,7 +66,7 @@ def _progress(asking: Asking, call: Coordinator) -> Iterator[Call]:
     yield Call("learner", "how far it is", progressed)
 
 
-def _statistics(asking: Asking, call: Coordinator, run_id: str) -> Iterator[Call]:
+def _statistics(asking: Turns, call: Coordinator, run_id: str) -> Iterator[Call]:
     """What others see instead of samples, of a training."""
     blobs = asking.population.home.blobs()
     stored = [blobs.put(f"statistics {row}".encode()) for row in range(asking.rounds)]
@@ -82,7 +82,7 @@ def _version(call: Coordinator) -> str:
     return told.version
 
 
-def changes(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
     """Of tasks that are there, and of those that were submitted and have no vector yet."""
     tasks, blobs = asking.tasks, asking.population.home.blobs()
     grown = [store_shard(blobs, [f"sample {row}"], [False]) for row in range(asking.rounds)]
@@ -117,7 +117,7 @@ def changes(asking: Asking, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "purge", purge, rare=True)
 
 
-def _refused(asking: Asking, call: Coordinator) -> str:
+def _refused(asking: Turns, call: Coordinator) -> str:
     """A refresh that is done, and left the vector as it was."""
     population, own = asking.population, asking.population.shards[-1]
     work = RefreshWork(

@@ -15,6 +15,7 @@ from jobs.cli.options import option
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
+    from jobs.benchmarks.load import Asking
     from jobs.benchmarks.scale import Goal
 
 bench = typer.Typer(
@@ -60,10 +61,7 @@ def compose(
     """Sums of random vectors on disk, and a step that learns their coefficients."""
     from jobs.benchmarks.compose import bench_compose
 
-    try:
-        counts = [int(part) for part in vectors.split(",")]
-    except ValueError:
-        raise BadConfig(f"--vectors {vectors!r}: give numbers, such as 2,8,22") from None
+    counts = _counts("--vectors", vectors)
     return _run(lambda say: bench_compose(model, counts, batch, rounds, _device(), say), "compose")
 
 
@@ -241,13 +239,25 @@ def _goals(found: Sequence[Goal]) -> Any:
 @verb("bench", of=bench)
 def serve(
     users: Annotated[
-        str, option("U,U,...", "Numbers of users, each with a recipe of their own.")
-    ] = "1,10,100,1000",
-    requests: Annotated[int, typer.Option(min=2, help="Requests per number of users.")] = 400,
+        str | None,
+        option(
+            "U,U,...",
+            "Numbers of users, each with a recipe of their own; default 1,10,100,1000. With "
+            "--predictors one number, of all; default 500.",
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(min=2, help="Requests of each row.")] = 400,
     at_once: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 32,
     soak: Annotated[int, option("N", "Then send N requests while replicas are killed.")] = 0,
     pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
+    predictors: Annotated[
+        str | None, option("P,P,...", "Instead: many users, over vectors that no memory holds.")
+    ] = None,
+    vectors: Annotated[str, option("N", "Small vectors with --predictors.")] = "100",
+    part: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Of their bytes, what predictors may fill.")
+    ] = 0.25,
     rounds: Rounds = 5,
     out: Out = None,
 ) -> Told:
@@ -256,17 +266,56 @@ def serve(
     On a home of its own, with the embedded base model and random vectors.
     """
     from jobs.benchmarks.load import Asking
+
+    asking = Asking(requests, at_once)
+    if predictors is not None:
+        if soak:
+            raise BadConfig("--soak kills replicas of one predictor: leave --predictors out")
+        return _crowd(predictors, _count("--vectors", vectors), users or "500", asking, part, out)
     from jobs.benchmarks.serving import Sizes, bench_alone, written
 
-    soaking = Asking(soak, at_once, pictures, kills) if soak else None
-    counts = [int(part) for part in users.split(",")]
-    sizes = Sizes(counts, Asking(requests, at_once), soaking)
+    users = users or "1,10,100,1000"
+    sizes = Sizes(
+        _counts("--users", users), asking, Asking(soak, at_once, pictures, kills) if soak else None
+    )
     chosen = f"--users {users} --requests {requests} --at-once {at_once}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
     with console.progress.saying("serving") as say:
         found = bench_alone(sizes, rounds, say)
     return _kept(found, written(found, command), out)
+
+
+def _crowd(
+    predictors: str, vectors: int, users: str, asking: Asking, part: float, out: Path | None
+) -> Told:
+    from jobs.benchmarks.population import TERMS
+    from jobs.benchmarks.predictors import Plan, bench_predictors
+    from jobs.benchmarks.predictors_told import markdown
+
+    if vectors < 4 * TERMS:
+        raise BadConfig(f"--vectors {vectors}: models are of {TERMS} vectors; give {4 * TERMS}")
+    counts = _counts("--predictors", predictors)
+    plan = Plan(counts, vectors, _count("--users", users), asking, part)
+    chosen = f"--predictors {predictors} --vectors {vectors} --users {plan.users}"
+    chosen += f" --part {part:g} --requests {asking.requests} --at-once {asking.at_once}"
+    with console.progress.saying("serving") as say:
+        found = bench_predictors(plan, say)
+    command = f"tacl bench serve {chosen} --out results/predictors.md"
+    told = {"rows": found.rows, "echo": found.echo, "goals": found.goals()}
+    return _kept(told, markdown(found, command), out)
+
+
+def _count(flag: str, text: str) -> int:
+    """A positive number, which may be written 10,000."""
+    whole = text.replace(",", "")
+    if not whole.isdecimal() or not int(whole):
+        raise BadConfig(f"{flag} {text!r}: give one number, such as 10000")
+    return int(whole)
+
+
+def _counts(flag: str, text: str) -> list[int]:
+    return [_count(flag, part) for part in text.split(",")]
 
 
 @verb("bench", of=bench, home=False)
