@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cluster.coordinator.core import Coordinator
-from jobs.benchmarks.calls import NOBODY, Asking, Call
+from jobs.benchmarks.calls import NOBODY, Call, Turns
 from jobs.benchmarks.people import accounts, models
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.server import own_reads
@@ -19,7 +19,7 @@ UNMEASURED = {  # methods of the coordinator, and why they are held to no goal
 
 
 def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iterator[Call]:
-    asking = Asking(population, rounds)
+    asking = Turns(population, rounds)
     yield from models(asking, coordinator)
     yield from accounts(asking, coordinator)
     yield from _tasks(asking, coordinator)
@@ -30,7 +30,7 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield from changes(asking, coordinator)
 
 
-def _tasks(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def _tasks(asking: Turns, call: Coordinator) -> Iterator[Call]:
     whose, tasks = asking.whose, asking.tasks
     versions = 1, asking.versions
     yield Call("user", "task", asking.of_task(call.task))
@@ -43,7 +43,7 @@ def _tasks(asking: Asking, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "status of a task", lambda row: call.status(whose[row], "", [tasks[row]]))
 
 
-def _page(asking: Asking, call: Coordinator) -> Iterator[Call]:
+def _page(asking: Turns, call: Coordinator) -> Iterator[Call]:
     whose = asking.whose
     yield Call("page", "all users, a page", lambda row: call.users(NOBODY, None, asking.users[row]))
     yield Call("page", "status, the first part", lambda row: call.status(whose[row]))

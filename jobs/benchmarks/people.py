@@ -9,7 +9,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.work import ClassReport, Evaluated
-from jobs.benchmarks.calls import Turns, Call
+from jobs.benchmarks.calls import Call, Turns
 
 MERGED = CompositionMethod(method="ties")
 DIGITS = 16  # of the sha256 of a token, by which it is named

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from cluster.api.access import hashed
 from cluster.reading.reader import Reader
 from cluster.storage.home import Home
-from jobs.benchmarks.calls import NOBODY, Asking, Call
+from jobs.benchmarks.calls import NOBODY, Call, Turns
 
 
-def own_reads(asking: Asking) -> Iterator[Call]:
+def own_reads(asking: Turns) -> Iterator[Call]:
     home, users, whose = asking.population.home, asking.users, asking.whose
     yield Call("server", "open the registry", lambda _: opened(home).close(), rare=True)
     reader = opened(home)

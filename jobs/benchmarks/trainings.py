@@ -8,7 +8,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.work import Lease, Leave, Progress, Refreshed, RefreshWork
 from cluster.storage.samples import store_shard
-from jobs.benchmarks.calls import NOBODY, Turns, Call
+from jobs.benchmarks.calls import NOBODY, Call, Turns
 
 
 def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
