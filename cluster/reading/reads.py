@@ -140,9 +140,10 @@ class Reads(ABC):
 
     def usage(self, whose: str | None = None, after: str = "") -> list[Usage]:
         with self._reading() as known:
-            users = self._registry.users_after(after) if whose is None else [whose]
-            owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
-            stored = {user: self._stored(user, known.heads) for user in users}
+            heads = known.heads  # without the lock: a page of users takes a fifth of a second
+        users = self._registry.users_after(after) if whose is None else [whose]
+        owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
+        stored = {user: self._stored(user, heads) for user in users}
         return [self._usage(user, owed[user], ran[user], stored[user]) for user in users]
 
     # -- inside
