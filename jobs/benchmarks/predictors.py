@@ -212,13 +212,20 @@ class Crowd:
         askers = Askers(url, Sampled(self._population, self._pictures, [0]), people)
         began = time.monotonic()
         self._say(f"waiting for {predictors} predictors")
-        while len(self._kept(url)) < predictors:
+        while (there := self._answering(url)) < predictors:
             if time.monotonic() - began > STARTING:
                 raise ClusterNotRunning(
-                    f"{predictors} predictors were to answer and {len(self._kept(url))} do after "
-                    f"{STARTING:g} s; is the machine short of memory?"
+                    f"{predictors} predictors were to answer and {there} do after {STARTING:g} s; "
+                    "is the machine short of memory?"
                 )
             askers.ask(Asking(4 * self._plan.asking.at_once, self._plan.asking.at_once))
+
+    def _answering(self, url: str) -> int:
+        """How many predictors; none while Serve's proxy does not listen yet."""
+        try:
+            return len(self._kept(url))
+        except httpx2.ConnectError:
+            return 0
 
     def _row(self, url: str, predictors: int, draw: str) -> Row:
         asking = self._plan.asking

@@ -139,10 +139,12 @@ def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None
         return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01), [])
 
     monkeypatch.setattr("jobs.benchmarks.predictors.bench_predictors", bench)
+    monkeypatch.setenv("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
     chosen = ["--predictors", "1,2", "--vectors", "2,000", "--users", "10,000", "--requests", "7"]
     result = CliRunner().invoke(app, ["bench", "serve", *chosen])
     assert result.exit_code == 0, result.output
     assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=Asking(7, 32))]
+    assert "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1 tacl bench serve --predictors 1,2" in result.output
     assert "--vectors 2000 --users 10000 --part 0.25" in result.output
 
 
