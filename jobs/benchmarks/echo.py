@@ -19,12 +19,15 @@ MODEL = "echo"  # the digest of the model that all users are said to have
 
 
 class Echo:
-    """Answers every request with one answer for each of its inputs."""
+    """Answers what is posted with one answer for each of its inputs, and what is only read with
+    what is told of its path."""
 
-    def __init__(self, answer: Mapping[str, Any]) -> None:
-        self._answer = answer
+    def __init__(self, answer: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        self._answer, self._told = answer, told
 
     async def __call__(self, request: Request) -> JSONResponse:
+        if request.method == "GET":
+            return JSONResponse(self._told[request.url.path])
         asked = await request.json()
         answers = [self._answer] * len(asked["inputs"])
         return JSONResponse({"user": asked["user"], "digest": MODEL, "answers": answers})
@@ -41,7 +44,9 @@ class Expected:
 
 
 @contextmanager
-def echoing(port: int, answer: Mapping[str, Any]) -> Iterator[str]:
+def echoing(
+    port: int, answer: Mapping[str, Any], told: Mapping[str, Any] | None = None
+) -> Iterator[str]:
     """The URL where the connected cluster answers so, with the options of our own ingress."""
     options = HTTPOptions(host=HOST, port=port)
     serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
@@ -50,7 +55,7 @@ def echoing(port: int, answer: Mapping[str, Any]) -> Iterator[str]:
         Echo, max_ongoing_requests=1000, ray_actor_options=reserved, logging_config=LOGGING
     )
     try:
-        serve.run(deployed.bind(answer), name=MODEL, route_prefix="/v1/predict")
+        serve.run(deployed.bind(answer, told or {}), name=MODEL, route_prefix="/")
         yield f"http://{HOST}:{port}"
     finally:
         serve.shutdown()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import random
 import signal
@@ -206,6 +207,24 @@ class Askers:
         inputs = [{"image": self._oracle.encoded[picture]} for picture in pictures]
         body = {"user": person.name, "inputs": inputs, "seconds": 60}
         return await http.post(f"{self._url}/v1/predict", json=body, headers=_bearer(person))
+
+
+class Readers(Askers):
+    """Who asks for nothing but what is written in the registry: `path`, with their name in it."""
+
+    def __init__(self, url: str, path: str, *given: Any) -> None:
+        super().__init__(url, *given)
+        self._path = path
+
+    def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
+        """Whether it tells of another model."""
+        return self._people[user].digest not in json.dumps(told)
+
+    async def _sent(
+        self, http: httpx2.AsyncClient, person: Person, pictures: Sequence[int]
+    ) -> httpx2.Response:
+        path = self._path.format(user=person.name)
+        return await http.get(f"{self._url}{path}", headers=_bearer(person))
 
 
 def _bearer(person: Person) -> dict[str, str]:

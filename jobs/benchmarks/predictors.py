@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import torch
@@ -28,7 +28,7 @@ from cluster.serving.app import start
 from cluster.storage.home import Serving
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing
-from jobs.benchmarks.load import Askers, Asking, Person, Say
+from jobs.benchmarks.load import Askers, Asking, Person, Readers, Say
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.residency import drawn
@@ -45,6 +45,7 @@ CHECKED = 8  # users of a draw whose every probability is checked
 PICTURES = 4  # that are asked about
 STARTING = 300.0  # seconds until all predictors answer
 OVERHEAD = 1.5  # of the echo's
+READS = ("/v1/compositions/{user}", "/v1/compositions")  # a user's model, and the list of theirs
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,14 @@ class Row:
         return sum(self.cpu.values()) - self.cpu.get("predictor", 0.0)
 
 
+class Read(NamedTuple):
+    """Of a path that only reads the registry: the server, and the echo of one answer of its."""
+
+    path: str
+    ours: Row
+    echo: Row
+
+
 @dataclass(frozen=True)
 class Found:
     plan: Plan
@@ -94,6 +103,7 @@ class Found:
     fill: int  # bytes that predictors may fill together
     rows: Sequence[Row]
     echo: Row
+    reads: Sequence[Read]
 
     def goals(self) -> list[Goal]:
         ratios = {
@@ -101,6 +111,12 @@ class Found:
                 row.around / self.echo.around
             )
             for row in self.rows
+        }
+        ratios |= {
+            f"processor time of GET {read.path.format(user='USER')}, of the echo's": (
+                read.ours.around / read.echo.around
+            )
+            for read in self.reads
         }
         return [Goal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
 
@@ -114,8 +130,9 @@ def bench_predictors(plan: Plan, say: Say) -> Found:
         with own_cluster(population.home.path) as client:
             crowd = Crowd(client, population, plan, say)
             rows = [row for count in plan.predictors for row in crowd.served(count)]
-            echo = crowd.echoed()
-    return Found(plan, machine(), crowd.vector, crowd.fill, rows, echo)
+            read = crowd.read()
+            echo, reads = crowd.echoed(read)
+    return Found(plan, machine(), crowd.vector, crowd.fill, rows, echo, reads)
 
 
 class Crowd:
@@ -137,17 +154,40 @@ class Crowd:
         with self._serving(predictors) as url:
             return [self._row(url, predictors, draw) for draw in DRAWS]
 
-    def echoed(self) -> Row:
+    def read(self) -> list[tuple[str, Row, Any]]:
+        """Paths that only read, asked for by users drawn uniformly; and what the first is told."""
+        asking = self._plan.asking
+        users = list(islice(drawn("uniform", self._plan.users, Random(3)), asking.requests))
+        people = {user: self._person(user) for user in [0, *users]}
+        right, found = Sampled(self._population, self._pictures, [0]), []
+        with self._serving(1) as url:
+            for path in READS:
+                self._say(f"GET {path}")
+                readers = Readers(url, path, right, people, users)
+                readers.ask(self._warming)
+                row = self._measured(readers, 0, path)
+                headers = {"authorization": f"Bearer {people[0].token}"}
+                told = httpx2.get(url + path.format(user=people[0].name), headers=headers)
+                found.append((path, row, told.raise_for_status().json()))
+        return found
+
+    def echoed(self, read: Sequence[tuple[str, Row, Any]]) -> tuple[Row, list[Read]]:
         """The same requests of the first user, answered at once; after the server has ended."""
         right = Sampled(self._population, self._pictures, [0])
         wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
         answer = json.loads(json.dumps(wire))
         self._say("the echo")
-        with echoing(free_port(), answer) as url:
-            person = self._person(0)._replace(digest=MODEL)
-            askers = Askers(url, Expected(right.encoded, answer), {0: person})
+        one = self._person(0)
+        paths = {path.format(user=one.name): told for path, _, told in read}
+        with echoing(free_port(), answer, paths) as url:
+            expected = Expected(right.encoded, answer)
+            askers = Askers(url, expected, {0: one._replace(digest=MODEL)})
             askers.ask(self._warming)
-            return self._measured(askers, 0, "-")
+            row, reads = self._measured(askers, 0, "-"), []
+            for path, ours, _ in read:
+                readers = Readers(url, path, expected, {0: one})
+                reads.append(Read(path, ours, self._measured(readers, 0, path)))
+        return row, reads
 
     @property
     def _warming(self) -> Asking:
@@ -172,13 +212,20 @@ class Crowd:
         askers = Askers(url, Sampled(self._population, self._pictures, [0]), people)
         began = time.monotonic()
         self._say(f"waiting for {predictors} predictors")
-        while len(self._kept(url)) < predictors:
+        while (there := self._answering(url)) < predictors:
             if time.monotonic() - began > STARTING:
                 raise ClusterNotRunning(
-                    f"{predictors} predictors were to answer and {len(self._kept(url))} do after "
-                    f"{STARTING:g} s; is the machine short of memory?"
+                    f"{predictors} predictors were to answer and {there} do after {STARTING:g} s; "
+                    "is the machine short of memory?"
                 )
             askers.ask(Asking(4 * self._plan.asking.at_once, self._plan.asking.at_once))
+
+    def _answering(self, url: str) -> int:
+        """How many predictors; none while Serve's proxy does not listen yet."""
+        try:
+            return len(self._kept(url))
+        except httpx2.ConnectError:
+            return 0
 
     def _row(self, url: str, predictors: int, draw: str) -> Row:
         asking = self._plan.asking

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, Found, Row
+from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, Found, Read, Row
 from jobs.benchmarks.processes import REST
 from jobs.console.documents import markdown_table
 
 ASKED = ("predictors", "users drawn", "per second", "p50 ms", "p99 ms", "found in memory")
 ASKED += ("MiB in each", "MiB of predictors", "MiB of all", "wrong answers")
+READ = ("GET", "per second", "p99 ms", "ingress ms", "all ms", "echo's p99 ms", "echo's all ms")
+READ += ("all, of the echo's",)
 KINDS = ("predictor", "ingress", "proxy", REST)
 TAKEN = ("predictors", "users drawn", *KINDS, "all but predictors, of the echo's")
 TAKEN += ("ingress, of the echo's",)
@@ -40,6 +42,11 @@ def markdown(found: Found, command: str) -> str:
         markdown_table(TAKEN, (_taken(one, found.echo) for one in lines), "---:"),
         "Rest: the coordinator, Serve's controller, Ray. The echo is a deployment of Ray Serve "
         "that answers the same requests with as many probabilities and does no work.",
+        "## Reading",
+        markdown_table(READ, map(_read, found.reads), "---:"),
+        "What a client asks without a question: a user's model, and the list of those that a user "
+        "sees, by users drawn uniformly. The server reads the registry itself; the echo answers "
+        "with what the first user was told. Milliseconds are of processors for a request.",
         "## Goals",
         *_goals(found),
     ]
@@ -64,6 +71,13 @@ def _taken(one: Row, echo: Row) -> Sequence[str]:
     return _name(one), one.draw, *each, f"{one.around / echo.around:.2f}", f"{ingress:.2f}"
 
 
+def _read(one: Read) -> Sequence[str]:
+    ours, echo = one.ours, one.echo
+    times = f"{1000 * ours.facts.p99:.0f}", _ms(ours.cpu["ingress"]), _ms(ours.around)
+    beside = f"{1000 * echo.facts.p99:.0f}", _ms(echo.around), f"{ours.around / echo.around:.2f}"
+    return one.path.format(user="USER"), f"{ours.facts.per_second:.1f}", *times, *beside
+
+
 def _name(one: Row) -> str:
     return f"{one.predictors}" if one.predictors else "echo"
 
@@ -75,7 +89,7 @@ def _goals(found: Found) -> Iterator[str]:
     ]
     yield markdown_table(("what", "goal", "measured", ""), lines, "---:")
     missed = sum(goal.missed for goal in found.goals())
-    yield f"Around predictors at most {OVERHEAD:g} times the echo: {missed} of {len(lines)} missed."
+    yield f"At most {OVERHEAD:g} times the echo: {missed} of {len(lines)} missed."
 
 
 def _mib(size: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -301,9 +302,15 @@ def _crowd(
     chosen += f" --part {part:g} --requests {asking.requests} --at-once {asking.at_once}"
     with console.progress.saying("serving") as say:
         found = bench_predictors(plan, say)
-    command = f"tacl bench serve {chosen} --out results/predictors.md"
+    command = f"{_of_serve()}tacl bench serve {chosen} --out results/predictors.md"
     told = {"rows": found.rows, "echo": found.echo, "goals": found.goals()}
     return _kept(told, markdown(found, command), out)
+
+
+def _of_serve() -> str:
+    """What Ray Serve was told by the environment, which the cluster of a bench inherits."""
+    told = (f"{name}={value} " for name, value in sorted(os.environ.items()))
+    return "".join(one for one in told if one.startswith("RAY_SERVE_"))
 
 
 def _count(flag: str, text: str) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,10 +19,11 @@ from cluster.learner.artifacts import Materials
 from cluster.reading.reader import Reader
 from cluster.serving.predictor import Predictor
 from jobs.benchmarks import processes
-from jobs.benchmarks.load import Asking, Tally
+from jobs.benchmarks.echo import Expected
+from jobs.benchmarks.load import Asking, Person, Readers, Tally
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import Found, Kept, Plan, Row, found, kept_of
+from jobs.benchmarks.predictors import READS, Found, Kept, Plan, Read, Row, found, kept_of
 from jobs.benchmarks.predictors_told import markdown
 from jobs.benchmarks.processes import Seen
 from jobs.benchmarks.sampled import Sampled
@@ -67,12 +71,14 @@ def test_processor_time_is_counted_by_what_a_process_does() -> None:
 
 
 def test_what_is_around_predictors_is_held_against_the_echo() -> None:
+    read = Read(READS[0], row(0, 0.018), row(0, 0.01))
     told = Found(
-        PLAN, "2 x a processor", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01)
+        PLAN, "2 x", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01), [read]
     )
     assert [(goal.measured, goal.missed) for goal in told.goals()] == [
         (pytest.approx(1.2), False),
         (pytest.approx(2.0), True),
+        (pytest.approx(1.8), True),
     ]
     text = markdown(told, "tacl bench serve --predictors 1,2")
     for part in (
@@ -82,7 +88,8 @@ def test_what_is_around_predictors_is_held_against_the_echo() -> None:
         "| echo | zipf | 1.5 | 200 | 298 | - | - | - | 8.0 | 0 |",
         "| 1 | zipf | 20.0 | 4.0 | 8.0 | - | 1.20 | 1.00 |",
         "| processor time around predictors (2, zipf), of the echo's | 1.5 | 2.00 | missed |",
-        "1 of 2 missed",
+        "| /v1/compositions/USER | 1.5 | 298 | 4.0 | 18.0 | 298 | 10.0 | 1.80 |",
+        "2 of 3 missed",
     ):
         assert part in text, part
 
@@ -129,11 +136,41 @@ def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None
 
     def bench(plan: Plan, say) -> Found:
         plans.append(plan)
-        return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01))
+        return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01), [])
 
     monkeypatch.setattr("jobs.benchmarks.predictors.bench_predictors", bench)
+    monkeypatch.setenv("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
     chosen = ["--predictors", "1,2", "--vectors", "2,000", "--users", "10,000", "--requests", "7"]
     result = CliRunner().invoke(app, ["bench", "serve", *chosen])
     assert result.exit_code == 0, result.output
     assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=Asking(7, 32))]
+    assert "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1 tacl bench serve --predictors 1,2" in result.output
     assert "--vectors 2000 --users 10000 --part 0.25" in result.output
+
+
+def test_readers_ask_for_their_own_model_and_see_whose_they_are_told() -> None:
+    answered = {"/v1/compositions/ann": {"digest": "d1"}, "/v1/compositions/bob": {"digest": "d1"}}
+    asked: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["authorization"]))
+            body = json.dumps(answered[self.path]).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    people = {1: Person("ann", "a's", "d1"), 2: Person("bob", "b's", "d2")}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        readers = Readers(url, READS[0], Expected(["picture"], {}), people, [2, 1, 1])
+        tally = readers.ask(Asking(3, 1))
+        server.shutdown()
+    ann, bob = ("/v1/compositions/ann", "Bearer a's"), ("/v1/compositions/bob", "Bearer b's")
+    assert asked == [bob, ann, ann]
+    assert tally.wrong == 1  # bob was told of another's
+    assert len(tally.latencies) == 3
