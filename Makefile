@@ -34,7 +34,7 @@ demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 
 # Whole files go to one process each, for their fixtures; what takes longest first (tests/conftest.py).
 TOGETHER := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## run all tests, about 15 minutes on 2 cores
+test: $(READY) ## run all tests, 15 to 40 minutes on two cores, by their kind
 	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)
 
 test-fast: $(READY) ## run those that need no cluster, server or training: 3 minutes

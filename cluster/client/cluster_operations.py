@@ -145,8 +145,14 @@ class ClusterOperations(Session):
         from cluster.serving.app import start
         from cluster.storage.home import Serving
 
-        each = {"cpus": cpus, "gpus": gpus}
-        asked = Serving(host=host, port=port, most=predictors, open_to_all=open_to_all, **each)
+        asked = Serving(
+            host=host,
+            port=port,
+            most=predictors,
+            cpus=cpus,
+            open_to_all=open_to_all,
+            gpus=gpus,
+        )
         return Served(url=start(self.home, asked), open_to_all=open_to_all)
 
     def stop_serving(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import torch.distributed as dist
 
 from cluster.coordinator.arrivals import Arrivals
-from cluster.domain.base import PAGE
+from cluster.domain.base import PAGE, Base
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.status import Phase
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
@@ -44,6 +44,7 @@ from tacl.vectors.vector import TaskVector
 
 CHECKPOINT_SECONDS = 45.0
 HELD_SECONDS = 30.0  # for which a place is kept, so that an attempt is worth its start
+BEFORE = "validation_zero_shot"  # as it is stored, for heads of class means too
 MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ def _trained(run: Run, head: Head, data: Labelled, known: Teller, started: float
         seconds = {"seconds_ready": ready - started, "seconds_trained": time.monotonic() - ready}
         validation = materials.labelled(run.work.submission.validation)
         found = _result(run, head, validation, seconds, started)
-        told.metrics = found.metrics
+        told.metrics = named(found.metrics, run.work.base)
     return found
 
 
@@ -133,6 +134,12 @@ def _facts(run: Run, step: int) -> Facts:
     about |= {"classes": len(submission.classes), "workers": run.ranks.size}
     parameters = {**about, **run.config.as_dict()}
     return Facts(work.run_id, submission.name, work.attempt, step, parameters)
+
+
+def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
+    """For a tracker: the accuracy without a vector by what the head is made of."""
+    own = "validation_" + base.untrained.replace("-", "_").replace(" ", "_")
+    return {own if name == BEFORE else name: value for name, value in metrics.items()}
 
 
 def head_of(materials: Materials, task: Submission, train: Labelled) -> Head:
@@ -353,7 +360,7 @@ def validated(
     cached = cached_tangents(module, materials.backbone, items, {"tau": tau}, BATCH)
     before, after = cached.linearized({}), cached.linearized({"tau": 1.0})
     return {
-        "validation_zero_shot": accuracy(head.logits(before), validation.labels),
+        BEFORE: accuracy(head.logits(before), validation.labels),
         "validation_accuracy": accuracy(head.logits(after), validation.labels),
         "validation_rows": len(validation),
     }

@@ -4,7 +4,7 @@ whose heads fitted again.
 What an arrival may cost is bounded (`budget`). First the newcomer's probe is measured under older
 vectors, the loudest first; then those that change most answers are refreshed, once for all that
 arrived since; with what is left other pairs are measured. What waits is asked again at the next
-arrival.
+arrival. Arrivals of short trainings save up for a refresh that is due before more is measured.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ Orders = tuple[list[str], list[str]]  # the same tasks
 
 def upkeep(state: State) -> Iterator[facts.Instruction]:
     """What is due now, of what the budget has room for."""
-    yield from _measures(state, _unmeasured(state, met=False))
-    yield from _refreshes(state)
-    yield from _measures(state, _unmeasured(state, met=True))
+    if _saves(state):
+        yield from _measures(state, _own(state))
+    else:
+        yield from _measures(state, _unmeasured(state, met=False))
+        yield from _refreshes(state)
+        yield from _measures(state, _unmeasured(state, met=True))
     yield from _fits(state)
 
 
@@ -88,18 +91,24 @@ def _measures(state: State, wanted: Iterator[Cell]) -> Iterator[Measure]:
 
 def could_measure(state: State) -> bool:
     """Whether a pair could be measured now and no run does it."""
-    wanted = (cell for met in (False, True) for cell in _unmeasured(state, met))
-    may = budget.cells(state.balance) > 0 and not _active(state, "measure")
-    return may and next(wanted, None) is not None
+    if budget.cells(state.balance) == 0 or _active(state, "measure"):
+        return False
+    others = () if _saves(state) else (False, True)
+    wanted = (_own(state), *(_unmeasured(state, met) for met in others))
+    return next(chain(*wanted), None) is not None
+
+
+def _own(state: State) -> Iterator[Cell]:
+    """Vectors that are not measured on their own inputs, without which nothing is known of them."""
+    return _able(state, ((task, task) for task, row in state.rows.items() if task not in row))
 
 
 def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
-    """Pairs that are not measured: on own inputs, without which nothing is known of a vector, then
-    on the newest task first. Those that were not `met` are few at a time: what is known of them
-    decides about refreshes. A vector has met a newer task only if it became champion since."""
+    """Pairs that are not measured: on own inputs, then on the newest task first. Those that were
+    not `met` are few at a time: what is known of them decides about refreshes. A vector has met a
+    newer task only if it became champion since."""
     if not met:
-        own = ((task, task) for task, row in state.rows.items() if task not in row)
-        yield from _able(state, own)
+        yield from _own(state)
     orders: dict[str | None, Orders] = {}  # they take long, and are the same on most
     for on in _recent(state):
         there = (task for task in state.columns.get(on, ()) if _is_new(state, task, on))
@@ -155,6 +164,17 @@ def _recent(state: State) -> Iterator[str]:
 # -- label-free refresh
 
 
+def _saves(state: State) -> bool:
+    """Whether what there is, too little for a refresh, is kept for one that is due."""
+    if state.balance >= budget.REFRESH:
+        return False
+    due = (refresh_of(state, task).run_id for task in state.ask if is_due(state, task))
+    if any(is_owed(state, run_id) for run_id in due):
+        return True
+    state.ask = {task for task in state.ask if is_due(state, task)}  # the others are done with
+    return False
+
+
 def _refreshes(state: State) -> Iterator[Refresh]:
     """Once what decides is measured, and arrivals are gathered: of the vectors that are due those
     that do the most, and now and then the one that waits longest."""
@@ -167,7 +187,7 @@ def _refreshes(state: State) -> Iterator[Refresh]:
     while due and state.balance >= budget.REFRESH:
         due.remove(task := _next(state, due))
         refresh = refresh_of(state, task)
-        if refresh.run_id in state.runs or refresh.run_id in state.done:
+        if not is_owed(state, refresh.run_id):
             continue
         others = frozenset(name for name, _ in refresh.others)
         needs = needs_of("refresh", state.tasks[task].options)

@@ -80,8 +80,10 @@ class Predictors:
     """What is made a deployment: a predictor, one pass at a time. Inputs are decoded in a thread of
     their own, large ones in another that gives way: nobody's small question waits for them."""
 
-    def __init__(self, home: str, threads: int, sharing: int = 1) -> None:
-        """`sharing`: how many of them use one memory."""
+    def __init__(
+        self, home: str, threads: int, sharing: int = 1, memory: int | None = None
+    ) -> None:
+        """`sharing`: how many of them use one memory, of which they may fill `memory` bytes."""
         import torch
 
         from cluster.serving.predictor import Predictor
@@ -89,7 +91,8 @@ class Predictors:
         _listen_as_the_node()
         torch.set_num_threads(threads)
         log_to(Home.at(home).logs, "serving")
-        self._predictor = Predictor(home, predictors=sharing)
+        most = None if memory is None else memory // sharing
+        self._predictor = Predictor(home, most, predictors=sharing)
         self._decoders = {
             False: ThreadPoolExecutor(1),
             True: ThreadPoolExecutor(1, initializer=give_way),
@@ -358,7 +361,8 @@ def start(home: Home, asked: Serving) -> str:
 
 def application(arguments: dict[str, Any]) -> serve.Application:
     """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
-    node, `most` predictors, `cpus` and `gpus` of each, `open` without tokens."""
+    node, `most` predictors, `cpus` and `gpus` of each, `memory` as `Serving` has it, `open` without
+    tokens."""
     where, most = str(arguments["home"]), int(arguments.get("most", 1))
     cpus, gpus = float(arguments.get("cpus", 1)), float(arguments.get("gpus", 0))
     # One call is always on its way where something is asked; a second one is full, or large.
@@ -382,7 +386,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         logging_config=LOGGING,
     )
     sharing = 1 if gpus >= 1 else most
-    handle = predictors.bind(where, max(1, int(cpus)), sharing)
+    handle = predictors.bind(where, max(1, int(cpus)), sharing, arguments.get("memory"))
     return ingress.bind(where, handle, most, bool(arguments.get("open", False)))
 
 

@@ -33,6 +33,11 @@ class Arrival:
         """Of vectors: what the budget of arrivals is for."""
         return self.seconds["measure"] + self.seconds["refresh"]
 
+    @property
+    def all(self) -> float:
+        """With the heads, which are fitted beside that budget."""
+        return self.upkeep + self.seconds["fit"]
+
 
 def arrivals(runs: Sequence[Run]) -> list[Arrival]:
     """Of runs that are done, in the order in which the vectors came."""
@@ -65,7 +70,15 @@ def bench_arrivals(home: Home) -> list[Arrival]:
 
 
 def markdown(found: Sequence[Arrival], picture: str) -> str:
-    heads = ("arrival", "task", "training", *KINDS.values(), "runs", "upkeep / training")
+    heads = (
+        "arrival",
+        "task",
+        "training",
+        *KINDS.values(),
+        "runs",
+        "upkeep / training",
+        "all / training",
+    )
     rows = [
         (
             f"{number}",
@@ -74,27 +87,31 @@ def markdown(found: Sequence[Arrival], picture: str) -> str:
             *(f"{one.seconds[kind]:.0f} s" for kind in KINDS),
             " + ".join(str(one.runs[kind]) for kind in KINDS),
             f"{one.upkeep / one.training:.2f}",
+            f"{one.all / one.training:.2f}",
         )
         for number, one in enumerate(found, start=1)
     ]
     about = (
         "Seconds of the runs that each arrival caused, after its training: pairs measured, vectors "
         "refreshed, heads fitted together. *Upkeep / training* is of measuring and refreshing; "
-        f"heads are fitted beside that budget. Of all {len(found)}: {_share(found):.2f}; of the "
-        f"last {LAST} at some sizes: {_sizes(found)}."
+        "heads are fitted beside that budget, and *all / training* is with them. Of all "
+        f"{len(found)}: {_shares(found)}; of the last {LAST} at some sizes: {_sizes(found)}."
     )
     table = markdown_table(heads, rows, "---:")
     return f"{about}\n\n![Seconds of each arrival]({picture})\n\n{table}\n"
 
 
-def _share(found: Sequence[Arrival]) -> float:
-    return sum(one.upkeep for one in found) / sum(one.training for one in found)
+def _shares(found: Sequence[Arrival]) -> str:
+    """Of training: upkeep, and all."""
+    training = sum(one.training for one in found)
+    upkeep, everything = sum(one.upkeep for one in found), sum(one.all for one in found)
+    return f"{upkeep / training:.2f}, all {everything / training:.2f}"
 
 
 def _sizes(found: Sequence[Arrival]) -> str:
     sizes = [size for size in (4, 8, 14, 25, 40) if size <= len(found)]
-    shares = (f"{_share(found[size - LAST : size]):.2f} at {size}" for size in sizes)
-    return ", ".join(shares) or "too few"
+    shares = (f"{_shares(found[size - LAST : size])} at {size}" for size in sizes)
+    return "; ".join(shares) or "too few"
 
 
 def picture(found: Sequence[Arrival], path: Path) -> None:

@@ -1,37 +1,33 @@
-"""Every call of a user, a learner and the page, as benches of the control plane make them; and what
-the arrival of a task makes the registry write."""
+"""A call of the control plane and what it costs, as benches make them; and who asks it."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, NamedTuple
 
 import numpy as np
-import psutil
 from pydantic import BaseModel
 
-from cluster.api.access import hashed
-from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
-from cluster.domain.tasks import ANY, Pair, Shard, VectorRef
-from cluster.domain.work import Lease, Leave, Measured, MeasureWork, Progress, Trained
-from cluster.scheduler.upkeep import COLUMN
-from cluster.storage.samples import store_shard
+from cluster.domain.tasks import ANY
 from jobs.benchmarks.population import Population
 
 NOBODY = RequestContext()
 
 Ask = Callable[[int], object]  # the row-th time
-Changes = Callable[Concatenate[RequestContext, str, ...], object]
+Method = Callable[Concatenate[RequestContext, str, ...], object]
 
 
 class Call(NamedTuple):
+    """`rare`: a tenth of the rounds is enough for it."""
+
     who: str
     what: str
     ask: Ask
+    rare: bool = False
 
 
 class Spread(NamedTuple):
@@ -57,7 +53,7 @@ class Cost:
 
 def cost(call: Call, rounds: int) -> Cost:
     found = list[tuple[float, float, int]]()
-    for row in range(rounds):
+    for row in range(max(1, rounds // 10) if call.rare else rounds):
         start, busy = time.perf_counter(), time.process_time()
         answer = call.ask(row)
         taken, worked = time.perf_counter() - start, time.process_time() - busy
@@ -78,174 +74,39 @@ def _json(answer: object) -> str:
     return str(answer)
 
 
-def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iterator[Call]:
-    """In an order in which none disturbs the next."""
-    chosen = np.random.default_rng(0)
-    seen = [shard.task for shard in population.open]
-    tasks = [seen[n] for n in chosen.integers(0, len(seen), rounds)]
-    users = [population.user(n) for n in chosen.integers(0, population.models, rounds)]
-    whose = [RequestContext(user=user, limited=True) for user in users]
-    moved = chosen.integers(1, len(population.tasks[0].vectors) + 1, rounds)
-    call = coordinator
+class Turns:
+    """By round, whose turn it is and what about: drawn, the same in every bench."""
 
-    def new(row: int, verb: str) -> RequestContext:
-        return RequestContext(user=users[row], limited=True, request_id=f"bench: {verb} {row}")
+    def __init__(self, population: Population, rounds: int) -> None:
+        chosen = np.random.default_rng(0)
+        self.population, self.rounds = population, rounds
+        self.seen = [shard.task for shard in population.open]
+        self.tasks = [self.seen[n] for n in chosen.integers(0, len(self.seen), rounds)]
+        self.users = [population.user(n) for n in chosen.integers(0, population.models, rounds)]
+        self.whose = [RequestContext(user=user, limited=True) for user in self.users]
+        self.versions = len(population.tasks[0].vectors)
+        self.moved = [int(n) for n in chosen.integers(1, self.versions + 1, rounds)]
 
-    def admin(row: int) -> RequestContext:
-        return RequestContext(request_id=f"bench: purge {row}")
+    def new(self, row: int, verb: str) -> RequestContext:
+        """A request that changes something, of the user of this round."""
+        return RequestContext(user=self.users[row], limited=True, request_id=f"bench: {verb} {row}")
 
-    def own(method: Changes) -> Ask:
-        return lambda row: method(whose[row], users[row])
+    def admin(self, row: int, verb: str) -> RequestContext:
+        return RequestContext(request_id=f"bench: {verb} {row}")
 
-    def changed(verb: str, method: Changes) -> Ask:
-        return lambda row: method(new(row, verb), users[row])
+    def terms(self, row: int) -> list[str]:
+        return [f"+{one}" for one in sorted({*self.tasks[row : row + 5]})]
 
-    def of_task(method: Changes) -> Ask:
-        return lambda row: method(whose[row], tasks[row])
+    def own(self, method: Method) -> Ask:
+        return lambda row: method(self.whose[row], self.users[row])
 
-    def move(verb: str, name: str) -> Ask:
-        return lambda row: call.move_alias(new(row, verb), tasks[row], name, int(moved[row]), ANY)
+    def changed(self, verb: str, method: Method) -> Ask:
+        return lambda row: method(self.new(row, verb), self.users[row])
 
-    def compose(row: int) -> object:
-        terms = [f"+{one}" for one in sorted({*tasks[row : row + 5]})]
-        return call.compose(new(row, "compose"), users[row], terms)
+    def of_task(self, method: Method) -> Ask:
+        return lambda row: method(self.whose[row], self.tasks[row])
 
-    yield Call("user", "whose token", lambda row: call.holder(hashed(users[row])))
-    yield Call("user", "composition", own(call.composition))
-    yield Call("user", "models that are one's own", own(call.users))
-    yield Call("user", "compose", compose)
-    yield Call("user", "update", changed("update", call.update_composition))
-    yield Call("user", "evaluate", changed("evaluate", call.evaluate))
-    yield Call("user", "cancel", changed("cancel", call.cancel_compositions))
-    yield Call("user", "accuracies", own(call.accuracy_history))
-    yield Call("user", "usage", lambda row: call.usage(users[row]))
-    yield Call("user", "task", of_task(call.task))
-    yield Call("user", "logs", of_task(call.logs))
-    yield Call("user", "vectors", of_task(call.vectors))
-    yield Call("user", "aliases", of_task(call.aliases))
-    yield Call("user", "move an alias", move("move", "stable"))
-    yield Call("user", "all users, a page", lambda row: call.users(NOBODY, None, users[row]))
-    yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
-    yield Call("page", "interference", lambda row: call.interference(whose[row]))
-    yield Call("user", "interference of a task", of_task(call.interference_of))
-    yield Call("page", "nothing is new", lambda _: call.version())
-    yield from _arrivals(population, coordinator, whose)
-    yield Call("page", "status after arrivals", lambda row: call.status(whose[row]))
-    yield Call("user", "move the champion", move("crown", "champion"))
-    yield Call("user", "purge", lambda row: call.remove(admin(row), seen[-1 - row], purge=True))
-
-
-def _arrivals(
-    population: Population, coordinator: Coordinator, whose: list[RequestContext]
-) -> Iterator[Call]:
-    """Tasks that are submitted, and what the run of the first asks."""
-    rounds, begun = len(whose), list[str]()
-    blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
-    run_id = coordinator.submit(NOBODY, population.newcomer("first", blob)).run_id
-    since = _version(coordinator)
-
-    def lease(row: int) -> Leave:
-        progress = Progress(step=row, steps=rounds, loss=1.0, penalty=0.5)
-        asked = Lease(run_id=run_id, first=row, last=row, since=row - 1, progress=progress)
-        return coordinator.lease(asked)
-
-    def news(row: int) -> object:
-        nonlocal since
-        lease(heard + rounds + row)
-        told = coordinator.status(whose[row], since)
-        since = told.version
-        return told
-
-    def submit(row: int) -> object:
-        told = coordinator.submit(NOBODY, population.newcomer(f"new{row}", blob))
-        begun.append(told.run_id)
-        return told
-
-    def first_lease(row: int) -> object:
-        return coordinator.lease(Lease(run_id=begun[row], first=0, last=0, since=-1))
-
-    heard = 0
-    while lease(heard).arrivals:  # of everybody, a page at a time
-        heard += 1
-    yield Call("learner", "lease", lambda row: lease(heard + row))
-    yield Call("page", "a lease, and what is new", news)
-    yield Call("user", "submit", submit)
-    yield Call("learner", "the first lease", first_lease)
-    yield Call("user", "run", lambda row: coordinator.run(NOBODY, run_id))
-
-
-def _version(coordinator: Coordinator) -> str:
-    told = coordinator.status(NOBODY)
-    while told.more:
-        told = coordinator.status(NOBODY, told.version)
-    return told.version
-
-
-ARRIVALS = 5
-MET = 8  # tasks on whose probes a new vector is measured at once
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """CPU milliseconds, and bytes that were written to files: of the vector with its row of the
-    matrix, and its column under as many older vectors as are measured at once."""
-
-    cpu_ms: float
-    written: int
-
-
-def arrival(population: Population, coordinator: Coordinator) -> Arrival:
-    """Of one more task of this home: the median of some, for now and then the database moves what
-    it wrote to its place."""
-    found = [_arrival(population, coordinator, number) for number in range(ARRIVALS)]
-    spent, written = (statistics.median(one) for one in zip(*found, strict=True))
-    return Arrival(spent, int(written))
-
-
-def _arrival(population: Population, coordinator: Coordinator, number: int) -> tuple[float, int]:
-    registry, process = coordinator._registry, psutil.Process()
-    blob = store_shard(population.home.blobs(), ["a sample", "another"], [False, True])
-    run_id = coordinator.submit(NOBODY, population.newcomer(f"arriving{number}", blob)).run_id
-    shards, last = population.shards[-MET:], len(population.tasks[0].vectors)
-    before, busy = process.io_counters().write_chars, time.thread_time()
-    row = tuple(_pair(None, shard) for shard in (population.generic, *shards))
-    reference = registry.publish(run_id, _trained(row))
-    (own,) = registry.shards(reference.task)
-    older = [population.reference(shard.ordinal, last) for shard in population.shards[:COLUMN]]
-    asked = tuple((vector, own) for vector in older)
-    measuring = f"measure arriving{number}"
-    work = MeasureWork(run_id=measuring, base=population.base, pairs=asked, attempt=1)
-    registry.add_run(work, None)
-    registry.finish(work.run_id, Measured(pairs=tuple(_pair(one, own) for one, own in asked)))
-    spent = 1000 * (time.thread_time() - busy)
-    return spent, process.io_counters().write_chars - before
-
-
-def _trained(row: tuple[Pair, ...]) -> Trained:
-    return Trained(
-        vector_digest="a vector",
-        vector_blob="its blob",
-        head_blob="its head",
-        config={"steps": 300},
-        metrics={"validation_accuracy": 0.875},
-        curves={"loss": 300 * [0.125]},
-        norm=1.0,
-        pairs=row,
-    )
-
-
-def _pair(vector: VectorRef | None, shard: Shard) -> Pair:
-    """`vector`: None for one that has no version yet."""
-    return Pair(
-        task=vector.task if vector else "",
-        version=vector.version if vector else 0,
-        vector_digest=vector.digest if vector else "",
-        on=shard.task,
-        shard_digest=shard.blob.digest,
-        tau_jp=0.01,
-        standard_error=0.001,
-        rows=64,
-        head=shard.head,
-        logits=0.01 if shard.head else None,
-        logits_error=0.001 if shard.head else None,
-    )
+    def moves(self, move_alias: Callable[..., object], name: str) -> Ask:
+        return lambda row: move_alias(
+            self.new(row, f"move {name}"), self.tasks[row], name, self.moved[row], ANY
+        )

@@ -19,6 +19,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.listed import listed_tasks
 from jobs.benchmarks.calls import NOBODY
 from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.held import Hold
 from jobs.benchmarks.population import Population, fitted
 
 MOVES = 2  # of a champion: each is followed by a fit for everybody, and one for each private owner
@@ -60,9 +61,9 @@ def steps(
     population: Population,
     coordinator: Coordinator,
     launcher: Fitting,
-    held: Sequence[tuple[float, str]],
+    held: Sequence[Hold],
 ) -> list[Step]:
-    """`held`: grows with each time under the lock, its milliseconds first."""
+    """`held`: grows with each time under the lock."""
     launcher.blobs = population.home.blobs()
     found = [_step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)]
     kinds = dict.fromkeys(one.what for one in found)
@@ -95,8 +96,8 @@ def _asked(
     yield "gc", coordinator.collect
 
 
-def _step(what: str, ask: Callable[[], object], held: Sequence[tuple[float, str]]) -> Step:
+def _step(what: str, ask: Callable[[], object], held: Sequence[Hold]) -> Step:
     before, busy = len(held), time.process_time()
     ask()
     cpu_ms = 1000 * (time.process_time() - busy)
-    return Step(what, max((one[0] for one in held[before:]), default=0.0), cpu_ms)
+    return Step(what, max((one.cpu for one in held[before:]), default=0.0), cpu_ms)

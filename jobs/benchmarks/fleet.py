@@ -13,9 +13,11 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -41,6 +43,7 @@ ASKING = 20.0  # seconds that a fleet of each size asks for
 PERIOD = 0.2  # seconds between two ticks, as of the actor
 PROCESSES, CPUS = 2, 2  # that learners share; of the cluster
 STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, and of one core
+GROWTH, FURTHEST = 1.5, 8  # of a fleet to the one before, and to what was asked for
 
 
 class Idle:
@@ -85,6 +88,12 @@ class Fleet:
     wait_p50: float  # milliseconds
     wait_p99: float
     lease: float  # seconds, as the coordinator says
+    beyond: bool = False  # whether they are more than were asked for, to find out how far it goes
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether both goals are met."""
+        return self.core <= CORE and self.wait_p99 <= STEP_MS
 
     @property
     def core(self) -> float:
@@ -146,33 +155,44 @@ class Learners:
 
 
 def bench_fleet(most: int, say: Say) -> list[Fleet]:
-    """Fleets of a quarter of `most`, of half, and of all: no other trainings run."""
+    """No other trainings run."""
     with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
         home = Path(folder) / "home"
-        tasks = alone(home, most, say)
+        tasks, runs = alone(home, say), list[str]()
         with _cluster() as ray:
             coordinator = ray.remote(num_cpus=0)(WatchedFleet).remote(str(home))
             make = ray.remote(num_cpus=0)(Learners).remote
             processes = [make(coordinator) for _ in range(PROCESSES)]
-            runs, found = list[str](), list[Fleet]()
-            for learners in (most // 4, most // 2, most):
-                say(f"{learners} learners ask")
-                begun = [coordinator.submit.remote(NOBODY, t) for t in tasks[len(runs) : learners]]
-                runs += [one.run_id for one in ray.get(begun)]
-                found.append(_asked(ray, coordinator, processes, runs))
-            return found
+
+            def measured(learners: int) -> Fleet:
+                say(f"{learners:,} learners ask")
+                new = islice(tasks, learners - len(runs))
+                begun = [coordinator.submit.remote(NOBODY, task) for task in new]
+                runs.extend(one.run_id for one in ray.get(begun))
+                return _asked(ray, coordinator, processes, runs)
+
+            return growing(most, measured)
 
 
-def alone(home: Path, most: int, say: Say) -> list[Submission]:
-    """Tasks of a new home; the training of none sees the samples of another."""
+def growing(most: int, measured: Callable[[int], Fleet]) -> list[Fleet]:
+    """Fleets of a quarter of `most`, of half, and of all; where that goes well, larger ones until
+    one misses a goal."""
+    found = [measured(learners) for learners in (most // 4, most // 2, most) if learners]
+    while found[-1].is_carried and (more := ceil(GROWTH * found[-1].learners)) <= FURTHEST * most:
+        found.append(replace(measured(more), beyond=True))
+    return found
+
+
+def alone(home: Path, say: Say) -> Iterator[Submission]:
+    """Tasks of a new home, without end; the training of none sees the samples of another."""
     population = made_up(home, HOME)
     population.fill(say)
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
-    tasks = (population.newcomer(f"fleet{number}", blob) for number in range(most))
-    return [
+    tasks = (population.newcomer(f"fleet{number}", blob) for number in count())
+    return (
         task.model_copy(update={"options": task.options.model_copy(update={"share": "none"})})
         for task in tasks
-    ]
+    )
 
 
 def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[str]) -> Fleet:

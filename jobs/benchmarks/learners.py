@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from cluster.client.client import Client
 from cluster.runtime.again import HEAD
 from cluster.scheduler.reuse import RUNS
-from jobs.benchmarks.load import cpu_seconds
+from jobs.benchmarks.processes import cpu_seconds
 from jobs.benchmarks.timing import Race, Say
 from tacl import embedded
 

@@ -14,17 +14,16 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import httpx2
-import psutil
 
 from cluster.client.client import Client
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import Materials
+from jobs.benchmarks.processes import replicas
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.columns import Columns
 
@@ -126,13 +125,27 @@ class Tally:
     killed: Counter[str] = field(default_factory=Counter)
 
 
-class Askers:
-    """Requests to `url`: users in turn, each about the next pictures."""
+class Person(NamedTuple):
+    """Who asks, with which token, and the digest of their model."""
 
-    def __init__(self, url: str, token: str, oracle: Right, digests: Mapping[int, str]) -> None:
-        """`digests`: of the model of every user."""
-        self._url, self._token, self._oracle, self._digests = url, token, oracle, digests
-        self._users = list(digests)
+    name: str
+    token: str
+    digest: str
+
+
+class Askers:
+    """Requests to `url`: people in turn, or in the `order` of their numbers, each about the next
+    pictures."""
+
+    def __init__(
+        self,
+        url: str,
+        oracle: Right,
+        people: Mapping[int, Person],
+        order: Sequence[int] | None = None,
+    ) -> None:
+        self._url, self._oracle, self._people = url, oracle, people
+        self._order = order or list(people)
 
     def ask(self, work: Asking, head: int = 0, say: Say = print) -> Tally:
         """The killed are below the process `head`.
@@ -143,9 +156,8 @@ class Askers:
 
     async def _ask(self, work: Asking, head: int, say: Say) -> Tally:
         tally, numbers = Tally(), iter(range(work.requests))
-        headers = {"authorization": f"Bearer {self._token}"}
         limits = httpx2.Limits(max_connections=work.at_once)
-        http = httpx2.AsyncClient(headers=headers, timeout=PATIENCE, limits=limits)
+        http = httpx2.AsyncClient(timeout=PATIENCE, limits=limits)
         async with http, asyncio.TaskGroup() as group:
             for _ in range(work.at_once):
                 group.create_task(self._asker(http, numbers, work.pictures, tally))
@@ -156,7 +168,7 @@ class Askers:
         self, http: httpx2.AsyncClient, numbers: Iterator[int], count: int, tally: Tally
     ) -> None:
         for number in numbers:
-            user = self._users[number % len(self._users)]
+            user = self._order[number % len(self._order)]
             chosen = [(number + row) % len(self._oracle.encoded) for row in range(count)]
             started = time.perf_counter()
             told = await self._told(http, user, chosen, tally)
@@ -165,7 +177,8 @@ class Askers:
 
     def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
         """How many of the answers."""
-        own = (told["user"], told["digest"]) == (f"u{user}", self._digests[user])
+        person = self._people[user]
+        own = (told["user"], told["digest"]) == (person.name, person.digest)
         answers = told["answers"]
         if not own or len(answers) != len(pictures):
             return len(pictures)
@@ -175,12 +188,10 @@ class Askers:
     async def _told(
         self, http: httpx2.AsyncClient, user: int, pictures: Sequence[int], tally: Tally
     ) -> dict[str, Any]:
-        inputs = [{"image": self._oracle.encoded[picture]} for picture in pictures]
-        body = {"user": f"u{user}", "inputs": inputs, "seconds": 60}
         async with asyncio.timeout(PATIENCE):
             while True:
                 try:
-                    found = await http.post(f"{self._url}/v1/predict", json=body)
+                    found = await self._sent(http, self._people[user], pictures)
                 except httpx2.TransportError as error:
                     tally.again[type(error).__name__] += 1
                 else:
@@ -188,6 +199,17 @@ class Askers:
                         return found.raise_for_status().json()
                     tally.again[str(found.status_code)] += 1
                 await asyncio.sleep(0.2)
+
+    async def _sent(
+        self, http: httpx2.AsyncClient, person: Person, pictures: Sequence[int]
+    ) -> httpx2.Response:
+        inputs = [{"image": self._oracle.encoded[picture]} for picture in pictures]
+        body = {"user": person.name, "inputs": inputs, "seconds": 60}
+        return await http.post(f"{self._url}/v1/predict", json=body, headers=_bearer(person))
+
+
+def _bearer(person: Person) -> dict[str, str]:
+    return {"authorization": f"Bearer {person.token}"}
 
 
 async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
@@ -202,33 +224,3 @@ async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
         tally.killed[victim] += 1
         said = f"{due} of {work.requests} requests answered, {tally.wrong} answers wrong"
         say(f"{said}; a replica of the {victim} killed ({kill + 1})")
-
-
-def replicas(head: int, deployment: str) -> list[int]:
-    """Processes of the cluster of this head that serve this."""
-    title = f"ray::ServeReplica:tacl:{deployment}"
-    return [p.pid for p in _family(head) if _title(p).startswith(title)]
-
-
-def cpu_seconds(head: int) -> dict[int, float]:
-    """Of every process of a cluster so far, by its id."""
-    found: dict[int, float] = {}
-    for process in _family(head):
-        with suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            found[process.pid] = times.user + times.system
-    return found
-
-
-def _family(head: int) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        process = psutil.Process(head)
-        return [process, *process.children(recursive=True)]
-    return []
-
-
-def _title(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""

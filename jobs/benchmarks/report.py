@@ -14,6 +14,7 @@ from typing import Any
 
 from jobs.benchmarks.compose import COUNTS, bench_compose
 from jobs.benchmarks.evaluate import bench_evaluate
+from jobs.benchmarks.learners import bench_learners
 from jobs.benchmarks.refresh import bench_refresh
 from jobs.benchmarks.step import bench_step
 from jobs.benchmarks.submit import bench_submit
@@ -24,6 +25,8 @@ from tacl.errors import TaclError
 Figures = dict[str, Any]  # as --json tells them
 VIT, LITE = "open_clip:ViT-B-32", "timm:tf_efficientnet_lite0?size=96"
 HALF = "bfloat16"
+QUEUED, STEPS = 8, 100  # trainings that wait, and steps of each
+CLUSTERS = ("submit", "learners")  # made on a cluster of their own, whose learners have no GPU
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ BENCHES = {
     "refresh": Bench("refresh", partial(bench_refresh, "hf:minilm", 3)),
     "refresh_lite0": Bench(f"refresh --model '{LITE}'", partial(bench_refresh, LITE, 3)),
     "submit": Bench("submit", lambda device, say: bench_submit(3, say)),
+    "learners": Bench(
+        f"learners --runs {QUEUED} --steps {STEPS} --rounds 2",
+        lambda device, say: bench_learners(QUEUED, STEPS, 2, say),
+    ),
 }
 
 
@@ -102,6 +109,9 @@ TWO_JVP, TO_TRAINING = of("speedup_over_two_jvp"), of("ratio_to_training")
 TO_COPY = {count: of("sum", str(count), "ratio_to_copy") for count in COUNTS}
 ATLAS = of("atlas", "ratio_to_ideal")
 BEYOND = "submit to ready, beyond training and bare imports, seconds"
+REUSED = (
+    f"{QUEUED} queued trainings of {STEPS} steps: a process for each / reused ones that share θ0"
+)
 GOALS = (
     Goal("cyclical step / ordinary, ViT-B/32, 16 + 2", "1.875", "vit", CYCLICAL, 1.95),
     Goal("the same in bfloat16", "1.875", "vit_bf16", CYCLICAL, 1.95),
@@ -121,6 +131,7 @@ GOALS = (
     Goal("refresh / training of 200 steps, MiniLM", "0.142", "refresh", TO_TRAINING, 0.2),
     Goal("the same, EfficientNet-Lite0 96 px", "0.142", "refresh_lite0", TO_TRAINING, 0.2),
     Goal(BEYOND, "", "submit", of("overhead_s"), 3.0),
+    Goal(REUSED, "", "learners", of("sooner"), 1.5, at_least=True),
 )
 
 

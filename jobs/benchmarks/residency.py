@@ -113,12 +113,12 @@ class _Predictors:
 
 
 def _models(load: str, sizes: LoadSizes) -> list[Composition]:
-    chance, drawn = random.Random(0), _drawn(load, sizes.vectors, random.Random(1))
+    chance, vectors = random.Random(0), drawn(load, sizes.vectors, random.Random(1))
     found = []
     for user in range(sizes.users):
         chosen: dict[int, None] = {}
         while len(chosen) < OF_EACH:
-            chosen[next(drawn)] = None
+            chosen[next(vectors)] = None
         terms = [
             RecipeTerm(coefficient=chance.uniform(0.1, 1.5), vector=_vector(number))
             for number in chosen
@@ -133,10 +133,10 @@ def _vector(number: int) -> VectorRef:
 
 
 def _users(load: str, sizes: LoadSizes) -> Iterator[int]:
-    return itertools.islice(_drawn(load, sizes.users, random.Random(3)), sizes.requests)
+    return itertools.islice(drawn(load, sizes.users, random.Random(3)), sizes.requests)
 
 
-def _drawn(load: str, count: int, chance: random.Random) -> Iterator[int]:
+def drawn(load: str, count: int, chance: random.Random) -> Iterator[int]:
     """Numbers below `count`: each as often, or the n-th one in proportion to 1/n (Zipf)."""
     weights = [1.0 if load == "uniform" else 1 / (1 + n) for n in range(count)]
     cumulative = list(itertools.accumulate(weights))

@@ -23,70 +23,17 @@ from typing import Any
 import torch
 
 from cluster.client.client import Client
-from cluster.domain.tasks import Options, Submission
-from cluster.learner.artifacts import Materials
-from cluster.storage.blobs import Blobs
-from cluster.storage.home import Home, Settings, write
-from cluster.storage.samples import store_rows, store_shard
 from jobs.benchmarks import load as loading
 from jobs.benchmarks.echo import MODEL, Expected, echoing
-from jobs.benchmarks.population import Filed, Population
+from jobs.benchmarks.made_up import PICTURES, founded, pictures_of
+from jobs.benchmarks.processes import cpu_seconds
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import in_turns
 from jobs.console.documents import markdown_table
-from tacl.embedded import generate
-from tacl.embedded.parquet import png
-from tacl.heads.head import prototype_head
 from tacl.models.mixed import MixedEncoder, alone, summed
-from tacl.vectors.vector import TaskVector
 
-PICTURES = 16  # that are asked about
-CLASSES = ("ash", "birch", "cedar", "date")
 COLD = 100_000  # users from here on ask once, right after composing
-SIZE = 0.05  # of a made-up block, relative to theta0's standard deviation
 ROWS = 64  # of a batch without a server around it
-
-
-def populated(home: Home, settings: Settings, pictures: Sequence[bytes], tasks: int) -> None:
-    """The home's registry and blobs as after the training of `tasks` tasks, t0, t1, ... Their
-    vectors are random numbers: serving does not mind."""
-    write(home.settings_file, settings)
-    materials = Materials(home, settings.base)
-    data = store_rows(
-        home.blobs(), list(pictures), [row % len(CLASSES) for row in range(len(pictures))]
-    )
-    shard = store_shard(home.blobs(), list(pictures), [row == 0 for row in range(len(pictures))])
-    rows, module = materials.labelled(data), materials.linearized()
-    head = prototype_head(materials.features(rows.items), rows.labels, CLASSES)
-    head_blob = materials.put_head(head)
-
-    def filed(name: str) -> Filed:
-        noise = torch.Generator().manual_seed(sum(name.encode()))
-        tau = {
-            block: SIZE * _std(theta0) * torch.randn(theta0.shape, generator=noise)
-            for block in module.blocks
-            for theta0 in [module.theta0(block)]
-        }
-        vector = TaskVector.of_params(name, settings.base.digest, "linearized", tau)
-        task = Submission(
-            request_id=name,
-            name=name,
-            owner="bench",
-            modality="image",
-            classes=CLASSES,
-            train=data,
-            validation=data,
-            test=data,
-            shard=shard,
-            options=Options(heads="trained"),
-        )
-        return Filed(task, [vector.digest], materials.put_vector(vector), head_blob)
-
-    Population(home, [filed(f"t{number}") for number in range(tasks)]).fill(lambda line: None)
-
-
-def _std(theta0: torch.Tensor) -> float:
-    return theta0.std().item() if theta0.numel() > 1 else 1.0
 
 
 # -- the load
@@ -154,8 +101,8 @@ class Loads:
         new = [user for user in range(users) if user not in self._digests]
         self._digests |= {user: self._composed(user) for user in new}
         grown = (_stored(self._client) - before) / max(len(new), 1)
-        digests = {user: self._digests[user] for user in range(users)}
-        askers = loading.Askers(self._url, self._token, self._oracle, digests)
+        people = {user: self._person(user, self._digests[user]) for user in range(users)}
+        askers = loading.Askers(self._url, self._oracle, people)
         self._say(f"{users} users, {asking.requests} requests")
         return replace(self._measured(askers, users, asking), bytes_per_user=grown)
 
@@ -166,23 +113,26 @@ class Loads:
         answer = json.loads(json.dumps(wire))
         right = Expected(self._oracle.encoded, answer)
         with echoing(free_port(), answer) as url:
-            askers = loading.Askers(url, self._token, right, {0: MODEL})
+            askers = loading.Askers(url, right, {0: self._person(0, MODEL)})
             askers.ask(loading.Asking(asking.at_once, asking.at_once))  # everything is imported
             return self._measured(askers, 1, asking)
 
     def _measured(self, askers: loading.Askers, users: int, asking: loading.Asking) -> Facts:
-        started, cpu = time.perf_counter(), sum(loading.cpu_seconds(self._head).values())
+        started, cpu = time.perf_counter(), sum(cpu_seconds(self._head).values())
         tally = askers.ask(asking, self._head, self._say)
         seconds = time.perf_counter() - started
-        cpu = sum(loading.cpu_seconds(self._head).values()) - cpu
+        cpu = sum(cpu_seconds(self._head).values()) - cpu
         return facts(users, asking, seconds, tally, None if asking.kills else cpu / asking.requests)
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
         started = time.perf_counter()
-        askers = loading.Askers(self._url, self._token, self._oracle, {user: self._composed(user)})
-        askers.ask(loading.Asking(1, 1))
+        people = {user: self._person(user, self._composed(user))}
+        loading.Askers(self._url, self._oracle, people).ask(loading.Asking(1, 1))
         return time.perf_counter() - started
+
+    def _person(self, user: int, digest: str) -> loading.Person:
+        return loading.Person(f"u{user}", self._token, digest)
 
     def _composed(self, user: int) -> str:
         return self._client.compose(f"u{user}", loading.terms_of(loading.recipe_of(user))).digest
@@ -274,30 +224,11 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def pictures_of(count: int) -> list[bytes]:
-    images_NHWC, _ = generate("digits", count, seed=7)
-    return [png(image_HWC) for image_HWC in images_NHWC]
-
-
-def founded(folder: Path) -> Home:
-    """A home with the embedded encoder and VECTORS made-up vectors, whose cluster does not run."""
-    from cluster.learner.learner import Learner
-
-    home = Home(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    blobs = folder / "blobs"
-    pictures = pictures_of(2 * PICTURES)
-    base = Learner(str(folder)).describe_base("embedded")
-    shard = store_shard(Blobs(blobs), pictures, [row == 0 for row in range(len(pictures))])
-    populated(home, Settings(base=base, generic=shard, blobs=str(blobs)), pictures, loading.VECTORS)
-    return home
-
-
 def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> Served:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
-        home = founded(Path(folder) / "home")
+        home = founded(Path(folder) / "home", loading.VECTORS).home
         with own_cluster(home.path) as client:
             return bench_serving(client, sizes, rounds, say)
 

@@ -20,7 +20,7 @@ from cluster.scheduler.plan import handle
 from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.scheduler.state import Effect, Measure, Refresh, Start, State, Vector
 from cluster.scheduler.upkeep import COLUMN, RECENT
-from jobs.benchmarks.calls import MET
+from jobs.benchmarks.arriving import MET
 
 AT = 4, 8, 14, 100, 1000, 10_000  # tasks
 LAST = 4  # arrivals that are counted, the last

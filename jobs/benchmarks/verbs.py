@@ -1,4 +1,4 @@
-"""How long a person waits for each verb of `tacl`, from the key to the prompt.
+"""How long a person waits for the verbs of `tacl`, from the key to the prompt.
 
 Each is a process of its own, as in a shell, and asks a cluster that runs for this alone: two tasks
 of the embedded encoder, and a model of both.
@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from cluster.client.client import Client
@@ -23,6 +24,7 @@ from tacl.embedded.parquet import png
 GOAL = 1.0  # seconds, where nothing is computed
 TASKS, USER = ("signs", "land"), "ann"
 PICTURE = "sign.png"
+NEW, TOKEN = "NEW", "TOKEN"  # of a line: a folder that no line had before, and digits of a token
 
 Words = tuple[str, ...]
 AWAY: tuple[Words, ...] = (("--help",), ("--version",), ("submit", "--help"))  # of no home
@@ -38,11 +40,15 @@ READS: tuple[Words, ...] = (
     ("interference",),
     ("interference", TASKS[0]),
     ("cancel", TASKS[0]),
+    ("users", "issue", "bob"),
+    ("users", "rotate", TOKEN),
     ("users", "list"),
+    ("users", "revoke", "bob"),  # of each round what was issued in it
     ("gc", "--dry-run"),
     ("compose", USER, *(f"+{task}" for task in TASKS)),
     ("compose", USER, "--update"),
     ("evaluate", USER),  # once it was measured
+    ("export-vector", TASKS[0], "--out", NEW),
 )
 COMPUTES: tuple[Words, ...] = (
     ("query", USER, PICTURE),
@@ -50,6 +56,23 @@ COMPUTES: tuple[Words, ...] = (
     ("doctor",),
     ("backup", "copy"),
 )
+NOT_TIMED: dict[str, str] = {  # why
+    "init": "asks three questions, once for a home",
+    "up": "starts Ray and the coordinator, once for this cluster",
+    "down": "ends the cluster that all others ask",
+    "restore": "makes a home, as long as copying its files takes",
+    "submit": "`tacl bench submit` and `tacl bench arrivals` time it to its end",
+    "import": "needs a checkpoint; its vector is measured as that of a training",
+    "refresh": "`tacl bench refresh` times the work",
+    "remove": "once for a task",
+    "export": "evaluates the model as an ordinary one, as long as its rows take",
+    "serve": "starts processes; `tacl bench serve` times what they answer",
+    "watch": "ends with Ctrl-C",
+    "demo": "minutes: tells its own times",
+    "reproduce": "minutes to hours, by the table",
+    "pretrain": "hours",
+    "bench": "times others",
+}
 
 
 @dataclass(frozen=True)
@@ -79,12 +102,12 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         with own_cluster(folder / "home", "embedded") as client:
-            _fill(client, folder)
+            token = _fill(client, folder)
             at_home = ("--home", str(client.home.path))
             lines = {words: words for words in AWAY}
             lines |= {words: (*words, *at_home) for words in (*READS, *COMPUTES)}
             race = in_turns(
-                {" ".join(words): _typed(line, folder) for words, line in lines.items()},
+                {" ".join(words): _typed(line, folder, token) for words, line in lines.items()},
                 rounds,
                 "cpu",
                 say,
@@ -121,7 +144,8 @@ def goal_of(one: VerbTime) -> str:
     return f"{one.goal:g}, missed" if one.missed else f"{one.goal:g}"
 
 
-def _fill(client: Client, folder: Path) -> None:
+def _fill(client: Client, folder: Path) -> str:
+    """What the lines ask about. Digits of a token."""
     for task in TASKS:
         embedded.write_parquet(task, folder / task, train_rows=100, test_rows=40, seed=0)
         client.submit(task, folder / task, steps=5, engine="plain")
@@ -130,12 +154,16 @@ def _fill(client: Client, folder: Path) -> None:
     client.evaluate(USER)
     images, _ = embedded.generate(TASKS[0], 1, seed=77)
     (folder / PICTURE).write_bytes(png(images[0]))
+    client.issue_token(USER)
+    return client.tokens(USER)[0].token
 
 
-def _typed(words: Sequence[str], folder: Path) -> Run:
-    command = [sys.executable, "-m", "jobs.cli.main", *words]
+def _typed(words: Sequence[str], folder: Path, token: str) -> Run:
+    numbers = count()
 
     def run() -> None:
+        told = {NEW: f"new-{next(numbers)}", TOKEN: token}
+        command = [sys.executable, "-m", "jobs.cli.main", *(told.get(word, word) for word in words)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode:
             raise RuntimeError(

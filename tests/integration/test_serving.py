@@ -31,7 +31,8 @@ from cluster.serving.predictor import Predictor
 from cluster.serving.router import ToVectors
 from cluster.storage.home import EMBEDDED, Home
 from jobs.benchmarks.load import VECTORS, Asking, Oracle
-from jobs.benchmarks.serving import Loads, free_port, populated
+from jobs.benchmarks.made_up import populated
+from jobs.benchmarks.serving import Loads, free_port
 from tacl.errors import BadConfig, NotAuthenticated, NotPlaceable, Overloaded, TooLate
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import pids, processes, start_head, until

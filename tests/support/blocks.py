@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import CodeType
 
 from tests.support.places import ROOT
 
@@ -23,11 +24,13 @@ class Block:
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
 
-    def run(self) -> dict[str, object]:
-        """Python, as it stands there; what its names are when it is through."""
-        known: dict[str, object] = {}
-        exec(compile(self.code, str(self), "exec"), known)
+    def run(self, **known: object) -> dict[str, object]:
+        """Python, as it stands there, with names that it takes for granted; all names after it."""
+        exec(self.compiled(), known)
         return known
+
+    def compiled(self) -> CodeType:
+        return compile(self.code, str(self), "exec")
 
 
 def blocks(language: str, *pages: str) -> list[Block]:

@@ -34,6 +34,10 @@ class FakeApi:
         self.loudest: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
+        self.generic: float | None = 0.1  # what every vector does to the generic samples
+        self.change: float | None = 0.6  # and to the answers for another task
+        self.high = 0.5  # of which is warned
+        self.held = set[str]()  # paths that are not answered until they are taken out
         self.failing = Counter[str]()  # paths of which so many answers are 503
         self.trouble: str | None = None
         self.explains = "ab12" * 16  # digest of the model of now
@@ -74,6 +78,8 @@ class FakeApi:
                 and said != f"Bearer {self.token}"
             ):
                 return JSONResponse({"message": "sign in"}, 401)
+            while request.url.path in self.held:
+                await asyncio.sleep(0.05)
             if self.failing[request.url.path] > 0:
                 self.failing[request.url.path] -= 1
                 return JSONResponse({"message": "The coordinator does not answer now."}, 503)
@@ -102,11 +108,14 @@ class FakeApi:
 
         @app.get("/v1/interference")
         def interference() -> Any:
+            on = [task["name"] for task in self.tasks]
             names = [task["name"] for task in self.tasks if task["version"]]
-            relative = [[None, *(1.0 if s == t else 0.6 for t in names)] for s in names]
-            vectors = [{"task": name, "version": 1} for name in names]
-            found = {"vectors": vectors, "on": ["generic", *names], "logits": relative, "high": 0.5}
-            found["missing"] = self.missing
+            own = {s: {s: 1.0} for s in names}
+            known = [[own[s].get(t, self.change if t in own else None) for t in on] for s in names]
+            found = {"vectors": [{"task": name, "version": 1} for name in names], "high": self.high}
+            found |= {"on": ["generic", *on], "missing": self.missing}
+            found |= {"logits": [[None, *row] for row in known]}
+            found |= {"raw": [[self.generic, *row] for row in known]}
             return found | {"findings": self.findings, "loudest": self.loudest}
 
         @app.get("/v1/accuracy")

@@ -94,7 +94,7 @@ def stored(
     place: Home,
     name: str,
     classes: Sequence[str],
-    parts: Mapping[str, tuple[list[bytes], list[int]]],
+    parts: Mapping[str, tuple[Sequence[samples.Raw], Sequence[int]]],
     **options: Any,
 ) -> Submission:
     """A task whose rows now lie in the home's blobs; all training inputs are its shard."""

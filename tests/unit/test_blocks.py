@@ -24,6 +24,7 @@ from tests.support.places import ROOT
 
 GLOBAL = {"--help", "--version"}
 LOOKED_AT = ("python", "sh", "text")
+PYTHON = [block for page in PAGES for block in of_page(page) if block.language == "python"]
 SHELL = [block for page in PAGES for block in of_page(page) if block.language == "sh"]
 ELSEWHERE = ("docs/tutorial.md", "docs/how-to/http.md")  # test_tutorial, integration/test_how_to
 
@@ -62,6 +63,12 @@ def test_python(block: Block, client: Client) -> None:
         (before,) = (b for b in blocks("python", "docs/how-to/own-data.md") if "submit(" in b.code)
         before.run()
     block.run()
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_is_compiled(block: Block) -> None:
+    """Marked or not."""
+    assert block.compiled()
 
 
 @pytest.mark.parametrize("block", [b for b in blocks("sh") if b.page not in ELSEWHERE], ids=str)

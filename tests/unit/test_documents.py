@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -15,23 +16,52 @@ FILES = [str(path.relative_to(ROOT)) for top in TOPS for path in (ROOT / top).rg
 NAMED = re.compile(r"`([\w/.]*\w\.py)(?:: ([\w., ]+))?`")
 FILE = re.compile(r"`((?:results|examples|docs|cluster|tacl|jobs)/[\w./-]+\.(?:md|py))`")
 LINK = re.compile(r"\]\((?!http)([^)#\s]+)")
-ROWS = {  # of the table of README.md and docs/explanation/measured.md, and of addition-text8
+ROWS = {  # of the tables of methods in README.md and docs/explanation/measured.md
+    "the base model alone": "zero-shot",
+    "no training": "zero-shot",
     "a model for each task": "individual",
+    "one training for all tasks": "mtl",
+    "the same in one softmax, for as long as the last row": "mtl-softmax",
+    "the same in one softmax, for twice as long": "mtl-softmax",
+    "logistic regression on the frozen base": "frozen-logistic",
+    "the same, inner blocks of the base beside its features": "frozen-inner-logistic",
     "sum of ordinary vectors": "ordinary",
     "TIES": "ties",
     "TSV-M": "tsv-m",
     "AdaMerging": "adamerging",
     "aTLAS": "atlas",
-    "**sum of tauJp vectors**": "taujp",
-    "logistic regression on the frozen base": "frozen-logistic",
-    "**the same sum, heads fitted again**": "taujp+fitted",
-    "the same, inner blocks of the base beside its features": "frozen-inner-logistic",
-    "**trained for longer, mixed penalty, heads fitted again**": "mixed-longer+fitted",
-    "**the same, heads that read inner blocks too**": "mixed-longer+inner",
+    "sum of linear vectors": "linear",
+    "sum of linear vectors, best coefficient": "linear-grid",
+    "sum of linear vectors, each refreshed": "linear+refresh",
+    "sum of tauJp vectors": "taujp",
+    "the same, each refreshed": "taujp+refresh",
+    "the same sum, heads fitted again": "taujp+fitted",
+    "trained for longer, mixed penalty, heads fitted again": "mixed-longer+fitted",
+    "the same, heads that read inner blocks too": "mixed-longer+inner",
 }
-MARKS = {"¹": "one seed", "²": "two seeds"}
-SEEDS = {"": 3, "one seed": 1, "two seeds": 2}  # by what is written behind a row
-ROW = re.compile(r"^\| ([^|]+?)(?: \((one seed|two seeds)\))? \|[^|]*\|([^|]+)\|([^|]+)\|$", re.M)
+FROZEN = ("frozen-logistic", "frozen-inner-logistic")
+FITTED = ("taujp+fitted", "mixed-longer+fitted", "mixed-longer+inner")
+CONDITIONS = {  # of README.md: the results, the column in them, and whose figures follow each other
+    "the task of an input is not named, last three rows": (
+        ("addition-text8", "class_incremental"),
+        (*FITTED, *FROZEN, "mtl-softmax", "taujp"),
+    ),
+    "tasks arrive one by one, all vectors refreshed each time": (
+        ("continual-text8", "acc"),
+        ("taujp+refresh", "sequential"),
+    ),
+    "eight picture tasks, EfficientNet-Lite0, λ 1": (
+        ("addition-vision8", "absolute"),
+        ("mixed-longer+inner", *FROZEN, "tsv-m"),
+    ),
+    "the same, the task not named": (
+        ("addition-vision8", "class_incremental"),
+        ("mixed-longer+inner", *FROZEN),
+    ),
+}
+SEEDS = {"": 3, "¹": 1, "²": 2}  # by what is written behind a row or a figure
+FIGURE = re.compile(r"(\d+\.\d)(?: ± (\d+\.\d))?([¹²]?)")
+TIMED = re.compile(r"docs/(how-to/|tutorial|metrics)")
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
 LINKED = [  # README.md, and what MkDocs does not look at
     "README.md",
@@ -74,17 +104,46 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def summary(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / f"results/{name}.json").read_text())["summary"]
+
+
+def rows(document: str, heading: str) -> list[list[str]]:
+    """The cells of the table with this heading; a row of one seed is marked in one way."""
+    text = (ROOT / document).read_text().replace("*", "").replace(" (one seed)", "¹")
+    table = text[text.index(heading) :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
+
+
 @pytest.mark.parametrize("document", ["README.md", "docs/explanation/measured.md"])
-def test_figures_are_those_of_the_results(document: str) -> None:
-    results = json.loads((ROOT / "results/addition-text8.json").read_text())["summary"]
-    text = (ROOT / document).read_text().replace(", all tasks", "")
-    text = re.sub(r"([¹²])(\**)", lambda mark: f"{mark[2]} ({MARKS[mark[1]]})", text)
-    table = {name: (SEEDS[seeds], *cells) for name, seeds, *cells in ROW.findall(text)}
-    for row, method in ROWS.items():
-        measured = [results[method][name] for name in ("absolute", "normalised")]
-        seeds, *cells = table[row]
-        assert [cell.strip(" *") for cell in cells] == [f"{100 * m['mean']:.1f}" for m in measured]
-        assert {m["count"] for m in measured} == {seeds}, row
+def test_methods_have_the_figures_of_the_results(document: str) -> None:
+    results, table = summary("addition-text8"), rows(document, "| method | saw")
+    for row, _, *cells in table:
+        method = row.rstrip("¹²")
+        for name, cell in zip(("absolute", "normalised"), cells, strict=True):
+            measured = results[ROWS[method]][name]
+            if cell:
+                assert cell == f"{100 * measured['mean']:.1f}", row
+                assert measured["count"] == SEEDS[row.removeprefix(method)], row
+    assert len({ROWS[row.rstrip("¹²")] for row, *_ in table}) == len(table) > 15
+
+
+def test_conditions_have_the_figures_of_the_results() -> None:
+    table = {row: FIGURE.findall("".join(cells)) for row, *cells in rows("README.md", "| | sum of")}
+    assert table.keys() == CONDITIONS.keys()
+    for row, ((results, column), methods) in CONDITIONS.items():
+        for (mean, deviation, mark), method in zip(table[row], methods, strict=True):
+            measured = summary(results)[method][column]
+            assert mean == f"{100 * measured['mean']:.1f}", (row, method)
+            assert deviation in ("", f"{100 * (measured['deviation'] or 0):.1f}"), (row, method)
+            assert measured["count"] == SEEDS[mark], (row, method)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if TIMED.match(page)])
+def test_a_page_says_at_its_head_how_long_it_takes(page: str) -> None:
+    """Or that this was not timed."""
+    head = (ROOT / page).read_text().split("\n\n")[1]
+    assert re.search(r"[Ss]econd|minute|timed", head), head
 
 
 def test_every_promise_names_tests_that_are_there() -> None:

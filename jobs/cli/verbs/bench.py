@@ -15,6 +15,7 @@ from jobs.cli.options import option
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
+    from jobs.benchmarks.load import Asking
     from jobs.benchmarks.scale import Goal
 
 bench = typer.Typer(
@@ -60,10 +61,7 @@ def compose(
     """Sums of random vectors on disk, and a step that learns their coefficients."""
     from jobs.benchmarks.compose import bench_compose
 
-    try:
-        counts = [int(part) for part in vectors.split(",")]
-    except ValueError:
-        raise BadConfig(f"--vectors {vectors!r}: give numbers, such as 2,8,22") from None
+    counts = _counts("--vectors", vectors)
     return _run(lambda say: bench_compose(model, counts, batch, rounds, _device(), say), "compose")
 
 
@@ -121,8 +119,8 @@ def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
 
 @verb("bench", of=bench, name="all")
 def everything(out: Out = None) -> Told:
-    """step, compose, evaluate, refresh and submit, against their goals; about ten minutes on a
-    machine without other work."""
+    """step, compose, evaluate, refresh, submit and learners, against their goals; about a quarter
+    of an hour on a machine without other work."""
     from jobs.benchmarks.report import bench_all, markdown
 
     with console.progress.saying("bench") as say:
@@ -136,7 +134,7 @@ def gpu(out: Out = None) -> Told:
     refreshing, as ratios within one run. For `results/gpu.md`."""
     import torch
 
-    from jobs.benchmarks.report import bench_all, markdown
+    from jobs.benchmarks.report import CLUSTERS, bench_all, markdown
 
     if not torch.cuda.is_available():
         raise BadConfig(
@@ -144,7 +142,7 @@ def gpu(out: Out = None) -> Told:
             "says what torch was built for"
         )
     with console.progress.saying("bench") as say:
-        found = bench_all("cuda", say, without=("submit",))  # whose learner has no GPU by default
+        found = bench_all("cuda", say, without=CLUSTERS)
     return _kept(found, markdown(found, torch.cuda.get_device_name()), out)
 
 
@@ -183,20 +181,28 @@ def scale(
     ] = "10,000",
     rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
     fleet: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Then N learners ask through Ray; 0: none.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Then N learners ask through Ray, and more until a goal is missed; 0: none.",
+        ),
     ] = 0,
     out: Annotated[
         Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
     ] = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
+    from jobs.benchmarks.arriving import in_small_homes
     from jobs.benchmarks.fleet import bench_fleet
-    from jobs.benchmarks.scale import SIZES, bench_scale, markdown, picture
+    from jobs.benchmarks.scale import SIZES, bench_scale
+    from jobs.benchmarks.scale_tables import markdown, picture
     from jobs.benchmarks.stream import AT, upkeep
 
     with console.progress.saying("filling a home") as say:
         found = bench_scale({n: SIZES[n] for n in (SMALLER[tasks], tasks)}, rounds, say)
-        found = replace(found, upkeep=[upkeep(count) for count in AT])
+        fewer = [count for count in AT if count < min(found.arrivals)]
+        found = replace(found, few=in_small_homes(fewer, say), upkeep=[upkeep(n) for n in AT])
         if fleet:
             found = replace(found, fleets=bench_fleet(fleet, say))
     if out is not None:
@@ -233,13 +239,25 @@ def _goals(found: Sequence[Goal]) -> Any:
 @verb("bench", of=bench)
 def serve(
     users: Annotated[
-        str, option("U,U,...", "Numbers of users, each with a recipe of their own.")
-    ] = "1,10,100,1000",
-    requests: Annotated[int, typer.Option(min=2, help="Requests per number of users.")] = 400,
+        str | None,
+        option(
+            "U,U,...",
+            "Numbers of users, each with a recipe of their own; default 1,10,100,1000. With "
+            "--predictors one number, of all; default 500.",
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(min=2, help="Requests of each row.")] = 400,
     at_once: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 32,
     soak: Annotated[int, option("N", "Then send N requests while replicas are killed.")] = 0,
     pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
     kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
+    predictors: Annotated[
+        str | None, option("P,P,...", "Instead: many users, over vectors that no memory holds.")
+    ] = None,
+    vectors: Annotated[str, option("N", "Small vectors with --predictors.")] = "100",
+    part: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Of their bytes, what predictors may fill.")
+    ] = 0.25,
     rounds: Rounds = 5,
     out: Out = None,
 ) -> Told:
@@ -248,17 +266,56 @@ def serve(
     On a home of its own, with the embedded base model and random vectors.
     """
     from jobs.benchmarks.load import Asking
+
+    asking = Asking(requests, at_once)
+    if predictors is not None:
+        if soak:
+            raise BadConfig("--soak kills replicas of one predictor: leave --predictors out")
+        return _crowd(predictors, _count("--vectors", vectors), users or "500", asking, part, out)
     from jobs.benchmarks.serving import Sizes, bench_alone, written
 
-    soaking = Asking(soak, at_once, pictures, kills) if soak else None
-    counts = [int(part) for part in users.split(",")]
-    sizes = Sizes(counts, Asking(requests, at_once), soaking)
+    users = users or "1,10,100,1000"
+    sizes = Sizes(
+        _counts("--users", users), asking, Asking(soak, at_once, pictures, kills) if soak else None
+    )
     chosen = f"--users {users} --requests {requests} --at-once {at_once}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
     with console.progress.saying("serving") as say:
         found = bench_alone(sizes, rounds, say)
     return _kept(found, written(found, command), out)
+
+
+def _crowd(
+    predictors: str, vectors: int, users: str, asking: Asking, part: float, out: Path | None
+) -> Told:
+    from jobs.benchmarks.population import TERMS
+    from jobs.benchmarks.predictors import Plan, bench_predictors
+    from jobs.benchmarks.predictors_told import markdown
+
+    if vectors < 4 * TERMS:
+        raise BadConfig(f"--vectors {vectors}: models are of {TERMS} vectors; give {4 * TERMS}")
+    counts = _counts("--predictors", predictors)
+    plan = Plan(counts, vectors, _count("--users", users), asking, part)
+    chosen = f"--predictors {predictors} --vectors {vectors} --users {plan.users}"
+    chosen += f" --part {part:g} --requests {asking.requests} --at-once {asking.at_once}"
+    with console.progress.saying("serving") as say:
+        found = bench_predictors(plan, say)
+    command = f"tacl bench serve {chosen} --out results/predictors.md"
+    told = {"rows": found.rows, "echo": found.echo, "goals": found.goals()}
+    return _kept(told, markdown(found, command), out)
+
+
+def _count(flag: str, text: str) -> int:
+    """A positive number, which may be written 10,000."""
+    whole = text.replace(",", "")
+    if not whole.isdecimal() or not int(whole):
+        raise BadConfig(f"{flag} {text!r}: give one number, such as 10000")
+    return int(whole)
+
+
+def _counts(flag: str, text: str) -> list[int]:
+    return [_count(flag, part) for part in text.split(",")]
 
 
 @verb("bench", of=bench, home=False)

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from cluster.data.ingest import Ingested
     from cluster.domain.receipts import RemovedTask
-    from cluster.domain.reports import VectorStatus
+    from cluster.domain.reports import UserModel, VectorStatus
     from cluster.domain.status import Resources
     from cluster.domain.work import Refreshed
 
+
+AGAIN = 10  # looks after which models are asked for again though nothing else is new
 
 LabelledData = Annotated[
     str | None,
@@ -171,12 +173,28 @@ def watch(asked: cli.Client, names: SomeTasks = None) -> None:
     if names:
         asked.status(*names)  # one that is misspelt is refused before the screen is taken
     with cli.detachable():
-        console.live.watch(lambda: _overview(asked, names))
+        console.live.watch(_Looking(asked, names))
 
 
 def _overview(asked: cli.Client, names: Sequence[str] | None) -> console.tables.Overview:
-    users = () if names else tuple(asked.users())
-    return console.tables.Overview(**dict(asked.status(*(names or ()))), users=users)
+    return _Looking(asked, names)()
+
+
+class _Looking:
+    """At a cluster, again and again. Everybody's models are asked for where the status is new; a
+    sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
+
+    def __init__(self, asked: cli.Client, names: Sequence[str] | None) -> None:
+        self._asked, self._names = asked, names or ()
+        self._version, self._old = "", AGAIN  # of what the models are from, and how many looks ago
+        self._users: tuple[UserModel, ...] = ()
+
+    def __call__(self) -> console.tables.Overview:
+        status = self._asked.status(*self._names)
+        self._old += 1
+        if not self._names and (status.version != self._version or self._old >= AGAIN):
+            self._users, self._version, self._old = tuple(self._asked.users()), status.version, 0
+        return console.tables.Overview(**dict(status), users=self._users)
 
 
 @cli.verb("tasks")

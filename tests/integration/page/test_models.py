@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from tests.support.page_api import FakeApi, finding
 from tests.support.tab import says
 
@@ -65,8 +67,28 @@ def test_the_map_of_tasks_says_what_is_missing(api: FakeApi, open_page: Any) -> 
     says(page, "#heat", "No vector yet")
     api.missing = 2
     api.ready("digits", "signs")
-    says(page, "#heat", "0.60")
-    says(page, "#interference .missing", "2 pairs are still being measured")
+    api.task("faces", "queued")  # it has samples, and no vector
+    says(page, "#interference .missing", "2 pairs are not measured yet (–).")
+    says(page, "#heat thead", "faces")
+    rows = [row.split("\t") for row in page.locator("#heat tbody tr").all_inner_texts()]
+    assert rows == [["digits@v1", "1.00", "0.60", "–"], ["signs@v1", "0.60", "1.00", "–"]]
+    api.missing, api.generic = 3, None
+    api.task("faces", "training")
+    page.evaluate("document.dispatchEvent(new CustomEvent('composed'))")
+    words = "3 pairs are not measured yet (–), 2 of them on the generic samples"
+    says(page, "#interference .missing", words)
+
+
+def test_what_is_not_known_yet_is_said_to_be_loading(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    api.held.add("/v1/interference")
+    page = open_page()
+    says(page, "#task-digits", "81.0 %")
+    says(page, "#heat", "Loading")
+    says(page, "#accuracy .scroll", "Loading")
+    api.held.clear()
+    says(page, "#heat", "1.00")
+    says(page, "#accuracy .scroll", "No model has been measured")
 
 
 def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: Any) -> None:
@@ -91,6 +113,29 @@ def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: An
     assert api.asked == 2 * [("evaluate", ("me", "+digits", "+signs"))]  # and nothing is composed
     page.locator("#compose .terms [type=checkbox]").first.uncheck()
     assert page.locator(".foreseen tr").count() == 0  # it was of another recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "high", "words"),
+    [
+        (
+            0.6,
+            0.7,
+            "No vector changes another task’s answers by more than 0.60 of what its own does.",
+        ),
+        (0.6, 0.6, "digits changes the answers for signs by 0.60 of what signs’s own vector does."),
+        (None, 0.5, "What these vectors do to each other is not measured yet."),
+    ],
+)
+def test_what_is_picked_is_judged(
+    api: FakeApi, open_page: Any, change: float | None, high: float, words: str
+) -> None:
+    api.ready("digits", "signs")
+    api.change, api.high = change, high
+    page = open_page()
+    says(page, "#heat", "1.00")
+    page.get_by_role("button", name="Pick all").click()
+    assert page.locator("#compose .report li").first.inner_text() == words
 
 
 def test_nothing_picked_is_no_model(api: FakeApi, open_page: Any) -> None:

@@ -116,7 +116,7 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
             if name == "letters":
                 says(page, "#submit .told", "letters is queued")
         assert page.locator("#submit input:invalid").count() == 1  # a name with a slash
-        says(page, "#task-letters", "50.0 → 90.0 %")
+        says(page, "#task-letters", "50.0 → trained 90.0 %")
         says(page, "#heat", "1.00")
         page.get_by_role("button", name="Pick all").click()
         page.get_by_role("button", name="Use this model").click()

@@ -35,6 +35,22 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     assert min(box.bounding_box()["height"] for box in boxes) >= 24  # of a finger
 
 
+def test_why_is_seen_on_a_phone(api: FakeApi, open_page: Any) -> None:
+    """What a part adds, and what is answered without it; the last column is scrolled to."""
+    api.modality = "text"
+    page = open_page(viewport={"width": 390, "height": 844})
+    page.locator("#try textarea").fill("one")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_text("Why?").click()
+    says(page, "#try table", "together")
+    ends = {}
+    for cell in page.locator("#try thead th").all():
+        box = cell.bounding_box()
+        ends[cell.inner_text()] = box["x"] + box["width"]
+    assert ends["adds to the logit"] <= 390
+    assert ends["answer without it"] <= 390
+
+
 @pytest.mark.parametrize("width", [390, 768, 1920])
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours: str) -> None:

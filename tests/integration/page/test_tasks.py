@@ -6,6 +6,8 @@ import hashlib
 import time
 from typing import Any
 
+import pytest
+
 from tests.support.page_api import FakeApi
 from tests.support.tab import says
 
@@ -18,6 +20,11 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     says(page, "#link", "live")
     api.task("digits", "queued", reason="waits for 1 CPU")
     says(page, "#task-digits", "waits for 1 CPU")
+    tomorrow = time.time() + 86_400
+    api.task("digits", "queued", expected=tomorrow)
+    style = "{dateStyle: 'medium', timeStyle: 'short'}"
+    date = page.evaluate(f"new Date({1000 * tomorrow}).toLocaleString([], {style})")
+    says(page, "#task-digits .progress", f"done at about {date}")
     for phase, words in (("starting", "starting"), ("loading", "loading the base")):
         api.task("digits", "training", phase=phase)
         says(page, "#task-digits .progress", words)
@@ -31,10 +38,29 @@ def test_tasks_are_seen_as_they_arrive_and_train(api: FakeApi, open_page: Any) -
     api.task("digits", "training", step=119, steps=120, loss=1.25, expected=soon - 400)
     says(page, "#task-digits", "loss 1.25, 0 s left")  # later than was expected
     api.ready("digits")
-    says(page, "#task-digits", "50.0 → 81.0 %")
+    says(page, "#task-digits", "zero-shot 50.0 → trained 81.0 % of validation rows")
     api.task("signs", "failed", reason="the loss is not a number")
     says(page, "#task-signs.failed", "not a number")
     assert page.locator("#compose .terms li").count() == 1  # of signs there is nothing to compose
+
+
+@pytest.mark.parametrize(
+    ("kind", "untrained"), [("text", "zero-shot"), ("prototype", "class means")]
+)
+def test_accuracies_of_a_task_have_names(
+    api: FakeApi, open_page: Any, kind: str, untrained: str
+) -> None:
+    api.head_kind = kind
+    api.ready("digits")
+    known = {"accuracy_before": 0.5, "accuracy_after": 0.81}
+    known |= {"accuracy_fitted": 0.9, "accuracy_frozen": 0.8}
+    api.task("signs", "ready", version=1, **known)
+    page = open_page(viewport={"width": 390, "height": 844})
+    said = f"{untrained} 50.0 → trained 81.0 % of validation rows"
+    says(page, "#task-signs", "; in sums 90.0 %, frozen base 80.0 %")
+    told = page.locator(".tasks .progress").all_inner_texts()
+    assert told == [said, f"{said}; in sums 90.0 %, frozen base 80.0 %"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_other_work_is_seen_until_it_is_done(api: FakeApi, open_page: Any) -> None:

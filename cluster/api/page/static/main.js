@@ -20,7 +20,7 @@ async function look() {
   say($("#trouble"), found.trouble ?? "");
   $("#base").textContent = found.base.spec;
   ask.reads(found.base.modality);
-  tasks.prompted(found.base);
+  tasks.basedOn(found.base);
   tasks.show(found.tasks, found.work);
   const user = compose.user() || me.user;
   if (shown === null) showUsers(me).catch(failed);

@@ -39,7 +39,7 @@ export async function showInterference() {
   const further = found.loudest.filter((one) => !(found.on.includes(one.vector) && found.on.includes(one.on)));
   $(".loudest", section).replaceChildren(...(further.length ? [loudest(found)] : []));
   $(".loudest", section).hidden = !further.length;
-  $(".missing", section).textContent = found.missing ? `${found.missing} pairs are still being measured (–).` : "";
+  $(".missing", section).textContent = missing(found);
   return found;
 }
 
@@ -50,9 +50,17 @@ function loudest(found) {
     j === 0 ? el("td", {}, value) : shade(el("td", {}, value.toFixed(2)), "--amber", Math.min(value, 1)));
 }
 
-// Of the generic samples nothing is relative to anything: they are no column.
+const GENERIC = "generic"; // samples of no task: nothing is relative to anything there, so they are no column
+
+function missing(found) {
+  if (!found.missing) return "";
+  const unseen = found.raw.filter((row) => row[found.on.indexOf(GENERIC)] === null).length;
+  const where = unseen ? `, ${unseen} of them on the generic samples, which have no column` : "";
+  return `${found.missing} ${found.missing === 1 ? "pair is" : "pairs are"} not measured yet (–)${where}.`;
+}
+
 function heat(found) {
-  const own = found.on.map((_, j) => j).filter((j) => found.logits.some((row) => row[j] !== null));
+  const own = found.on.map((_, j) => j).filter((j) => found.on[j] !== GENERIC);
   const rows = found.vectors.map((vector, i) =>
     [`${vector.task}@v${vector.version}`, ...own.map((j) => found.logits[i][j])]);
   return table(["vector", ...own.map((j) => found.on[j])], rows, (value, i, j) => {

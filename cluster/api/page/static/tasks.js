@@ -23,8 +23,14 @@ export function show(tasks, work) {
     el("li", { className: run.state }, el("span", {}, run.about), ...said(run)));
 }
 
-// Prompts are read by a base model that has a text tower.
-export const prompted = (base) => { $("#prompts").hidden = base.head_kind !== "text"; };
+let untrained = ""; // what a head answers before anything is trained, as the command line calls it
+
+// A base model that has a text tower reads names of classes, in prompts.
+export function basedOn(base) {
+  const named = base.head_kind === "text";
+  untrained = named ? "zero-shot" : "class means";
+  $("#prompts").hidden = !named;
+}
 
 // A line for each; one that says the same stays as it is, also when somebody opened it.
 function list(place, lines, found, key, make) {
@@ -71,7 +77,8 @@ function progress(task) {
     made.append(bar, label + loss + left(task.expected));
   } else if (task.state === "queued" && task.expected) made.append(`done at about ${clock(task.expected)}`);
   else if (task.accuracy_after !== null && task.accuracy_after !== undefined) {
-    made.append(`${percent(task.accuracy_before)} → ${percent(task.accuracy_after)} % of validation rows`);
+    const [before, after] = [percent(task.accuracy_before), percent(task.accuracy_after)];
+    made.append(`${untrained} ${before} → trained ${after} % of validation rows`);
     if (typeof task.accuracy_fitted === "number") {
       const [fitted, frozen] = [percent(task.accuracy_fitted), percent(task.accuracy_frozen)];
       made.append(`; in sums ${fitted} %, frozen base ${frozen} %`);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorDiedError
@@ -29,7 +30,7 @@ from tacl.evaluation import nearness
 from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
 from tacl.vectors.vector import TaskVector
-from tests.support import tiny
+from tests.support import bases, tiny
 from tests.support.learned import STEPS, Scene, new_task, train
 
 
@@ -49,6 +50,16 @@ def test_training_gives_a_vector_that_helps(scene: Scene) -> None:
         assert len(trained.curves["loss"]) == len(trained.curves["penalty"]) == STEPS
         assert scene.materials.vector(ref).task == task.name
         assert scene.materials.head(ref.head_blob).classes == task.classes
+
+
+def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
+    """Those to train on, of which the base model reads the beginning alone."""
+    home = tiny.home(tmp_path / "home", f"hf:{bases.bert(tmp_path)}?size=16")
+    rows = ["the cat sat on the mat " * 9, *["a dog ran", "the cat sat"] * 16], [0, *[1, 0] * 16]
+    parts = {"train": rows, "validation": rows, "test": rows}
+    task = tiny.stored(home, "texts", ("cats", "dogs"), parts, steps=2, engine="plain")
+    found = train(home, task.model_copy(update={"modality": "text"}), tiny.Teller())
+    assert found.metrics["rows_cut"] == 1
 
 
 def test_a_run_measures_its_row_of_the_matrix(scene: Scene) -> None:

@@ -69,6 +69,16 @@ def test_a_training_is_a_run_of_mlflow(home: Home, mlflow: MlflowClient) -> None
         assert [one.value for one in history] == pytest.approx(found.curves[key])
     accuracy = found.metrics["validation_accuracy"]
     assert run.data.metrics["validation_accuracy"] == pytest.approx(accuracy)
+    before = found.metrics["validation_zero_shot"]  # the tiny base has no text tower
+    assert run.data.metrics["validation_class_means"] == pytest.approx(before)
+    assert "validation_zero_shot" not in run.data.metrics
+
+
+def test_only_a_head_of_class_names_is_called_zero_shot(home: Home) -> None:
+    base, metrics = home.founded().base, {"validation_zero_shot": 0.5, "seconds": 2.0}
+    names = base.model_copy(update={"head_kind": "text"})
+    assert training.named(metrics, names) == metrics
+    assert training.named(metrics, base) == {"validation_class_means": 0.5, "seconds": 2.0}
 
 
 def test_a_training_that_died_goes_on_in_its_run(

@@ -423,6 +423,15 @@ def test_nothing_starves() -> None:
     assert set(names) <= set(stream.refreshed()[before:])
 
 
+@pytest.mark.parametrize("allowance", [96, 300, 600])
+def test_arrivals_of_short_trainings_save_up_for_refreshes(allowance: int) -> None:
+    stream = Stream(allowance)
+    for number in range(40):
+        stream.arrive(f"t{number}", {f"t{other}": 0.9 for other in range(number)})
+    assert len(stream.refreshed()) >= 0.5 * stream.granted / costs.REFRESH
+    assert all(task in row for task, row in stream.world.state.rows.items())
+
+
 @pytest.mark.parametrize("allowance", [900, 1800])
 def test_an_arrival_costs_the_same_however_many_tasks_there_are(allowance: int) -> None:
     stream = Stream(allowance)

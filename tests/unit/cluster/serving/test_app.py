@@ -39,7 +39,8 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 class Slow:
     """A predictor whose large pictures are decoded when a test lets them."""
 
-    def __init__(self, home: str, predictors: int) -> None:
+    def __init__(self, home: str, most: int | None, predictors: int) -> None:
+        self.most = most
         self.decodes, self.decoding = threading.Event(), threading.Event()
         self.passing = threading.Event()
         self.passing.set()
@@ -405,6 +406,14 @@ def test_predictors_of_one_machine_share_its_memory() -> None:
     assert (sharing(), sharing(gpus=0.5), sharing(gpus=1)) == (3, 3, 1)
 
 
+def test_predictors_fill_what_they_are_given_together(predictors, tmp_path: Path) -> None:
+    asked = {"most": 3, "cpus": 1.0, "gpus": 0.0, "memory": 3000}
+    ingress: Any = app.application({"home": "nowhere", **asked})
+    given = ingress._bound_deployment.init_args[1]._bound_deployment.init_args
+    assert cast(Slow, Predictors(*given)._predictor).most == 1000
+    assert predictors[1].most is None  # a share of what the machine has
+
+
 def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,8 +424,8 @@ def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     for step in ("start", "run"):
         tell = lambda *given, **named: told.append(logger.getEffectiveLevel())  # noqa: E731
         monkeypatch.setattr(app.serve, step, tell)
-    each = {"cpus": 1.0, "gpus": 0.0}
-    asked = Serving(host="127.0.0.1", port=8300, most=1, open_to_all=False, **each)
+    place = {"host": "127.0.0.1", "port": 8300}
+    asked = Serving.model_validate(place | {"most": 1, "cpus": 1, "gpus": 0, "open_to_all": False})
     assert app.start(Home(tmp_path), asked) == "http://127.0.0.1:8300"
     assert told == [logging.WARNING, logging.WARNING]
 

@@ -207,14 +207,33 @@ def test_the_report_names_what_misses_its_goal_and_what_was_left_out() -> None:
         "threads": 2,
     }
     found = {"vit": step_figures, "submit": {"overhead_s": 3.5}, "compose": {"left_out": "small"}}
+    found["learners"] = {"sooner": 1.242}
     lines = {row.split(" | ")[0]: row for row in report.markdown(found).splitlines()}
     assert "| 1.9 |  |" in lines["| cyclical step / ordinary, ViT-B/32, 16 + 2"]
     assert "missed" in lines["| strict with 7 others / ordinary"]
     assert "missed" in lines[f"| {report.BEYOND}"]
+    queued = "8 queued trainings of 100 steps: a process for each / reused ones that share θ0"
+    assert lines[f"| {queued}"].endswith("| ≥ 1.5 | 1.242 | **missed** |")
     assert "missed" not in lines["| two jvp calls / cyclical, float32"]
     assert "small" in lines["| sum of 8 vectors / copying them"]
     assert "not run" in lines["| all pairs: dual passes / cached"]
     assert "2 threads" in report.markdown(found)
+
+
+def test_queued_trainings_are_a_bench_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int, int]] = []
+
+    def queued(runs: int, steps: int, rounds: int, say: timing.Say) -> dict[str, Any]:
+        given.append((runs, steps, rounds))
+        return {"sooner": 1.6}
+
+    monkeypatch.setattr(report, "bench_learners", queued)
+    said: list[str] = []
+    others = report.BENCHES.keys() - {"learners"}
+    found = report.bench_all("cpu", said.append, without=others)
+    assert (found["learners"]["sooner"], given) == (1.6, [(8, 100, 2)])
+    assert said == ["tacl bench learners --runs 8 --steps 100 --rounds 2"]
+    assert {goal.bench for goal in report.GOALS} == report.BENCHES.keys()
 
 
 class FakeClient:
@@ -310,5 +329,5 @@ def test_a_gpu_is_measured_where_there_is_one(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
     done = CliRunner().invoke(app, ["bench", "gpu", "--out", str(tmp_path / "gpu.md")])
     assert done.exit_code == 0, done.output
-    assert asked == ["cuda"] * (len(benches) - 1)
+    assert asked == ["cuda"] * (len(benches) - len(report.CLUSTERS))
     assert "Machine: NVIDIA H100, " in (tmp_path / "gpu.md").read_text()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import accumulate
+from collections.abc import Callable
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from cluster.domain.work import Lease
 from cluster.scheduler import leases
 from jobs.benchmarks import fleet
 from jobs.benchmarks.calls import NOBODY
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import Fleet, Idle
+from jobs.benchmarks.scale import Scale
+from jobs.benchmarks.scale_tables import largest
 
 
 class Near:
@@ -37,7 +40,7 @@ def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(fleet, "RATE", 1000)
     monkeypatch.setattr(leases, "SHORTEST", 0.05)  # with three trainings 0.06, as they are told
     monkeypatch.setattr(leases, "ANSWERS", 50)
-    tasks = fleet.alone(tmp_path / "home", 3, lambda line: None)
+    tasks = islice(fleet.alone(tmp_path / "home", lambda line: None), 3)
     coordinator = Coordinator(tmp_path / "home", Idle())
     runs = [coordinator.submit(NOBODY, task).run_id for task in tasks]
     near = Near(coordinator)
@@ -61,3 +64,32 @@ def test_the_share_of_a_core_is_at_the_lease_that_the_coordinator_says() -> None
     measured = {"answers": 1000, "seconds": 20.0, "cpu": 2.0, "wait_p50": 1.0, "wait_p99": 2.0}
     assert fleet.Fleet(100, lease=2.0, **measured).core == pytest.approx(0.1)  # 50 of 2 ms
     assert fleet.Fleet(100, lease=4.0, **measured).core == pytest.approx(0.05)
+
+
+def carrying(most: int) -> Callable[[int], Fleet]:
+    """A coordinator that answers so many learners in time; of more it takes a whole core."""
+
+    def measured(learners: int) -> Fleet:
+        cpu = 0.1 if learners <= most else 10.0
+        return Fleet(learners, learners, 2.0, 2 * cpu, 1.0, 2.0, lease=2.0)
+
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("most", "tried", "said"),
+    [
+        (1, [2, 4, 8], "None of them is within both goals."),
+        (4, [2, 4, 8], "4 learners; 8 miss one."),
+        (12, [2, 4, 8, 12, 18], "12 learners; 18 miss one."),
+        (1000, [2, 4, 8, 12, 18, 27, 41, 62], "62 learners; more were not tried."),
+    ],
+)
+def test_fleets_grow_until_one_is_not_carried(most: int, tried: list[int], said: str) -> None:
+    fleets = fleet.growing(8, carrying(most))
+    assert [one.learners for one in fleets] == tried
+    found = Scale("machine", 1, {}, fleets=fleets)
+    assert largest(fleets).endswith(said)
+    asked_for = {one.what for one in found.goals() if "learners" in one.what}
+    assert len(asked_for) == 2 * 3  # what lies beyond is no goal
+    assert fleet.growing(1, carrying(most))

@@ -67,6 +67,8 @@ def test_every_call_of_a_home_is_held_against_its_goals(
     assert "| user | compose |" in text
     for what in ("a champion moves", "a fit ends, the next begins", "status after it", "gc"):
         assert f"| {what} |" in text
+    (few,) = (line for line in text.splitlines() if line.startswith("| 4 |"))
+    assert "" not in (cell.strip() for cell in few.split("|")[1:-1])
     assert out.with_suffix(".png").stat().st_size > 1000
 
 

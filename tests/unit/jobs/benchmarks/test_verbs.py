@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
+from docs import hooks
 from jobs.benchmarks import verbs
 from jobs.benchmarks.timing import Race
 from tests.support.command_line import read
@@ -14,6 +16,21 @@ from tests.support.command_line import read
 @pytest.mark.parametrize("words", [*verbs.READS, *verbs.COMPUTES], ids=" ".join)
 def test_every_verb_is_one_of_the_command_line(words: verbs.Words) -> None:
     read([*words, "--home", "x"])
+
+
+def test_every_verb_is_timed_or_says_why_not() -> None:
+    """In exactly one of them. The benchmarks are one verb here."""
+    timed = [list(words) for words in (*verbs.READS, *verbs.COMPUTES)]
+    known = {name.removeprefix("tacl ") for name, _ in hooks.verbs()}
+    known = {"bench" if name.startswith("bench ") else name for name in known}
+    found = {
+        name
+        for name in known
+        if any(words[: name.count(" ") + 1] == name.split() for words in timed)
+    }
+    assert found.isdisjoint(verbs.NOT_TIMED)
+    assert found | verbs.NOT_TIMED.keys() == known
+    assert all(verbs.NOT_TIMED.values())
 
 
 def test_where_something_is_computed_nothing_is_missed() -> None:
@@ -30,6 +47,22 @@ def test_where_something_is_computed_nothing_is_missed() -> None:
 
 
 def test_a_verb_that_fails_has_no_time(tmp_path: Path) -> None:
-    verbs._typed(("--version",), tmp_path)()
+    verbs._typed(("--version",), tmp_path, "")()
     with pytest.raises(RuntimeError, match="no home of TACL yet"):
-        verbs._typed(("status", "--home", str(tmp_path)), tmp_path)()
+        verbs._typed(("status", "--home", str(tmp_path)), tmp_path, "")()
+
+
+def test_each_time_in_a_new_folder_with_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def done(command: list[str], **how: object) -> CompletedProcess[str]:
+        asked.append(command[3:])
+        return CompletedProcess(command, 0)
+
+    monkeypatch.setattr(verbs.subprocess, "run", done)
+    run = verbs._typed(("export-vector", verbs.TOKEN, "--out", verbs.NEW), tmp_path, "1a2b")
+    run()
+    run()
+    assert asked == [["export-vector", "1a2b", "--out", f"new-{turn}"] for turn in range(2)]

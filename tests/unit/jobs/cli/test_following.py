@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
+from cluster.client.client import Client
+from cluster.domain.reports import UserModel
+from cluster.domain.status import ClusterStatus
 from cluster.errors import exit_code
 from jobs import console
+from jobs.cli.verbs.tasks import AGAIN
 from tacl.errors import UnknownTask
 from tests.support.command_line import Tacl, ok
 
@@ -24,6 +30,51 @@ def test_watch_shows_what_changes(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -
     ended = tacl("watch")
     assert ended.exit_code == 130
     assert "measuring 1 pair of vector and task: done" in ended.stdout
+
+
+def test_who_watches_asks_for_all_models_where_something_is_new(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum is composed meanwhile: of the status that is nothing new."""
+    for task in ("faces", "signs"):
+        ok(tacl("submit", task, "--data", "data.csv", "--refresh", "never", "--again"))
+    ok(tacl("wait"))
+    seen, asked, shown = list[str](), list[int](), list[list[str]]()
+    status, users = Client.status, Client.users
+
+    def noting_status(client: Client, *names: str) -> ClusterStatus:
+        found = status(client, *names)
+        seen.append(found.version)
+        return found
+
+    def noting_users(client: Client) -> Sequence[UserModel]:
+        asked.append(len(seen) - 1)
+        return users(client)
+
+    def watch(look: Callable[[], console.tables.Overview]) -> None:
+        for number in range(3 * AGAIN):
+            if number == 2:
+                ok(tacl("compose", "ann", "+faces"))
+            if number == AGAIN + 5:
+                ok(tacl("submit", "digits", "--data", "data.csv", "--again"))
+            shown.append([one.user for one in look().users])
+
+    monkeypatch.setattr(Client, "status", noting_status)
+    monkeypatch.setattr(Client, "users", noting_users)
+    monkeypatch.setattr(console.live, "watch", watch)
+    ok(tacl("watch"))
+    looks = zip(["", *seen], seen, strict=False)
+    new = {number for number, (before, now) in enumerate(looks) if before != now}
+    assert {0, AGAIN + 5} <= new <= {*asked}
+    between = [later - before for before, later in pairwise(asked) if later not in new]
+    assert between
+    assert {*between} == {AGAIN}
+    assert shown[1] == []
+    assert shown[AGAIN] == shown[-1] == ["ann"]
+    asked.clear()
+    monkeypatch.setattr(console.live, "watch", lambda look: [look() for _ in range(2 * AGAIN)])
+    ok(tacl("watch", "faces"))
+    assert asked == []
 
 
 def test_who_follows_a_task_is_shown_no_others(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""Every call of a user, a learner, the page and a server, in an order in which none disturbs the
+next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.coordinator.core import Coordinator
+from jobs.benchmarks.calls import NOBODY, Call, Turns
+from jobs.benchmarks.people import accounts, models
+from jobs.benchmarks.population import Population
+from jobs.benchmarks.server import own_reads
+from jobs.benchmarks.trainings import changes, trainings
+
+UNMEASURED = {  # methods of the coordinator, and why they are held to no goal
+    "references": "it tells `tacl doctor` of every file of a home",
+    "collect": "it looks at every file of a home; how long it holds the lock is told with the fits",
+}
+
+
+def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iterator[Call]:
+    asking = Turns(population, rounds)
+    yield from models(asking, coordinator)
+    yield from accounts(asking, coordinator)
+    yield from _tasks(asking, coordinator)
+    yield from _page(asking, coordinator)
+    yield from own_reads(asking)
+    yield from trainings(asking, coordinator)
+    yield Call("page", "status after arrivals", lambda row: coordinator.status(asking.whose[row]))
+    yield from changes(asking, coordinator)
+
+
+def _tasks(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    whose, tasks = asking.whose, asking.tasks
+    versions = 1, asking.versions
+    yield Call("user", "task", asking.of_task(call.task))
+    yield Call("user", "logs", asking.of_task(call.logs))
+    yield Call("user", "vectors", asking.of_task(call.vectors))
+    yield Call("user", "compare", lambda row: call.compare(whose[row], tasks[row], *versions))
+    yield Call("user", "aliases", asking.of_task(call.aliases))
+    yield Call("user", "move an alias", asking.moves(call.move_alias, "stable"))
+    yield Call("user", "interference of a task", asking.of_task(call.interference_of))
+    yield Call("user", "status of a task", lambda row: call.status(whose[row], "", [tasks[row]]))
+
+
+def _page(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    whose = asking.whose
+    yield Call("page", "all users, a page", lambda row: call.users(NOBODY, None, asking.users[row]))
+    yield Call("page", "status, the first part", lambda row: call.status(whose[row]))
+    yield Call("page", "interference", lambda row: call.interference(whose[row]))
+    yield Call("page", "nothing is new", lambda _: call.version())
+    yield Call("page", "cluster", lambda _: call.cluster())
+    yield Call("page", "figures", lambda _: call.figures())

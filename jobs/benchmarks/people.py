@@ -1,0 +1,91 @@
+"""Calls about people: their models, and who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.api.access import hashed
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition, CompositionMethod
+from cluster.domain.work import ClassReport, Evaluated
+from jobs.benchmarks.calls import Call, Turns
+
+MERGED = CompositionMethod(method="ties")
+DIGITS = 16  # of the sha256 of a token, by which it is named
+
+
+def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    users, whose = asking.users, asking.whose
+
+    def compose(row: int) -> object:
+        return call.compose(asking.new(row, "compose"), users[row], asking.terms(row))
+
+    def make(row: int) -> object:
+        who = asking.new(row, "make")
+        return call.start_composition(who, users[row], asking.terms(row), MERGED)
+
+    yield Call("user", "composition", asking.own(call.composition))
+    yield Call("user", "models that are one's own", asking.own(call.users))
+    yield Call("user", "compose", compose)
+    yield Call("user", "update", asking.changed("update", call.update_composition))
+    yield Call("user", "evaluate", asking.changed("evaluate", call.evaluate))
+    evaluated = _evaluated(asking, call)
+    yield Call("user", "evaluation", lambda _: call.evaluation(whose[0], evaluated))
+    yield Call("user", "make a composition", make)
+    made = call.start_composition(RequestContext(), users[0], [f"+{asking.seen[0]}"], MERGED).run_id
+    asks = whose[0], users[0], made
+    yield Call("user", "composition in the making", lambda _: call.composition_run(*asks))
+    yield Call("user", "cancel", asking.changed("cancel", call.cancel_compositions))
+    yield Call("user", "accuracies", asking.own(call.accuracy_history))
+
+
+def _evaluated(asking: Turns, call: Coordinator) -> str:
+    """An evaluation of the first user's model that is done."""
+    asked = RequestContext(), asking.users[0], False, True
+    run_id = call.evaluate(*asked).run_id
+    call._registry.finish(run_id, _found(call.composition(asking.whose[0], asking.users[0])))
+    return run_id
+
+
+def _found(model: Composition) -> Evaluated:
+    """Of the form and the size that a learner finds."""
+    tasks = [term.vector.task for term in model.terms]
+    columns = ["zero_shot", "individual", "composed", "rows"]
+    row = dict.fromkeys(columns, 0.912345678)
+    names = tuple(f"class {number}" for number in range(10))
+    counts = tuple(tuple(100 for _ in names) for _ in names)
+    shares = tuple(0.912345678 for _ in names)
+    by_class = ClassReport(classes=names, accuracy=shares, f1=shares, confusion=counts)
+    return Evaluated(
+        per_task=dict.fromkeys(tasks, row),
+        by_class=dict.fromkeys(tasks, by_class),
+        without={task: dict.fromkeys(tasks, 0.812345678) for task in tasks},
+        absolute=0.912345678,
+        normalized=0.98,
+        class_incremental=0.8,
+        seconds=12.5,
+    )
+
+
+def accounts(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    users, new = asking.users, [f"new{row}" for row in range(asking.rounds)]
+
+    def issue(row: int) -> object:
+        return call.issue_token(asking.admin(row, "issue"), new[row], "user", hashed(new[row]))
+
+    def rotate(row: int) -> object:
+        token, other = hashed(new[row])[:DIGITS], hashed(f"other of {new[row]}")
+        return call.rotate_token(asking.admin(row, "rotate"), token, other)
+
+    def revoke(row: int) -> object:
+        return call.revoke_tokens(asking.admin(row, "revoke"), new[row])
+
+    yield Call("user", "whose token", lambda row: call.holder(hashed(users[row])))
+    yield Call("user", "usage", lambda row: call.usage(users[row]))
+    yield Call("admin", "usage, a page", lambda row: call.usage(None, users[row]))
+    yield Call("admin", "tokens of a user", lambda row: call.tokens(users[row]))
+    yield Call("admin", "tokens, a page", lambda row: call.tokens(None, users[row]))
+    yield Call("admin", "issue a token", issue)
+    yield Call("admin", "rotate a token", rotate)
+    yield Call("admin", "revoke tokens", revoke)

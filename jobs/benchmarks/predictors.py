@@ -1,0 +1,240 @@
+"""Many users over many small vectors, answered by few predictors: `tacl bench serve --predictors`.
+
+A home with made-up vectors and users who have composed; its server with each number of predictors,
+whose memory holds a part of the vectors; users drawn uniformly and by Zipf's law; and, in the same
+run, an echo of the same payload. What is written of it: `jobs.benchmarks.predictors_told`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import httpx2
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.client.client import Client
+from cluster.learner.artifacts import Materials
+from cluster.serving.app import start
+from cluster.storage.home import Serving
+from jobs.benchmarks import processes
+from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing
+from jobs.benchmarks.load import Askers, Asking, Person, Say
+from jobs.benchmarks.made_up import SMALL, founded, pictures_of
+from jobs.benchmarks.population import Population
+from jobs.benchmarks.residency import drawn
+from jobs.benchmarks.sampled import Sampled
+from jobs.benchmarks.scale import Goal
+from jobs.benchmarks.serving import Facts, facts, free_port
+from jobs.benchmarks.submit import own_cluster
+from jobs.benchmarks.timing import machine
+from tacl.errors import ClusterNotRunning
+
+DRAWS = ("zipf", "uniform")
+CPUS = 0.5  # that each predictor reserves: four of them fit two processors, each with one thread
+CHECKED = 8  # users of a draw whose every probability is checked
+PICTURES = 4  # that are asked about
+STARTING = 300.0  # seconds until all predictors answer
+OVERHEAD = 1.5  # of the echo's
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`part`: of the bytes of all vectors, what predictors may fill together."""
+
+    predictors: Sequence[int]
+    vectors: int
+    users: int
+    asking: Asking
+    part: float
+
+
+class Kept(NamedTuple):
+    """What one predictor tells of its memory."""
+
+    hits: float
+    misses: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """`cpu`: seconds a request by kind of process; `memory`: bytes by kind, when all was asked;
+    `found`: the part of vectors and heads that passes found in memory; `resident`: bytes of each
+    predictor."""
+
+    predictors: int  # of the echo none
+    draw: str
+    facts: Facts
+    cpu: Mapping[str, float]
+    memory: Mapping[str, int]
+    found: float = 0.0
+    resident: Sequence[int] = ()
+
+    @property
+    def around(self) -> float:
+        """Seconds a request of all processes but the predictors."""
+        return sum(self.cpu.values()) - self.cpu.get("predictor", 0.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    plan: Plan
+    machine: str
+    vector: int  # bytes of one
+    fill: int  # bytes that predictors may fill together
+    rows: Sequence[Row]
+    echo: Row
+
+    def goals(self) -> list[Goal]:
+        ratios = {
+            f"processor time around predictors ({row.predictors}, {row.draw}), of the echo's": (
+                row.around / self.echo.around
+            )
+            for row in self.rows
+        }
+        return [Goal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
+
+
+def bench_predictors(plan: Plan, say: Say) -> Found:
+    """The whole of it in a folder that is gone afterwards."""
+    torch.set_num_threads(1)  # the others are the predictors'
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        say(f"making {plan.vectors} vectors and models of {plan.users} users")
+        population = founded(Path(folder) / "home", plan.vectors, SMALL, plan.users)
+        with own_cluster(population.home.path) as client:
+            crowd = Crowd(client, population, plan, say)
+            rows = [row for count in plan.predictors for row in crowd.served(count)]
+            echo = crowd.echoed()
+    return Found(plan, machine(), crowd.vector, crowd.fill, rows, echo)
+
+
+class Crowd:
+    """The users of a population, and the cluster of its home."""
+
+    def __init__(self, client: Client, population: Population, plan: Plan, say: Say) -> None:
+        running = client.home.running()
+        assert running is not None
+        self._head, self._client = running.pid, client
+        self._population, self._plan, self._say = population, plan, say
+        self._admin = client.issue_token("loader", "admin").token or ""
+        self._pictures = pictures_of(PICTURES)
+        materials = Materials(population.home, population.base)
+        self.vector = materials.vector(population.reference(1, 1)).nbytes
+        self.fill = int(plan.part * plan.vectors * self.vector)
+
+    def served(self, predictors: int) -> list[Row]:
+        """A row for each draw."""
+        with self._serving(predictors) as url:
+            return [self._row(url, predictors, draw) for draw in DRAWS]
+
+    def echoed(self) -> Row:
+        """The same requests of the first user, answered at once; after the server has ended."""
+        right = Sampled(self._population, self._pictures, [0])
+        wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
+        answer = json.loads(json.dumps(wire))
+        self._say("the echo")
+        with echoing(free_port(), answer) as url:
+            person = self._person(0)._replace(digest=MODEL)
+            askers = Askers(url, Expected(right.encoded, answer), {0: person})
+            askers.ask(self._warming)
+            return self._measured(askers, 0, "-")
+
+    @property
+    def _warming(self) -> Asking:
+        asking = self._plan.asking
+        return Asking(max(1, asking.requests // 2), asking.at_once)
+
+    @contextmanager
+    def _serving(self, predictors: int) -> Iterator[str]:
+        """Where so many predictors answer."""
+        place = {"host": HOST, "port": free_port(), "open_to_all": False}
+        each = {"cpus": CPUS, "gpus": 0.0, "memory": self.fill}
+        url = start(self._client.home, Serving(most=predictors, **place, **each))
+        try:
+            self._await(url, predictors)
+            yield url
+        finally:
+            self._client.stop_serving()
+
+    def _await(self, url: str, predictors: int) -> None:
+        """Serve starts those beyond the first where much is asked for a while."""
+        people = {user: self._person(user) for user in range(min(self._plan.users, 100))}
+        askers = Askers(url, Sampled(self._population, self._pictures, [0]), people)
+        began = time.monotonic()
+        self._say(f"waiting for {predictors} predictors")
+        while len(self._kept(url)) < predictors:
+            if time.monotonic() - began > STARTING:
+                raise ClusterNotRunning(
+                    f"{predictors} predictors were to answer and {len(self._kept(url))} do after "
+                    f"{STARTING:g} s; is the machine short of memory?"
+                )
+            askers.ask(Asking(4 * self._plan.asking.at_once, self._plan.asking.at_once))
+
+    def _row(self, url: str, predictors: int, draw: str) -> Row:
+        asking = self._plan.asking
+        warm = self._warming.requests
+        users = list(islice(drawn(draw, self._plan.users, Random(3)), warm + asking.requests))
+        self._say(f"{predictors} predictors, {draw}: {len(users)} requests")
+        some = list(dict.fromkeys(users[warm:]))[:CHECKED]
+        right = Sampled(self._population, self._pictures, some)
+        people = {user: self._person(user) for user in set(users)}
+        Askers(url, right, people, users[:warm]).ask(self._warming)
+        return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
+
+    def _measured(self, askers: Askers, predictors: int, draw: str, url: str | None = None) -> Row:
+        """`url`: of a server whose predictors tell what they have in memory."""
+        asking = self._plan.asking
+        kept = self._kept(url) if url else {}
+        before, started = processes.seen(self._head), time.perf_counter()
+        tally = askers.ask(asking)
+        seconds = time.perf_counter() - started
+        cpu = processes.taken(before, processes.seen(self._head))
+        now = self._kept(url) if url else {}
+        return Row(
+            predictors,
+            draw,
+            facts(self._plan.users, asking, seconds, tally, sum(cpu.values()) / asking.requests),
+            {kind: spent / asking.requests for kind, spent in cpu.items()},
+            processes.memory(self._head),
+            found(kept, now) if now else 0.0,
+            [int(one.bytes) for one in now.values()],
+        )
+
+    def _person(self, user: int) -> Person:
+        name = self._population.user(user)
+        return Person(name, name, self._population.composition(user).digest)
+
+    def _kept(self, url: str) -> dict[str, Kept]:
+        """Of each predictor that answers."""
+        headers = {"authorization": f"Bearer {self._admin}"}
+        answer = httpx2.get(f"{url}/v1/metrics", headers=headers, timeout=60)
+        return kept_of(answer.raise_for_status().text)
+
+
+def kept_of(metrics: str) -> dict[str, Kept]:
+    """By predictor, from the text of `/v1/metrics`."""
+    told: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if "predictor" in sample.labels:
+                told.setdefault(sample.labels["predictor"], {})[sample.name] = sample.value
+    names = "tacl_predict_hits_total", "tacl_predict_misses_total", "tacl_predictor_bytes"
+    return {predictor: Kept(*(one[name] for name in names)) for predictor, one in told.items()}
+
+
+def found(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> float:
+    """Of what passes needed between two looks, the part that was in memory."""
+    none = Kept(0, 0, 0)
+    hits = sum(one.hits - before.get(name, none).hits for name, one in after.items())
+    misses = sum(one.misses - before.get(name, none).misses for name, one in after.items())
+    return hits / ((hits + misses) or 1)

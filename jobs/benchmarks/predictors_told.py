@@ -1,0 +1,86 @@
+"""What `jobs.benchmarks.predictors` found, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jobs.benchmarks.population import TERMS
+from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, Found, Row
+from jobs.benchmarks.processes import REST
+from jobs.console.documents import markdown_table
+
+ASKED = ("predictors", "users drawn", "per second", "p50 ms", "p99 ms", "found in memory")
+ASKED += ("MiB in each", "MiB of predictors", "MiB of all", "wrong answers")
+KINDS = ("predictor", "ingress", "proxy", REST)
+TAKEN = ("predictors", "users drawn", *KINDS, "all but predictors, of the echo's")
+TAKEN += ("ingress, of the echo's",)
+
+
+def markdown(found: Found, command: str) -> str:
+    plan, lines = found.plan, [*found.rows, found.echo]
+    parts = [
+        "# Many users, few predictors",
+        f"{plan.vectors:,} vectors of {_mib(found.vector)} MiB, which move a few blocks of the "
+        f"embedded encoder; {plan.users:,} users with models of {TERMS} of them; "
+        f"{plan.asking.requests:,} requests of one picture in each row, {plan.asking.at_once} at "
+        f"once, after half as many that warm up, by each user with a token of their own. "
+        f"`{command}` makes this. {found.machine}.",
+        f"All predictors of a row together may fill {_mib(found.fill)} MiB, {plan.part:g} of what "
+        f"all vectors have; a quarter of it is for models that are kept composed. Each reserves "
+        f"{CPUS:g} processors and passes with one thread. Zipf: the n-th user asks in proportion "
+        "to 1/n.",
+        "## What users see",
+        markdown_table(ASKED, map(_asked, lines), "---:"),
+        "Found in memory: of the vectors and heads that passes needed. MiB in each: vectors, "
+        "composed models and heads that each predictor has at the end; MiB of predictors and of "
+        "all processes: of their memory, where what several share counts in parts. Every "
+        f"answer names its user, their model and its tasks; of {CHECKED} users of a draw every "
+        "probability is recomputed.",
+        "## Milliseconds of processors for a request",
+        markdown_table(TAKEN, (_taken(one, found.echo) for one in lines), "---:"),
+        "Rest: the coordinator, Serve's controller, Ray. The echo is a deployment of Ray Serve "
+        "that answers the same requests with as many probabilities and does no work.",
+        "## Goals",
+        *_goals(found),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _asked(one: Row) -> Sequence[str]:
+    seen, together = one.facts, sum(one.memory.values())
+    times = (f"{1000 * seconds:.0f}" for seconds in (seen.p50, seen.p99))
+    found = f"{one.found:.2f}" if one.predictors else "-"
+    each = ", ".join(map(_mib, sorted(one.resident))) or "-"
+    memory = _mib(one.memory.get("predictor", 0)) if one.predictors else "-"
+    row = _name(one), one.draw, f"{seen.per_second:.1f}", *times, found, each, memory
+    return *row, _mib(together), f"{seen.wrong}"
+
+
+def _taken(one: Row, echo: Row) -> Sequence[str]:
+    each = (_ms(one.cpu.get(kind)) for kind in KINDS)
+    if one is echo:
+        return _name(one), one.draw, *each, "1", "1"
+    ingress = one.cpu["ingress"] / echo.cpu["ingress"]
+    return _name(one), one.draw, *each, f"{one.around / echo.around:.2f}", f"{ingress:.2f}"
+
+
+def _name(one: Row) -> str:
+    return f"{one.predictors}" if one.predictors else "echo"
+
+
+def _goals(found: Found) -> Iterator[str]:
+    lines = [
+        (goal.what, f"{goal.goal:g}", f"{goal.measured:.2f}", "missed" if goal.missed else "")
+        for goal in found.goals()
+    ]
+    yield markdown_table(("what", "goal", "measured", ""), lines, "---:")
+    missed = sum(goal.missed for goal in found.goals())
+    yield f"Around predictors at most {OVERHEAD:g} times the echo: {missed} of {len(lines)} missed."
+
+
+def _mib(size: float) -> str:
+    return f"{size / (1 << 20):,.1f}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{1000 * seconds:.1f}"

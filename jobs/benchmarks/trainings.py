@@ -1,0 +1,134 @@
+"""Calls about tasks that come and change, and of their learners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
+from cluster.domain.work import Lease, Leave, Progress, Refreshed, RefreshWork
+from cluster.storage.samples import store_shard
+from jobs.benchmarks.calls import NOBODY, Call, Turns
+
+
+def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    """Tasks that are submitted, and what the run of the first asks."""
+    population, rounds, begun = asking.population, asking.rounds, list[str]()
+    blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
+    run_id = call.submit(NOBODY, population.newcomer("first", blob)).run_id
+    since = _version(call)
+
+    def lease(row: int) -> Leave:
+        progress = Progress(step=row, steps=rounds, loss=1.0, penalty=0.5)
+        asked = Lease(run_id=run_id, first=row, last=row, since=row - 1, progress=progress)
+        return call.lease(asked)
+
+    def news(row: int) -> object:
+        nonlocal since
+        lease(heard + rounds + row)
+        told = call.status(asking.whose[row], since)
+        since = told.version
+        return told
+
+    def submit(row: int) -> object:
+        told = call.submit(NOBODY, population.newcomer(new(row), blob))
+        begun.append(told.run_id)
+        return told
+
+    def first_lease(row: int) -> object:
+        return call.lease(Lease(run_id=begun[row], first=0, last=0, since=-1))
+
+    heard = 0
+    while lease(heard).arrivals:  # of everybody, a page at a time
+        heard += 1
+    yield Call("learner", "lease", lambda row: lease(heard + row))
+    yield Call("page", "a lease, and what is new", news)
+    yield Call("user", "admit", lambda row: call.admit(asking.whose[row], new(row)))
+    yield Call("user", "submit", submit, rare=True)
+    yield Call("learner", "the first lease", first_lease, rare=True)
+    yield Call("user", "run", lambda row: call.run(NOBODY, run_id))
+    yield Call("learner", "whether it is awaited", lambda _: call.awaits(run_id, 1))
+    yield from _progress(asking, call)
+    yield from _statistics(asking, call, run_id)
+
+
+def new(row: int) -> str:
+    return f"new{row}"
+
+
+def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    """Of an evaluation, which asks nothing before its rows."""
+    run_id = call.evaluate(RequestContext(), asking.users[-1], True).run_id
+
+    def progressed(row: int) -> object:
+        return call.progressed(run_id, Progress(step=row, steps=asking.rounds), 1)
+
+    yield Call("learner", "how far it is", progressed)
+
+
+def _statistics(asking: Turns, call: Coordinator, run_id: str) -> Iterator[Call]:
+    """What others see instead of samples, of a training."""
+    blobs = asking.population.home.blobs()
+    stored = [blobs.put(f"statistics {row}".encode()) for row in range(asking.rounds)]
+    yield Call(
+        "learner", "state statistics", lambda row: call.stated(run_id, stored[row], 1), rare=True
+    )
+
+
+def _version(call: Coordinator) -> str:
+    told = call.status(NOBODY)
+    while told.more:
+        told = call.status(NOBODY, told.version)
+    return told.version
+
+
+def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
+    """Of tasks that are there, and of those that were submitted and have no vector yet."""
+    tasks, blobs = asking.tasks, asking.population.home.blobs()
+    grown = [store_shard(blobs, [f"sample {row}"], [False]) for row in range(asking.rounds)]
+
+    def add(row: int) -> object:
+        return call.add_samples(asking.new(row, "add"), tasks[row], grown[row])
+
+    def refresh(row: int) -> object:
+        return call.refresh(asking.new(row, "refresh"), tasks[row])
+
+    def end_refresh(row: int) -> object:
+        return call.cancel(asking.admin(row, "end"), tasks[row])
+
+    def stop(row: int) -> object:
+        return call.cancel(asking.admin(row, "stop"), new(row), keep=True)
+
+    def leave(row: int) -> object:
+        return call.cancel(asking.admin(row, "leave"), new(row))
+
+    def purge(row: int) -> object:
+        return call.remove(asking.admin(row, "purge"), asking.seen[-1 - row], purge=True)
+
+    yield Call("user", "move the champion", asking.moves(call.move_alias, "champion"))
+    yield Call("user", "refresh", refresh, rare=True)
+    yield Call("user", "cancel a refresh", end_refresh, rare=True)  # heads are fitted at rest
+    refused = _refused(asking, call)
+    yield Call("user", "what a refresh found", lambda _: call.refreshed(asking.whose[0], refused))
+    yield Call("user", "add samples", add, rare=True)
+    yield Call("user", "stop a training", stop, rare=True)
+    yield Call("user", "retry", lambda row: call.retry(NOBODY, new(row)), rare=True)
+    yield Call("user", "cancel a task", leave, rare=True)
+    yield Call("user", "purge", purge, rare=True)
+
+
+def _refused(asking: Turns, call: Coordinator) -> str:
+    """A refresh that is done, and left the vector as it was."""
+    population, own = asking.population, asking.population.shards[-1]
+    work = RefreshWork(
+        run_id="refused",
+        base=population.base,
+        vector=population.reference(own.ordinal, asking.versions),
+        own=own,
+        others=(),
+        options=population.tasks[-1].submission.options,
+    )
+    found = Refreshed(accepted=False, reason="no gain", config={}, metrics={}, curves={})
+    call._registry.add_run(work, own.task)
+    call._registry.finish(work.run_id, found)
+    return work.run_id

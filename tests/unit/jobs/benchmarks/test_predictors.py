@@ -1,0 +1,139 @@
+"""The bench of many users over many vectors: what needs no server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cluster.api.metrics import _of_predictors, text_of
+from cluster.api.service import Answered, Question
+from cluster.domain.compositions import Composition
+from cluster.domain.figures import PredictorFigures
+from cluster.learner.artifacts import Materials
+from cluster.reading.reader import Reader
+from cluster.serving.predictor import Predictor
+from jobs.benchmarks import processes
+from jobs.benchmarks.load import Asking, Tally
+from jobs.benchmarks.made_up import SMALL, founded, pictures_of
+from jobs.benchmarks.population import TERMS
+from jobs.benchmarks.predictors import Found, Kept, Plan, Row, found, kept_of
+from jobs.benchmarks.predictors_told import markdown
+from jobs.benchmarks.processes import Seen
+from jobs.benchmarks.sampled import Sampled
+from jobs.benchmarks.serving import facts
+from jobs.cli.main import app
+
+PLAN = Plan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
+
+
+def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
+    held = {"vectors": 3, "models": 1, "bytes": 4096, "hits": hits, "misses": misses}
+    return PredictorFigures(predictor=predictor, passes=2, questions=9, **held)
+
+
+def row(predictors: int, around: float) -> Row:
+    seen = facts(500, PLAN.asking, 2.0, Tally([0.1, 0.2, 0.3]))
+    cpu = {"ingress": 0.004, "proxy": around - 0.004}
+    if predictors:
+        cpu |= {"predictor": 0.02}
+    memory = {"predictor": 3 << 20, "rest": 5 << 20}
+    return Row(predictors, "zipf", seen, cpu, memory, 0.625, [2 << 20] * predictors)
+
+
+def test_what_predictors_found_is_told_by_the_metrics() -> None:
+    text = text_of(_of_predictors([figures("a", 60, 40), figures("b", 5, 5)])).decode()
+    before = {"a": Kept(60, 40, 4096), "b": Kept(5, 5, 4096)}
+    assert kept_of(text) == before
+    after = {"a": Kept(90, 50, 4096), "b": Kept(5, 5, 4096), "c": Kept(3, 7, 0)}
+    assert found(before, after) == pytest.approx(33 / 50)
+    assert found(before, before) == 0
+
+
+def test_processor_time_is_counted_by_what_a_process_does() -> None:
+    kinds = {
+        "ray::ServeReplica:tacl:predictor.answer": "predictor",
+        "ray::ServeReplica:tacl:ingress": "ingress",
+        "ray::ServeReplica:echo:Echo": "ingress",
+        "ray::ProxyActor": "proxy",
+        "ray::WatchedCoordinator": processes.REST,
+    }
+    assert {title: processes.kind_of(title) for title in kinds} == kinds
+    before = {1: Seen("ingress", 5.0), 2: Seen("predictor", 9.0)}
+    after = {1: Seen("ingress", 5.5), 3: Seen("predictor", 1.0), 4: Seen("predictor", 0.25)}
+    assert processes.taken(before, after) == {"ingress": 0.5, "predictor": 1.25}
+
+
+def test_what_is_around_predictors_is_held_against_the_echo() -> None:
+    told = Found(
+        PLAN, "2 x a processor", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01)
+    )
+    assert [(goal.measured, goal.missed) for goal in told.goals()] == [
+        (pytest.approx(1.2), False),
+        (pytest.approx(2.0), True),
+    ]
+    text = markdown(told, "tacl bench serve --predictors 1,2")
+    for part in (
+        "100 vectors of 1.0 MiB",
+        "may fill 25.0 MiB, 0.25 of",
+        "| 2 | zipf | 1.5 | 200 | 298 | 0.62 | 2.0, 2.0 | 3.0 | 8.0 | 0 |",
+        "| echo | zipf | 1.5 | 200 | 298 | - | - | - | 8.0 | 0 |",
+        "| 1 | zipf | 20.0 | 4.0 | 8.0 | - | 1.20 | 1.00 |",
+        "| processor time around predictors (2, zipf), of the echo's | 1.5 | 2.00 | missed |",
+        "1 of 2 missed",
+    ):
+        assert part in text, part
+
+
+def test_a_home_of_small_vectors_answers_its_users_as_recomputed(tmp_path: Path) -> None:
+    population = founded(tmp_path / "home", 4 * TERMS, SMALL, models=50)
+    home, pictures = population.home, pictures_of(3)
+    vector = Materials(home, population.base).vector(population.reference(1, 1))
+    assert 0 < vector.nbytes < 1 << 19
+    assert set(vector.blocks)
+    assert all(name.startswith("layer2.") for name in vector.blocks)
+    reader = Reader(home, lambda hashes: None)
+    (model,) = reader.compositions(["user21"])
+    reader.close()
+    assert isinstance(model, Composition)
+    assert model == population.composition(21)
+    right = Sampled(population, pictures, [21])
+    (answer,) = Predictor(str(home.path)).answer([Question(model, [pictures[2]])])
+    assert isinstance(answer, Answered)
+    (ranked,) = answer.answers
+    assert right.is_right(21, 2, ranked)
+    assert not right.is_right(21, 1, ranked)
+    assert not right.is_right(22, 2, ranked)  # other tasks
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--predictors", "1,x"], "give one number"),
+        (["--predictors", "1", "--vectors", "0"], "give one number"),
+        (["--predictors", "1", "--vectors", "5"], "give 20"),
+        (["--predictors", "1", "--soak", "9"], "leave --predictors out"),
+        (["--users", "1,,2"], "give one number"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(given: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["bench", "serve", *given])
+    assert result.exit_code != 0
+    assert said in " ".join((result.output + str(result.exception)).split())
+
+
+def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Plan] = []
+
+    def bench(plan: Plan, say) -> Found:
+        plans.append(plan)
+        return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01))
+
+    monkeypatch.setattr("jobs.benchmarks.predictors.bench_predictors", bench)
+    chosen = ["--predictors", "1,2", "--vectors", "2,000", "--users", "10,000", "--requests", "7"]
+    result = CliRunner().invoke(app, ["bench", "serve", *chosen])
+    assert result.exit_code == 0, result.output
+    assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=Asking(7, 32))]
+    assert "--vectors 2000 --users 10000 --part 0.25" in result.output
