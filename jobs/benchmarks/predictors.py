@@ -48,7 +48,7 @@ OVERHEAD = 1.5  # of the echo's
 
 
 @dataclass(frozen=True)
-class Plan:
+class PredictorsPlan:
     """`part`: of the bytes of all vectors, what predictors may fill together."""
 
     predictors: Sequence[int]
@@ -58,7 +58,7 @@ class Plan:
     part: float
 
 
-class Kept(NamedTuple):
+class KeptCounts(NamedTuple):
     """What one predictor tells of its memory."""
 
     hits: float
@@ -67,7 +67,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class PredictorsRow:
     """`cpu`: seconds a request by kind of process; `memory`: bytes by kind, when all was asked;
     `found`: the part of vectors and heads that passes found in memory; `resident`: bytes of each
     predictor."""
@@ -87,13 +87,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Found:
-    plan: Plan
+class PredictorsFound:
+    plan: PredictorsPlan
     machine: str
     vector: int  # bytes of one
     fill: int  # bytes that predictors may fill together
-    rows: Sequence[Row]
-    echo: Row
+    rows: Sequence[PredictorsRow]
+    echo: PredictorsRow
 
     def goals(self) -> list[Goal]:
         ratios = {
@@ -105,7 +105,7 @@ class Found:
         return [Goal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
 
 
-def bench_predictors(plan: Plan, say: Say) -> Found:
+def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
     """The whole of it in a folder that is gone afterwards."""
     torch.set_num_threads(1)  # the others are the predictors'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -115,13 +115,15 @@ def bench_predictors(plan: Plan, say: Say) -> Found:
             crowd = Crowd(client, population, plan, say)
             rows = [row for count in plan.predictors for row in crowd.served(count)]
             echo = crowd.echoed()
-    return Found(plan, machine(), crowd.vector, crowd.fill, rows, echo)
+    return PredictorsFound(plan, machine(), crowd.vector, crowd.fill, rows, echo)
 
 
 class Crowd:
     """The users of a population, and the cluster of its home."""
 
-    def __init__(self, client: Client, population: Population, plan: Plan, say: Say) -> None:
+    def __init__(
+        self, client: Client, population: Population, plan: PredictorsPlan, say: Say
+    ) -> None:
         running = client.home.running()
         assert running is not None
         self._head, self._client = running.pid, client
@@ -132,12 +134,12 @@ class Crowd:
         self.vector = materials.vector(population.reference(1, 1)).nbytes
         self.fill = int(plan.part * plan.vectors * self.vector)
 
-    def served(self, predictors: int) -> list[Row]:
+    def served(self, predictors: int) -> list[PredictorsRow]:
         """A row for each draw."""
         with self._serving(predictors) as url:
             return [self._row(url, predictors, draw) for draw in DRAWS]
 
-    def echoed(self) -> Row:
+    def echoed(self) -> PredictorsRow:
         """The same requests of the first user, answered at once; after the server has ended."""
         right = Sampled(self._population, self._pictures, [0])
         wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
@@ -180,7 +182,7 @@ class Crowd:
                 )
             askers.ask(Asking(4 * self._plan.asking.at_once, self._plan.asking.at_once))
 
-    def _row(self, url: str, predictors: int, draw: str) -> Row:
+    def _row(self, url: str, predictors: int, draw: str) -> PredictorsRow:
         asking = self._plan.asking
         warm = self._warming.requests
         users = list(islice(drawn(draw, self._plan.users, Random(3)), warm + asking.requests))
@@ -191,7 +193,9 @@ class Crowd:
         Askers(url, right, people, users[:warm]).ask(self._warming)
         return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
 
-    def _measured(self, askers: Askers, predictors: int, draw: str, url: str | None = None) -> Row:
+    def _measured(
+        self, askers: Askers, predictors: int, draw: str, url: str | None = None
+    ) -> PredictorsRow:
         """`url`: of a server whose predictors tell what they have in memory."""
         asking = self._plan.asking
         kept = self._kept(url) if url else {}
@@ -200,7 +204,7 @@ class Crowd:
         seconds = time.perf_counter() - started
         cpu = processes.taken(before, processes.seen(self._head))
         now = self._kept(url) if url else {}
-        return Row(
+        return PredictorsRow(
             predictors,
             draw,
             facts(self._plan.users, asking, seconds, tally, sum(cpu.values()) / asking.requests),
@@ -214,14 +218,14 @@ class Crowd:
         name = self._population.user(user)
         return Person(name, name, self._population.composition(user).digest)
 
-    def _kept(self, url: str) -> dict[str, Kept]:
+    def _kept(self, url: str) -> dict[str, KeptCounts]:
         """Of each predictor that answers."""
         headers = {"authorization": f"Bearer {self._admin}"}
         answer = httpx2.get(f"{url}/v1/metrics", headers=headers, timeout=60)
         return kept_of(answer.raise_for_status().text)
 
 
-def kept_of(metrics: str) -> dict[str, Kept]:
+def kept_of(metrics: str) -> dict[str, KeptCounts]:
     """By predictor, from the text of `/v1/metrics`."""
     told: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(metrics):
@@ -229,12 +233,14 @@ def kept_of(metrics: str) -> dict[str, Kept]:
             if "predictor" in sample.labels:
                 told.setdefault(sample.labels["predictor"], {})[sample.name] = sample.value
     names = "tacl_predict_hits_total", "tacl_predict_misses_total", "tacl_predictor_bytes"
-    return {predictor: Kept(*(one[name] for name in names)) for predictor, one in told.items()}
+    return {
+        predictor: KeptCounts(*(one[name] for name in names)) for predictor, one in told.items()
+    }
 
 
-def found(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> float:
+def found(before: Mapping[str, KeptCounts], after: Mapping[str, KeptCounts]) -> float:
     """Of what passes needed between two looks, the part that was in memory."""
-    none = Kept(0, 0, 0)
+    none = KeptCounts(0, 0, 0)
     hits = sum(one.hits - before.get(name, none).hits for name, one in after.items())
     misses = sum(one.misses - before.get(name, none).misses for name, one in after.items())
     return hits / ((hits + misses) or 1)

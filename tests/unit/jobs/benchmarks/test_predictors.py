@@ -19,14 +19,21 @@ from jobs.benchmarks import processes
 from jobs.benchmarks.load import Asking, Tally
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import Found, Kept, Plan, Row, found, kept_of
+from jobs.benchmarks.predictors import (
+    KeptCounts,
+    PredictorsFound,
+    PredictorsPlan,
+    PredictorsRow,
+    found,
+    kept_of,
+)
 from jobs.benchmarks.predictors_told import markdown
-from jobs.benchmarks.processes import Seen
+from jobs.benchmarks.processes import SeenProcess
 from jobs.benchmarks.sampled import Sampled
 from jobs.benchmarks.serving import facts
 from jobs.cli.main import app
 
-PLAN = Plan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
+PLAN = PredictorsPlan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
 
 
 def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
@@ -34,20 +41,20 @@ def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
     return PredictorFigures(predictor=predictor, passes=2, questions=9, **held)
 
 
-def row(predictors: int, around: float) -> Row:
+def row(predictors: int, around: float) -> PredictorsRow:
     seen = facts(500, PLAN.asking, 2.0, Tally([0.1, 0.2, 0.3]))
     cpu = {"ingress": 0.004, "proxy": around - 0.004}
     if predictors:
         cpu |= {"predictor": 0.02}
     memory = {"predictor": 3 << 20, "rest": 5 << 20}
-    return Row(predictors, "zipf", seen, cpu, memory, 0.625, [2 << 20] * predictors)
+    return PredictorsRow(predictors, "zipf", seen, cpu, memory, 0.625, [2 << 20] * predictors)
 
 
 def test_what_predictors_found_is_told_by_the_metrics() -> None:
     text = text_of(_of_predictors([figures("a", 60, 40), figures("b", 5, 5)])).decode()
-    before = {"a": Kept(60, 40, 4096), "b": Kept(5, 5, 4096)}
+    before = {"a": KeptCounts(60, 40, 4096), "b": KeptCounts(5, 5, 4096)}
     assert kept_of(text) == before
-    after = {"a": Kept(90, 50, 4096), "b": Kept(5, 5, 4096), "c": Kept(3, 7, 0)}
+    after = {"a": KeptCounts(90, 50, 4096), "b": KeptCounts(5, 5, 4096), "c": KeptCounts(3, 7, 0)}
     assert found(before, after) == pytest.approx(33 / 50)
     assert found(before, before) == 0
 
@@ -61,13 +68,17 @@ def test_processor_time_is_counted_by_what_a_process_does() -> None:
         "ray::WatchedCoordinator": processes.REST,
     }
     assert {title: processes.kind_of(title) for title in kinds} == kinds
-    before = {1: Seen("ingress", 5.0), 2: Seen("predictor", 9.0)}
-    after = {1: Seen("ingress", 5.5), 3: Seen("predictor", 1.0), 4: Seen("predictor", 0.25)}
+    before = {1: SeenProcess("ingress", 5.0), 2: SeenProcess("predictor", 9.0)}
+    after = {
+        1: SeenProcess("ingress", 5.5),
+        3: SeenProcess("predictor", 1.0),
+        4: SeenProcess("predictor", 0.25),
+    }
     assert processes.taken(before, after) == {"ingress": 0.5, "predictor": 1.25}
 
 
 def test_what_is_around_predictors_is_held_against_the_echo() -> None:
-    told = Found(
+    told = PredictorsFound(
         PLAN, "2 x a processor", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01)
     )
     assert [(goal.measured, goal.missed) for goal in told.goals()] == [
@@ -125,11 +136,11 @@ def test_numbers_that_cannot_be_are_refused(given: list[str], said: str) -> None
 
 
 def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[Plan] = []
+    plans: list[PredictorsPlan] = []
 
-    def bench(plan: Plan, say) -> Found:
+    def bench(plan: PredictorsPlan, say) -> PredictorsFound:
         plans.append(plan)
-        return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01))
+        return PredictorsFound(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01))
 
     monkeypatch.setattr("jobs.benchmarks.predictors.bench_predictors", bench)
     chosen = ["--predictors", "1,2", "--vectors", "2,000", "--users", "10,000", "--requests", "7"]
