@@ -49,7 +49,7 @@ READS = ("/v1/compositions/{user}", "/v1/compositions")  # a user's model, and t
 
 
 @dataclass(frozen=True)
-class Plan:
+class PredictorsPlan:
     """`part`: of the bytes of all vectors, what predictors may fill together."""
 
     predictors: Sequence[int]
@@ -68,7 +68,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class PredictorsRow:
     """`cpu`: seconds a request by kind of process; `memory`: bytes by kind, when all was asked;
     `found`: the part of vectors and heads that passes found in memory; `resident`: bytes of each
     predictor."""
@@ -91,18 +91,18 @@ class Read(NamedTuple):
     """Of a path that only reads the registry: the server, and the echo of one answer of its."""
 
     path: str
-    ours: Row
-    echo: Row
+    ours: PredictorsRow
+    echo: PredictorsRow
 
 
 @dataclass(frozen=True)
-class Found:
-    plan: Plan
+class PredictorsFound:
+    plan: PredictorsPlan
     machine: str
     vector: int  # bytes of one
     fill: int  # bytes that predictors may fill together
-    rows: Sequence[Row]
-    echo: Row
+    rows: Sequence[PredictorsRow]
+    echo: PredictorsRow
     reads: Sequence[Read]
 
     def goals(self) -> list[Goal]:
@@ -121,7 +121,7 @@ class Found:
         return [Goal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
 
 
-def bench_predictors(plan: Plan, say: Say) -> Found:
+def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
     """The whole of it in a folder that is gone afterwards."""
     torch.set_num_threads(1)  # the others are the predictors'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -132,13 +132,15 @@ def bench_predictors(plan: Plan, say: Say) -> Found:
             rows = [row for count in plan.predictors for row in crowd.served(count)]
             read = crowd.read()
             echo, reads = crowd.echoed(read)
-    return Found(plan, machine(), crowd.vector, crowd.fill, rows, echo, reads)
+    return PredictorsFound(plan, machine(), crowd.vector, crowd.fill, rows, echo, reads)
 
 
 class Crowd:
     """The users of a population, and the cluster of its home."""
 
-    def __init__(self, client: Client, population: Population, plan: Plan, say: Say) -> None:
+    def __init__(
+        self, client: Client, population: Population, plan: PredictorsPlan, say: Say
+    ) -> None:
         running = client.home.running()
         assert running is not None
         self._head, self._client = running.pid, client
@@ -149,12 +151,12 @@ class Crowd:
         self.vector = materials.vector(population.reference(1, 1)).nbytes
         self.fill = int(plan.part * plan.vectors * self.vector)
 
-    def served(self, predictors: int) -> list[Row]:
+    def served(self, predictors: int) -> list[PredictorsRow]:
         """A row for each draw."""
         with self._serving(predictors) as url:
             return [self._row(url, predictors, draw) for draw in DRAWS]
 
-    def read(self) -> list[tuple[str, Row, Any]]:
+    def read(self) -> list[tuple[str, PredictorsRow, Any]]:
         """Paths that only read, asked for by users drawn uniformly; and what the first is told."""
         asking = self._plan.asking
         users = list(islice(drawn("uniform", self._plan.users, Random(3)), asking.requests))
@@ -171,7 +173,9 @@ class Crowd:
                 found.append((path, row, told.raise_for_status().json()))
         return found
 
-    def echoed(self, read: Sequence[tuple[str, Row, Any]]) -> tuple[Row, list[Read]]:
+    def echoed(
+        self, read: Sequence[tuple[str, PredictorsRow, Any]]
+    ) -> tuple[PredictorsRow, list[Read]]:
         """The same requests of the first user, answered at once; after the server has ended."""
         right = Sampled(self._population, self._pictures, [0])
         wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
@@ -227,7 +231,7 @@ class Crowd:
         except httpx2.ConnectError:
             return 0
 
-    def _row(self, url: str, predictors: int, draw: str) -> Row:
+    def _row(self, url: str, predictors: int, draw: str) -> PredictorsRow:
         asking = self._plan.asking
         warm = self._warming.requests
         users = list(islice(drawn(draw, self._plan.users, Random(3)), warm + asking.requests))
@@ -238,7 +242,9 @@ class Crowd:
         Askers(url, right, people, users[:warm]).ask(self._warming)
         return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
 
-    def _measured(self, askers: Askers, predictors: int, draw: str, url: str | None = None) -> Row:
+    def _measured(
+        self, askers: Askers, predictors: int, draw: str, url: str | None = None
+    ) -> PredictorsRow:
         """`url`: of a server whose predictors tell what they have in memory."""
         asking = self._plan.asking
         kept = self._kept(url) if url else {}
@@ -247,7 +253,7 @@ class Crowd:
         seconds = time.perf_counter() - started
         cpu = processes.taken(before, processes.seen(self._head))
         now = self._kept(url) if url else {}
-        return Row(
+        return PredictorsRow(
             predictors,
             draw,
             facts(self._plan.users, asking, seconds, tally, sum(cpu.values()) / asking.requests),

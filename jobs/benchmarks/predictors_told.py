@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, Found, Read, Row
+from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, PredictorsFound, PredictorsRow, Read
 from jobs.benchmarks.processes import REST
 from jobs.console.documents import markdown_table
 
@@ -18,7 +18,7 @@ TAKEN = ("predictors", "users drawn", *KINDS, "all but predictors, of the echo's
 TAKEN += ("ingress, of the echo's",)
 
 
-def markdown(found: Found, command: str) -> str:
+def markdown(found: PredictorsFound, command: str) -> str:
     plan, lines = found.plan, [*found.rows, found.echo]
     parts = [
         "# Many users, few predictors",
@@ -33,7 +33,7 @@ def markdown(found: Found, command: str) -> str:
         "to 1/n.",
         "## What users see",
         markdown_table(ASKED, map(_asked, lines), "---:"),
-        "Found in memory: of the vectors and heads that passes needed. MiB in each: vectors, "
+        "PredictorsFound in memory: of the vectors and heads that passes needed. MiB in each: vectors, "
         "composed models and heads that each predictor has at the end; MiB of predictors and of "
         "all processes: of their memory, where what several share counts in parts. Every "
         f"answer names its user, their model and its tasks; of {CHECKED} users of a draw every "
@@ -53,7 +53,7 @@ def markdown(found: Found, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _asked(one: Row) -> Sequence[str]:
+def _asked(one: PredictorsRow) -> Sequence[str]:
     seen, together = one.facts, sum(one.memory.values())
     times = (f"{1000 * seconds:.0f}" for seconds in (seen.p50, seen.p99))
     found = f"{one.found:.2f}" if one.predictors else "-"
@@ -63,7 +63,7 @@ def _asked(one: Row) -> Sequence[str]:
     return *row, _mib(together), f"{seen.wrong}"
 
 
-def _taken(one: Row, echo: Row) -> Sequence[str]:
+def _taken(one: PredictorsRow, echo: PredictorsRow) -> Sequence[str]:
     each = (_ms(one.cpu.get(kind)) for kind in KINDS)
     if one is echo:
         return _name(one), one.draw, *each, "1", "1"
@@ -78,11 +78,11 @@ def _read(one: Read) -> Sequence[str]:
     return one.path.format(user="USER"), f"{ours.facts.per_second:.1f}", *times, *beside
 
 
-def _name(one: Row) -> str:
+def _name(one: PredictorsRow) -> str:
     return f"{one.predictors}" if one.predictors else "echo"
 
 
-def _goals(found: Found) -> Iterator[str]:
+def _goals(found: PredictorsFound) -> Iterator[str]:
     lines = [
         (goal.what, f"{goal.goal:g}", f"{goal.measured:.2f}", "missed" if goal.missed else "")
         for goal in found.goals()

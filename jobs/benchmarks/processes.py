@@ -19,7 +19,7 @@ KINDS = {
 REST = "rest"  # the coordinator, Serve's controller, Ray
 
 
-class Seen(NamedTuple):
+class SeenProcess(NamedTuple):
     kind: str
     seconds: float  # of processors so far
 
@@ -34,17 +34,17 @@ def cpu_seconds(head: int) -> dict[int, float]:
     return {pid: one.seconds for pid, one in seen(head).items()}
 
 
-def seen(head: int) -> dict[int, Seen]:
+def seen(head: int) -> dict[int, SeenProcess]:
     """Every process of a cluster by its id."""
-    found: dict[int, Seen] = {}
+    found: dict[int, SeenProcess] = {}
     for process in _family(head):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            found[process.pid] = Seen(kind_of(_title(process)), times.user + times.system)
+            found[process.pid] = SeenProcess(kind_of(_title(process)), times.user + times.system)
     return found
 
 
-def taken(before: Mapping[int, Seen], after: Mapping[int, Seen]) -> dict[str, float]:
+def taken(before: Mapping[int, SeenProcess], after: Mapping[int, SeenProcess]) -> dict[str, float]:
     """Seconds of processors by kind; of those that are still there."""
     found = defaultdict[str, float](float)
     for pid, one in after.items():

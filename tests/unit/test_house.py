@@ -1,4 +1,4 @@
-"""Rules of CONTRIBUTING.md: how long things are, what they are called, who imports whom."""
+"""Rules of the house: how long files and functions are, who imports whom, names found once."""
 
 from __future__ import annotations
 

@@ -291,13 +291,13 @@ def _crowd(
     predictors: str, vectors: int, users: str, asking: Asking, part: float, out: Path | None
 ) -> Told:
     from jobs.benchmarks.population import TERMS
-    from jobs.benchmarks.predictors import Plan, bench_predictors
+    from jobs.benchmarks.predictors import PredictorsPlan, bench_predictors
     from jobs.benchmarks.predictors_told import markdown
 
     if vectors < 4 * TERMS:
         raise BadConfig(f"--vectors {vectors}: models are of {TERMS} vectors; give {4 * TERMS}")
     counts = _counts("--predictors", predictors)
-    plan = Plan(counts, vectors, _count("--users", users), asking, part)
+    plan = PredictorsPlan(counts, vectors, _count("--users", users), asking, part)
     chosen = f"--predictors {predictors} --vectors {vectors} --users {plan.users}"
     chosen += f" --part {part:g} --requests {asking.requests} --at-once {asking.at_once}"
     with console.progress.saying("serving") as say:

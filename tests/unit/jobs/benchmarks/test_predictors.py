@@ -23,14 +23,23 @@ from jobs.benchmarks.echo import Expected
 from jobs.benchmarks.load import Asking, Person, Readers, Tally
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import READS, Found, Kept, Plan, Read, Row, found, kept_of
+from jobs.benchmarks.predictors import (
+    READS,
+    Kept,
+    PredictorsFound,
+    PredictorsPlan,
+    PredictorsRow,
+    Read,
+    found,
+    kept_of,
+)
 from jobs.benchmarks.predictors_told import markdown
 from jobs.benchmarks.processes import Seen
 from jobs.benchmarks.sampled import Sampled
 from jobs.benchmarks.serving import facts
 from jobs.cli.main import app
 
-PLAN = Plan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
+PLAN = PredictorsPlan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
 
 
 def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
@@ -38,13 +47,13 @@ def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
     return PredictorFigures(predictor=predictor, passes=2, questions=9, **held)
 
 
-def row(predictors: int, around: float) -> Row:
+def row(predictors: int, around: float) -> PredictorsRow:
     seen = facts(500, PLAN.asking, 2.0, Tally([0.1, 0.2, 0.3]))
     cpu = {"ingress": 0.004, "proxy": around - 0.004}
     if predictors:
         cpu |= {"predictor": 0.02}
     memory = {"predictor": 3 << 20, "rest": 5 << 20}
-    return Row(predictors, "zipf", seen, cpu, memory, 0.625, [2 << 20] * predictors)
+    return PredictorsRow(predictors, "zipf", seen, cpu, memory, 0.625, [2 << 20] * predictors)
 
 
 def test_what_predictors_found_is_told_by_the_metrics() -> None:
@@ -72,7 +81,7 @@ def test_processor_time_is_counted_by_what_a_process_does() -> None:
 
 def test_what_is_around_predictors_is_held_against_the_echo() -> None:
     read = Read(READS[0], row(0, 0.018), row(0, 0.01))
-    told = Found(
+    told = PredictorsFound(
         PLAN, "2 x", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01), [read]
     )
     assert [(goal.measured, goal.missed) for goal in told.goals()] == [
@@ -132,11 +141,11 @@ def test_numbers_that_cannot_be_are_refused(given: list[str], said: str) -> None
 
 
 def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans: list[Plan] = []
+    plans: list[PredictorsPlan] = []
 
-    def bench(plan: Plan, say) -> Found:
+    def bench(plan: PredictorsPlan, say) -> PredictorsFound:
         plans.append(plan)
-        return Found(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01), [])
+        return PredictorsFound(plan, "", 1, 1, [row(1, 0.012)], row(0, 0.01), [])
 
     monkeypatch.setattr("jobs.benchmarks.predictors.bench_predictors", bench)
     monkeypatch.setenv("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
