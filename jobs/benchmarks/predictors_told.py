@@ -33,7 +33,7 @@ def markdown(found: PredictorsFound, command: str) -> str:
         "to 1/n.",
         "## What users see",
         markdown_table(ASKED, map(_asked, lines), "---:"),
-        "PredictorsFound in memory: of the vectors and heads that passes needed. MiB in each: vectors, "
+        "Found in memory: of the vectors and heads that passes needed. MiB in each: vectors, "
         "composed models and heads that each predictor has at the end; MiB of predictors and of "
         "all processes: of their memory, where what several share counts in parts. Every "
         f"answer names its user, their model and its tasks; of {CHECKED} users of a draw every "

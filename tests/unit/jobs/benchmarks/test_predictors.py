@@ -34,7 +34,7 @@ from jobs.benchmarks.predictors import (
     kept_of,
 )
 from jobs.benchmarks.predictors_told import markdown
-from jobs.benchmarks.processes import Seen
+from jobs.benchmarks.processes import SeenProcess
 from jobs.benchmarks.sampled import Sampled
 from jobs.benchmarks.serving import facts
 from jobs.cli.main import app
@@ -74,8 +74,12 @@ def test_processor_time_is_counted_by_what_a_process_does() -> None:
         "ray::WatchedCoordinator": processes.REST,
     }
     assert {title: processes.kind_of(title) for title in kinds} == kinds
-    before = {1: Seen("ingress", 5.0), 2: Seen("predictor", 9.0)}
-    after = {1: Seen("ingress", 5.5), 3: Seen("predictor", 1.0), 4: Seen("predictor", 0.25)}
+    before = {1: SeenProcess("ingress", 5.0), 2: SeenProcess("predictor", 9.0)}
+    after = {
+        1: SeenProcess("ingress", 5.5),
+        3: SeenProcess("predictor", 1.0),
+        4: SeenProcess("predictor", 0.25),
+    }
     assert processes.taken(before, after) == {"ingress": 0.5, "predictor": 1.25}
 
 
