@@ -40,7 +40,7 @@ from cluster.api.shared import Shared
 from cluster.domain.api import READS, CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.loopback import is_loopback, on_loopback
+from cluster.domain.loopback import is_loopback
 from cluster.runtime import near
 from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
 from cluster.runtime.logs import log_to
@@ -321,7 +321,7 @@ def _listen_as_the_node() -> None:
     """On the loopback interface where the cluster is; Serve opens a port of each replica on all
     interfaces, after its constructor, and has no option for that (ray 2.60)."""
     address = ray.util.get_node_ip_address()
-    if on_loopback(address):
+    if is_loopback(address):
         here = f"{address}:0"
         replica.add_port_to_grpc_server = lambda server, _: add_port_to_grpc_server(server, here)
 

@@ -59,7 +59,7 @@ class PredictorsPlan:
     part: float
 
 
-class Kept(NamedTuple):
+class Occupancy(NamedTuple):
     """What one predictor tells of its memory."""
 
     hits: float
@@ -87,7 +87,7 @@ class PredictorsRow:
         return sum(self.cpu.values()) - self.cpu.get("predictor", 0.0)
 
 
-class Read(NamedTuple):
+class ReadRow(NamedTuple):
     """Of a path that only reads the registry: the server, and the echo of one answer of its."""
 
     path: str
@@ -103,7 +103,7 @@ class PredictorsFound:
     fill: int  # bytes that predictors may fill together
     rows: Sequence[PredictorsRow]
     echo: PredictorsRow
-    reads: Sequence[Read]
+    reads: Sequence[ReadRow]
 
     def goals(self) -> list[Goal]:
         ratios = {
@@ -175,7 +175,7 @@ class Crowd:
 
     def echoed(
         self, read: Sequence[tuple[str, PredictorsRow, Any]]
-    ) -> tuple[PredictorsRow, list[Read]]:
+    ) -> tuple[PredictorsRow, list[ReadRow]]:
         """The same requests of the first user, answered at once; after the server has ended."""
         right = Sampled(self._population, self._pictures, [0])
         wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
@@ -190,7 +190,7 @@ class Crowd:
             row, reads = self._measured(askers, 0, "-"), []
             for path, ours, _ in read:
                 readers = Readers(url, path, expected, {0: one})
-                reads.append(Read(path, ours, self._measured(readers, 0, path)))
+                reads.append(ReadRow(path, ours, self._measured(readers, 0, path)))
         return row, reads
 
     @property
@@ -267,14 +267,14 @@ class Crowd:
         name = self._population.user(user)
         return Person(name, name, self._population.composition(user).digest)
 
-    def _kept(self, url: str) -> dict[str, Kept]:
+    def _kept(self, url: str) -> dict[str, Occupancy]:
         """Of each predictor that answers."""
         headers = {"authorization": f"Bearer {self._admin}"}
         answer = httpx2.get(f"{url}/v1/metrics", headers=headers, timeout=60)
         return kept_of(answer.raise_for_status().text)
 
 
-def kept_of(metrics: str) -> dict[str, Kept]:
+def kept_of(metrics: str) -> dict[str, Occupancy]:
     """By predictor, from the text of `/v1/metrics`."""
     told: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(metrics):
@@ -282,12 +282,12 @@ def kept_of(metrics: str) -> dict[str, Kept]:
             if "predictor" in sample.labels:
                 told.setdefault(sample.labels["predictor"], {})[sample.name] = sample.value
     names = "tacl_predict_hits_total", "tacl_predict_misses_total", "tacl_predictor_bytes"
-    return {predictor: Kept(*(one[name] for name in names)) for predictor, one in told.items()}
+    return {predictor: Occupancy(*(one[name] for name in names)) for predictor, one in told.items()}
 
 
-def found(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> float:
+def found(before: Mapping[str, Occupancy], after: Mapping[str, Occupancy]) -> float:
     """Of what passes needed between two looks, the part that was in memory."""
-    none = Kept(0, 0, 0)
+    none = Occupancy(0, 0, 0)
     hits = sum(one.hits - before.get(name, none).hits for name, one in after.items())
     misses = sum(one.misses - before.get(name, none).misses for name, one in after.items())
     return hits / ((hits + misses) or 1)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import CHECKED, CPUS, OVERHEAD, PredictorsFound, PredictorsRow, Read
+from jobs.benchmarks.predictors import (
+    CHECKED,
+    CPUS,
+    OVERHEAD,
+    PredictorsFound,
+    PredictorsRow,
+    ReadRow,
+)
 from jobs.benchmarks.processes import REST
 from jobs.console.documents import markdown_table
 
@@ -71,7 +78,7 @@ def _taken(one: PredictorsRow, echo: PredictorsRow) -> Sequence[str]:
     return _name(one), one.draw, *each, f"{one.around / echo.around:.2f}", f"{ingress:.2f}"
 
 
-def _read(one: Read) -> Sequence[str]:
+def _read(one: ReadRow) -> Sequence[str]:
     ours, echo = one.ours, one.echo
     times = f"{1000 * ours.facts.p99:.0f}", _ms(ours.cpu["ingress"]), _ms(ours.around)
     beside = f"{1000 * echo.facts.p99:.0f}", _ms(echo.around), f"{ours.around / echo.around:.2f}"

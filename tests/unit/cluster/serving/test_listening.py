@@ -24,7 +24,7 @@ def test_a_replica_opens_its_port_on_loopback_where_its_node_is(
     start: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(predictor, "Predictor", lambda home, predictors: None)
+    monkeypatch.setattr(predictor, "Predictor", lambda home, memory, predictors: None)
     monkeypatch.setattr(app, "log_to", lambda *where: None)
     monkeypatch.setattr(app, "add_port_to_grpc_server", lambda _, at: opened.append(at))
     monkeypatch.setattr(app.replica, "add_port_to_grpc_server", lambda _, at: opened.append(at))

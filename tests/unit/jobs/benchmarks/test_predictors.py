@@ -25,11 +25,11 @@ from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
 from jobs.benchmarks.predictors import (
     READS,
-    Kept,
+    Occupancy,
     PredictorsFound,
     PredictorsPlan,
     PredictorsRow,
-    Read,
+    ReadRow,
     found,
     kept_of,
 )
@@ -58,9 +58,13 @@ def row(predictors: int, around: float) -> PredictorsRow:
 
 def test_what_predictors_found_is_told_by_the_metrics() -> None:
     text = text_of(_of_predictors([figures("a", 60, 40), figures("b", 5, 5)])).decode()
-    before = {"a": Kept(60, 40, 4096), "b": Kept(5, 5, 4096)}
+    before = {"a": Occupancy(60, 40, 4096), "b": Occupancy(5, 5, 4096)}
     assert kept_of(text) == before
-    after = {"a": Kept(90, 50, 4096), "b": Kept(5, 5, 4096), "c": Kept(3, 7, 0)}
+    after = {
+        "a": Occupancy(90, 50, 4096),
+        "b": Occupancy(5, 5, 4096),
+        "c": Occupancy(3, 7, 0),
+    }
     assert found(before, after) == pytest.approx(33 / 50)
     assert found(before, before) == 0
 
@@ -84,7 +88,7 @@ def test_processor_time_is_counted_by_what_a_process_does() -> None:
 
 
 def test_what_is_around_predictors_is_held_against_the_echo() -> None:
-    read = Read(READS[0], row(0, 0.018), row(0, 0.01))
+    read = ReadRow(READS[0], row(0, 0.018), row(0, 0.01))
     told = PredictorsFound(
         PLAN, "2 x", 1 << 20, 25 << 20, [row(1, 0.012), row(2, 0.02)], row(0, 0.01), [read]
     )

@@ -21,7 +21,7 @@ from cluster.domain.work import Refreshed, RefreshWork
 from cluster.errors import exit_code
 from jobs.cli import main
 from jobs.demo import run, story, tables
-from jobs.demo.story import Arrival, Chapter, Plan, Subtraction, Users
+from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users
 from tacl import embedded
 from tacl.errors import HomeInUse
 from tests.support.fakes import FakeProcess, calm, new_home, refreshed
@@ -74,10 +74,10 @@ def told(tmp_path: Path, kind: type[Instant]) -> tuple[list[Chapter], Client]:
 def test_the_story(tmp_path: Path) -> None:
     chapters, client = told(tmp_path, Telling)
     first, second, users, subtraction = chapters
-    assert isinstance(first, Arrival)
+    assert isinstance(first, ArrivedTask)
     assert (first.task, list(first.sum.per_task), first.refreshes) == ("digits", ["digits"], ())
     assert first.unrefreshed is None
-    assert isinstance(second, Arrival)
+    assert isinstance(second, ArrivedTask)
     assert list(second.sum.per_task) == ["digits", "shapes"]  # in the order of arrival
     assert second.unrefreshed is not None
     assert list(second.unrefreshed.per_task) == ["digits", "shapes"]
@@ -105,7 +105,7 @@ def test_every_sum_is_compared_with_what_it_were_without_any_refresh(tmp_path: P
     plan = Plan(names, train_rows=60, test_rows=20, options={"steps": 75})  # a budget of 900 rows
     client = client_of(tmp_path / "home")
     arrivals = story.story(client, tmp_path / "data", plan, lambda status: None)
-    last = [one for one in arrivals if isinstance(one, Arrival)][-1]
+    last = [one for one in arrivals if isinstance(one, ArrivedTask)][-1]
     told = [(one.vector, one.version) for one in last.refreshes]
     assert told == [("signs@v1", 2)]  # not those told before, nor what waits for its budget
     versions = {one.user: one.terms for one in client.users()}
@@ -121,7 +121,7 @@ def test_a_vector_that_stays_is_told_with_the_reason(
 ) -> None:
     chapters, _ = told(tmp_path, kind)
     second = chapters[1]
-    assert isinstance(second, Arrival)
+    assert isinstance(second, ArrivedTask)
     assert second.unrefreshed is None  # nothing changed
     assert [one.vector for one in second.refreshes] == ["digits@v1", "shapes@v1"]
     assert all(one.version is None and reason in one.reason for one in second.refreshes)
@@ -147,10 +147,10 @@ def test_tables(tmp_path: Path) -> None:
         for line in shown
     )
     assert ["shapes", "50.0", "88.0", "88.0"] in shown
-    last = lines(tables.summary([one for one in found if isinstance(one, Arrival)]))
+    last = lines(tables.summary([one for one in found if isinstance(one, ArrivedTask)]))
     assert ["shapes", "88.0", "88.0", "88.0", "97.0", "70.0"] in last
     assert last[-1][-3:] == ["80.0;", "unknown", "60.0."]  # a classifier on the base
-    arrived = next(one for one in found if isinstance(one, Arrival))
+    arrived = next(one for one in found if isinstance(one, ArrivedTask))
     bare = replace(arrived, sum=arrived.sum.model_copy(update={"frozen_known": None}))
     assert lines(tables.summary([bare]))[-1][0] == arrived.task
     stays = lines(tables.chapter(told(tmp_path / "other", Failing)[0][1]))
