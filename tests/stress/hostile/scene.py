@@ -13,8 +13,9 @@ from cluster.client.client import Client
 from cluster.domain.users import Role
 from cluster.runtime.connection import leave
 from cluster.storage.home import Home
-from jobs.benchmarks.load import Expected, Oracle
-from jobs.benchmarks.serving import founded, free_port, pictures_of
+from jobs.benchmarks.load import VECTORS, Expected, Oracle
+from jobs.benchmarks.made_up import founded, pictures_of
+from jobs.benchmarks.serving import free_port
 from tacl.embedded import classes, generate
 from tacl.embedded.parquet import write_table
 
@@ -77,7 +78,7 @@ class Place:
 def prepared(folder: Path, models: int) -> Place:
     """A running cluster with a server. This process is not connected to it afterwards: Ray ends
     whoever is when its cluster dies."""
-    client = Client(founded(folder / "home").path)
+    client = Client(founded(folder / "home", VECTORS).home.path)
     client.up(cpus=CPUS)
     oracle = Oracle(client, pictures_of(PICTURES))
     url = client.serve(port=free_port(), cpus=0.5).url
