@@ -143,6 +143,7 @@ def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
 
 
 def head_of(materials: Materials, task: Submission, train: Labelled) -> Head:
+    """Under which a task is trained, and an imported vector measured."""
     return materials.head_from(task.classes, lambda: train, task.templates)
 
 
