@@ -166,12 +166,14 @@ def _give_up(state: State, run_id: str) -> None:
 
 
 def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
-    """As if it had never come: what is left is asked again, without it."""
+    """As if it had never come: what its runs were about is asked again, without it. A vector that
+    was not due before is not due now, since nothing is measured anew."""
     task = event.task
     touched = (run.run_id for run in state.runs.values() if _concerns(state, run, task))
     for run_id in dict.fromkeys((*event.runs, *touched)):  # some are not in the registry yet
         if (run := state.runs.pop(run_id, None)) is not None:
             state.unmeasurable.difference_update(run.cells)
+            _ask(state, run)
         yield Stop(run_id, forget=True)
     for run_id in event.anew:
         run = state.runs[run_id]
@@ -184,7 +186,6 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         table.pop(task, None)
     state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)
-    state.ask.update(state.champions)
 
 
 def _ask(state: State, run: Run) -> None:

@@ -41,6 +41,7 @@ from tests.support.fakes import (
     shard_blob,
 )
 from tests.support.lost import lost_answer
+from tests.support.world import assert_all_due_are_asked
 
 
 @pytest.fixture
@@ -256,6 +257,7 @@ class Life(RuleBasedStateMachine):
         live = self.scene.coordinator._state
         again = restored(self.scene.coordinator._registry, live.base)
         validate(live)
+        assert_all_due_are_asked(live)
         assert self.scene.coordinator.status(ADMIN).trouble is None
         for name in ("tasks", "owners", "champions", "rows", "balance"):
             assert getattr(again, name) == getattr(live, name), name

@@ -34,6 +34,7 @@ from cluster.scheduler.state import (
     State,
     Vector,
 )
+from cluster.scheduler.upkeep import is_due
 
 PLENTY = 1_000_000  # more than any arrival of a test costs
 NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never", "on_arrival"))
@@ -43,6 +44,11 @@ def values_of(run: Run, tau: float) -> dict[Cell, Effect]:
     """Of what it measures: its own inputs a vector moves by 1, all others by `tau`."""
     sizes = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
     return {cell: Effect(size, size if cell.head else None) for cell, size in sizes.items()}
+
+
+def assert_all_due_are_asked(state: State) -> None:
+    """Events look at no other vectors."""
+    assert not [task for task in state.champions.keys() - state.ask if is_due(state, task)]
 
 
 class World:
@@ -67,6 +73,7 @@ class World:
             self._check(instruction)
         self.said += said
         validate(self.state)
+        assert_all_due_are_asked(self.state)
         self._check_matrix()
         bounds, rows = self.state.loudest, self.state.rows
         assert bounds.keys() == rows.keys()
