@@ -85,7 +85,8 @@ class Compositions(Runs):
         model = self._pins.composed(user, recipe, visibility)
         require_linearized(how.method, [term.vector for term in model.terms])
         require_given(how, self._base, self._blobs)
-        shared = {name for name in self._shards if upkeep.shares(self._state, name)}
+        there = (name for name in tasks_in(model) if name in self._shards)
+        shared = {name for name in there if upkeep.shares(self._state, name)}
         self._require_shared(context, model, how, shared)
         shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
         given = self._registry, self._base, model, how, shards
