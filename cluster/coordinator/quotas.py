@@ -32,5 +32,5 @@ class Quotas(Shell):
         if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_ids=[run_id]):
             return
         owed, ran = self._registry.owed_of([user])[user], self._registry.ran_of([user])[user]
-        files = {*self._stored(user, self._execution.heads), *more}
+        files = {*self._stored([user], self._execution.heads)[user], *more}
         require_share(self._usage(user, owed + runs, ran, files), wait(ran, time.time()))

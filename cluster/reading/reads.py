@@ -143,15 +143,17 @@ class Reads(ABC):
             heads = known.heads  # without the lock: a page of users takes a fifth of a second
         users = self._registry.users_after(after) if whose is None else [whose]
         owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
-        stored = {user: self._stored(user, heads) for user in users}
+        stored = self._stored(users, heads)
         return [self._usage(user, owed[user], ran[user], stored[user]) for user in users]
 
     # -- inside
 
-    def _stored(self, user: str, heads: FittedHeads) -> set[str]:
-        """Digests of the files that count for this user."""
-        stored = self._registry.stored_of(user)
-        return {*stored, *heads.blobs({one.task for one in stored.values()})}
+    def _stored(self, users: Collection[str], heads: FittedHeads) -> dict[str, set[str]]:
+        """Digests of the files that count for each of these."""
+        return {
+            user: {*stored, *heads.blobs({one.task for one in stored.values()})}
+            for user, stored in self._registry.stored_of(users).items()
+        }
 
     def _usage(self, user: str, runs: int, ran: Ran, files: Collection[str]) -> Usage:
         return Usage(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -79,21 +79,30 @@ class Erasure(Database):
                 if _saw(result, purged)
             }
 
-    def stored_of(self, owner: str) -> References:
-        """Rows, samples, statistics, vectors and heads of the tasks of an owner that are kept, and
+    def stored_of(self, owners: Collection[str]) -> dict[str, References]:
+        """Rows, samples, statistics, vectors and heads of the tasks of each owner that are kept,
         files of their model, and rows that the next is made from."""
         kept = sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")
-        own = TASK.c.owner == owner, kept
+        own = TASK.c.owner.in_(owners), kept
         names = sa.select(TASK.c.name).where(*own)
-        found: References = {}
+        made = sa.select(USER.c.name.label("user"), MADE).join(
+            MADE, MADE.c.digest == USER.c.composition
+        )
+        awaited = sa.select(AWAITED.c.user, RUN.c.work).join(RUN, RUN.c.run_id == AWAITED.c.run_id)
+        found: dict[str, References] = {owner: {} for owner in owners}
         with self._read() as db:
-            for text in db.scalars(sa.select(TASK.c.submission).where(*own)):
-                found |= parts_of(Submission.model_validate_json(text))
-            found |= dict(_samples(db, set(), names)) | dict(_vectors(db, set(), names))
-            mine = sa.select(USER.c.composition).where(USER.c.name == owner)
-            return (
-                found | dict(parts_of_model(db, mine)) | dict(_given(db, AWAITED.c.user == owner))
-            )
+            whose = dict[str, References]()  # by task
+            columns = TASK.c.name, TASK.c.owner, TASK.c.submission
+            for row in db.execute(sa.select(*columns).where(*own)):
+                whose[row.name] = found[row.owner]
+                found[row.owner] |= parts_of(Submission.model_validate_json(row.submission))
+            for digest, reference in (*_samples(db, set(), names), *_vectors(db, set(), names)):
+                whose[reference.task][digest] = reference
+            for row in db.execute(made.where(USER.c.name.in_(owners))):
+                found[row.user] |= dict(_parts_of_made(row))
+            for row in db.execute(awaited.where(AWAITED.c.user.in_(owners))):
+                found[row.user] |= dict(_given_for(row.work))
+        return found
 
     def erasures(self) -> list[str]:
         """Digests of files of purged tasks, which are to be deleted."""

@@ -135,11 +135,17 @@ def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
 
 def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:
     registry = scene.coordinator._registry
-    before = len(statements(scene.coordinator._registry, lambda: registry.stored_of("ann")))
+    before = len(statements(scene.coordinator._registry, lambda: registry.stored_of(["ann"])))
     scene.coordinator.submit(ADMIN, submission(scene.home, "third", owner="ann"))
     scene.settle()
-    assert len(statements(scene.coordinator._registry, lambda: registry.stored_of("ann"))) == before
-    assert {one.task for one in registry.stored_of("ann").values()} == {"news", "spam", "third"}
+    assert (
+        len(statements(scene.coordinator._registry, lambda: registry.stored_of(["ann"]))) == before
+    )
+    assert {one.task for one in registry.stored_of(["ann"])["ann"].values()} == {
+        "news",
+        "spam",
+        "third",
+    }
 
 
 def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: Scene) -> None:
