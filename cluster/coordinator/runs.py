@@ -16,7 +16,6 @@ from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Lease, Leave, Progress
 from cluster.scheduler import upkeep
-from cluster.scheduler.leases import lease_seconds
 from tacl.errors import RunFailed
 
 
@@ -42,7 +41,7 @@ class Runs(Quotas):
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
-            seconds = lease_seconds(self._execution.trainings)
+            seconds = self._leases.seconds(self._execution.trainings, time.process_time())
             return Leave(told.arrivals.after(asked.since), seconds, self._gives_way(asked.run_id))
 
     def _gives_way(self, run_id: str) -> bool:

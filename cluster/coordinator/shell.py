@@ -30,6 +30,7 @@ from cluster.domain.visibility import Visibility
 from cluster.reading.reads import Reads
 from cluster.reading.sight import Known
 from cluster.registry import Registry, Request, Task
+from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -76,6 +77,7 @@ class Shell(Reads):
         self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
         self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
+        self._leases = Leases()
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
         self._board, self._looking = Board(self._registry), Retries()

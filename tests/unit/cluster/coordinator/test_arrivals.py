@@ -163,7 +163,7 @@ def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
 def test_the_more_trainings_run_the_longer_is_a_lease(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "ANSWERS", 0.25)
+    monkeypatch.setattr(leases, "SHARE", leases.COST / 4)
 
     def seconds(step: int) -> float:
         run_id = scene.process("train", "digits").work.run_id

@@ -39,7 +39,7 @@ def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr(fleet, "RATE", 1000)
     monkeypatch.setattr(leases, "SHORTEST", 0.05)  # with three trainings 0.06, as they are told
-    monkeypatch.setattr(leases, "ANSWERS", 50)
+    monkeypatch.setattr(leases, "SHARE", 50 * leases.COST)
     tasks = islice(fleet.alone(tmp_path / "home", lambda line: None), 3)
     coordinator = Coordinator(tmp_path / "home", Idle())
     runs = [coordinator.submit(NOBODY, task).run_id for task in tasks]
