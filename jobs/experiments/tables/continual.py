@@ -26,6 +26,7 @@ from jobs.experiments.models import (
     right,
     task_vectors,
 )
+from jobs.experiments.planned import planned
 from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.merges import magmax, opcm
@@ -80,6 +81,15 @@ def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[AfterArrival]:
         model = Sum([(1.0, v) for v in now.values()])
         arrivals.append(AfterArrival(model, vector.cost, Cost(cpu_seconds=spent)))
     return arrivals
+
+
+def tau_jp_upkeep(bench: Bench, order: list[str]) -> list[AfterArrival]:
+    """At every arrival those are refreshed that the coordinator would, within what it may cost."""
+    vectors = _against_earlier(bench, order)
+    return [
+        AfterArrival(Sum([(1.0, one) for one in now.values()]), vector.cost, spent)
+        for vector, (now, spent) in zip(vectors, planned(bench, vectors), strict=True)
+    ]
 
 
 def _against_earlier(bench: Bench, order: list[str]) -> list[Vector]:
@@ -146,6 +156,7 @@ METHODS = (
     Streaming("linear", None, saw.LABELS, saw.NOTHING, linear_sum),
     Streaming("taujp", None, saw.EARLIER, saw.NOTHING, tau_jp_sum),
     Streaming("taujp+refresh", None, saw.EARLIER, saw.INPUTS, tau_jp_refreshed),
+    Streaming("taujp+upkeep", None, saw.EARLIER, saw.INPUTS, tau_jp_upkeep),
     Streaming("sequential", None, saw.LABELS, saw.NOTHING, sequential),
     Streaming("magmax", None, saw.LABELS, saw.NOTHING, magmax_so_far),
     Streaming("opcm", None, saw.LABELS, saw.NOTHING, opcm_so_far),

@@ -15,6 +15,7 @@ from torch.func import functional_call, jvp
 from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
 
+from cluster.scheduler import budget, upkeep
 from jobs.experiments.catalogue import TABLES
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import LONGER, METHODS, arriving, linear, order_of, total
@@ -164,7 +165,7 @@ def test_sums_have_the_key_of_their_terms(bench: Bench) -> None:
 
 OTHER_TABLES = {
     "negation": ["linear", "taujp-grid", "linear-atlas", "ordinary-atlas"],
-    "continual": ["linear", "taujp+refresh", "sequential", "magmax", "opcm", "joint"],
+    "continual": ["linear", "taujp+upkeep", "sequential", "magmax", "opcm", "joint"],
     "interference": ["linear", "taujp+refresh"],
     "disentanglement": ["linear", "taujp"],
     "limited": ["all", "16 samples", "half of the tasks"],
@@ -252,6 +253,27 @@ def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
     first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
     assert first[0].model.key == second[0].model.key
     assert first[1].model.key != second[1].model.key
+
+
+def test_upkeep_with_room_for_everything_refreshes_everything(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_of(bench)
+    monkeypatch.setattr(upkeep, "REFRESH_FROM", 0.0)
+    monkeypatch.setattr(budget, "REFRESH", 3)
+    monkeypatch.setattr(budget, "CELL", 1)
+    planned, whole = (
+        make(bench, order) for make in (continual.tau_jp_upkeep, continual.tau_jp_refreshed)
+    )
+    assert [one.model.key for one in planned] == [one.model.key for one in whole]
+    assert planned[-1].merging.cpu_seconds > whole[-1].merging.cpu_seconds  # it also measures
+
+
+def test_upkeep_refreshes_nothing_that_such_short_trainings_do_not_pay(bench: Bench) -> None:
+    order = order_of(bench)
+    found, plain = continual.tau_jp_upkeep(bench, order), continual.tau_jp_sum(bench, order)
+    assert [one.model.key for one in found] == [one.model.key for one in plain]
+    assert all(one.merging.cpu_seconds > 0 for one in found[1:])
 
 
 def test_the_default_training_meets_those_that_came_before(bench: Bench) -> None:

@@ -1,0 +1,141 @@
+"""Refreshes as the coordinator plans them: `cluster/scheduler` says what is measured and refreshed,
+within what arrivals may cost; the work is done here, and each piece is a cell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from cluster.domain.tasks import GENERIC, Options
+from cluster.learner.training import MEASURED
+from cluster.scheduler import state as facts
+from cluster.scheduler.budget import REMEASURED, allowance
+from cluster.scheduler.plan import handle
+from cluster.scheduler.state import ONE_CPU, Effect, Fit, Measure, Node, Refresh, Start, State
+from jobs.experiments.cache import Cost, Made, together
+from jobs.experiments.context import BATCH, Bench
+from jobs.experiments.models import Vector, Vectors
+from jobs.experiments.training import refreshed
+from tacl.evaluation.interference import logit_change, tau_jp
+from tacl.evaluation.tangents import cached_tangents
+
+
+def planned(bench: Bench, vectors: Sequence[Vector]) -> Iterator[tuple[Vectors, Cost]]:
+    """After each arrival, in this order: the vectors of then, and what its measuring and refreshing
+    took. Each was trained against the generic samples and those before it."""
+    plan = _Plan(bench)
+    for vector in vectors:
+        costs = plan.arrive(vector)
+        yield dict(plan.now), together(costs)
+
+
+class _Plan:
+    """The coordinator's state, and the vectors that it knows by their keys."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.now = bench, dict[str, Vector]()
+        self._generic = bench.suite.generics[0]
+        self._state = State(bench.backbone.digest)
+        self._asked = dict[str, facts.Instruction]()
+        self._happens(facts.NodesChanged((Node(1),)), self._arrived(GENERIC, Options(), 0))
+
+    def arrive(self, vector: Vector) -> list[Cost]:
+        """What it cost until nothing more is due."""
+        bench, task = self.bench, vector.task
+        rows = bench.rows(task).count("train")
+        config = bench.suite.config(task, rows, bench.seed, bench.base.trainable)
+        options = Options(steps=config.steps, batch=config.batch, penalty="cyclical")
+        self.now[task] = vector
+        samples = self._arrived(task, options, allowance(rows, options))
+        urgency = facts.Urgency.TRAINING
+        asked = facts.Requested(task, "train", task, ONE_CPU, urgency)
+        return self._happens(samples, asked)
+
+    def _happens(self, *known: facts.Event) -> list[Cost]:
+        """And all that is then to be done, until nothing is; what that cost."""
+        events, costs = deque(known), list[Cost]()
+        while events:
+            for one in handle(self._state, events.popleft()):
+                if isinstance(one, Start):
+                    event, spent = self._done(one.run_id, self._asked.get(one.run_id))
+                    events.append(event)
+                    costs += spent
+                else:
+                    self._asked[one.run_id] = one
+        return costs
+
+    def _arrived(self, task: str, options: Options, most: int) -> facts.SamplesArrived:
+        ordinal = len(self._state.tasks)
+        return facts.SamplesArrived(task, ordinal, options, self._shard(task), allowance=most)
+
+    def _done(self, run_id: str, work: facts.Instruction | None) -> tuple[facts.Event, list[Cost]]:
+        match work:
+            case None:  # a training, which has the name of its task
+                met = [name for name in self._state.tasks if name != run_id]
+                seen = {self._shard(name) for name in met}
+                return self._published(run_id, run_id, seen, [*met[-MEASURED:], run_id])
+            case Measure(cells=cells):
+                found = {cell: self._effect(cell.task, cell.on) for cell in cells}
+                values = {cell: effect for cell, (effect, _) in found.items()}
+                return facts.Measured(run_id, values), [cost for _, cost in found.values()]
+            case Refresh():
+                return self._refresh(work)
+            case Fit():  # this table has the heads of the training
+                return facts.Ended(run_id), []
+            case _:
+                raise AssertionError(f"nothing fails here: {work}")
+
+    def _refresh(self, work: Refresh) -> tuple[facts.Event, list[Cost]]:
+        task, others = work.task, [name for name, _ in work.others]
+        before = self.now[task]
+        after = refreshed(self.bench, before, [one for one in others if one != GENERIC])
+        assert after.refresh is not None
+        cost = after.refresh.cost
+        self.now[task] = after
+        if after.key == before.key:  # not accepted
+            return facts.Ended(work.run_id), [cost]
+        seen = {*self._state.champions[task].seen, *(shard for _, shard in work.others)}
+        event, costs = self._published(work.run_id, task, seen, [*others[-REMEASURED:], task])
+        return event, [cost, *costs]
+
+    def _published(
+        self, run_id: str, task: str, seen: set[str], measured: Sequence[str]
+    ) -> tuple[facts.Event, list[Cost]]:
+        row, costs = dict[tuple[str, str, str], Effect](), list[Cost]()
+        for on in measured:
+            effect, cost = self._effect(task, on)
+            row[on, self._shard(on), self._head(on, task)] = effect
+            costs.append(cost)
+        old = self._state.champions.get(task)
+        vector = facts.Vector(old.version + 1 if old else 1, self.now[task].key, seen)
+        return facts.Published(run_id, task, vector, row, self._head(task, task)), costs
+
+    def _effect(self, task: str, on: str) -> tuple[Effect, Cost]:
+        """What the vector of a task does to the probe of another."""
+        bench, vector, name = self.bench, self.now[task], self._named(on)
+
+        def make() -> Made:
+            probe = bench.rows(name).items("probe")
+            module, taus = bench.base.module, {"tau": vector.tau()}
+            cached = cached_tangents(module, bench.backbone, probe, taus, BATCH)
+            tangent_ND = cached.tangents["tau"]
+            change = None
+            if on != GENERIC:
+                change = logit_change(cached.features_ND, tangent_ND, bench.head(on)).mean
+            return {"tau_jp": tau_jp(tangent_ND).mean, "answers": change}, {}
+
+        what, decides = f"of {task} on {name}", {"tau": vector.key, "answers": on != GENERIC}
+        cell = bench.cell("effect", make, what, name, data=self._shard(on), **decides)
+        return Effect(cell.facts["tau_jp"], cell.facts["answers"]), cell.cost
+
+    def _shard(self, task: str) -> str:
+        return self.bench.rows(self._named(task)).digest("shard")
+
+    def _head(self, on: str, arriving: str) -> str:
+        """A digest's place: a task has its head from its first vector on."""
+        known = self._state.tasks[on]
+        return known.head or (f"head of {on}" if on == arriving else "")
+
+    def _named(self, task: str) -> str:
+        return self._generic if task == GENERIC else task
