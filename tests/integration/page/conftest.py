@@ -31,6 +31,7 @@ def api() -> Iterator[FakeApi]:
     api = FakeApi()
     with serving(api.app) as api.url:
         yield api
+    assert api.app.state.undeclared == []  # what the page is shown the real API can answer
 
 
 @pytest.fixture
