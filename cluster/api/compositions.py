@@ -15,15 +15,16 @@ from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
-from cluster.api.schemas import Compose, Evaluation, Made, Make, Model, Name, Select
+from cluster.api.schemas import Compose, Evaluation, Make, Name, Select
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, Saying, laid_down
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.compositions import CompositionMethod
+from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
+from cluster.domain.status import CompositionRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
 UserName = Annotated[Name, Path(examples=["alice"])]
@@ -48,11 +49,11 @@ Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to 
 
 
 @ROUTER.post("/compositions")
-async def compose(body: Compose, asked: Act, request: Request) -> Model:
+async def compose(body: Compose, asked: Act, request: Request) -> Composition:
     """Make a recipe the user's model; versions are pinned now."""
     user = asked.caller.user(body.user)
     _count(asked, request, len(body.terms))
-    return Model.of(await asked.ask(CoordinatorAPI.compose, user, body.terms))
+    return await asked.ask(CoordinatorAPI.compose, user, body.terms)
 
 
 @ROUTER.get("/compositions")
@@ -62,17 +63,17 @@ async def compositions(asked: Look, whose: Whose = None, after: After = "") -> S
 
 
 @ROUTER.get("/compositions/{user}")
-async def composition(user: UserName, asked: Look) -> Model:
+async def composition(user: UserName, asked: Look) -> Composition:
     """A user's model."""
-    return Model.of(await asked.ask(CoordinatorAPI.composition, asked.caller.user(user)))
+    return await asked.ask(CoordinatorAPI.composition, asked.caller.user(user))
 
 
 @ROUTER.post("/compositions/{user}/update")
-async def update(user: UserName, asked: Act, request: Request) -> Model:
+async def update(user: UserName, asked: Act, request: Request) -> Composition:
     """Move every vector of the model to its task's newest champion."""
     whose = asked.caller.user(user)
     _count(asked, request, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
-    return Model.of(await asked.ask(CoordinatorAPI.update_composition, whose))
+    return await asked.ask(CoordinatorAPI.update_composition, whose)
 
 
 def _count(asked: Asked, request: Request, terms: int) -> None:
@@ -85,7 +86,7 @@ def _count(asked: Asked, request: Request, terms: int) -> None:
 
 
 @ROUTER.post("/making/recipe", status_code=202)
-async def make(body: Make, asked: Act) -> Made:
+async def make(body: Make, asked: Act) -> CompositionRun:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
     how = CompositionMethod(method=body.method, select=body.select)
@@ -102,7 +103,7 @@ async def fit(
     method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
     user: User = None,
     select: Annotated[Select, Form()] = None,
-) -> Made:
+) -> CompositionRun:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
     rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, said=said)
@@ -118,7 +119,7 @@ async def adapt(
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
     user: User = None,
     select: Annotated[Select, Form()] = None,
-) -> Made:
+) -> CompositionRun:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
     rows = GivenRows(asked.caller.user(user), terms, method, select, said=said)
@@ -126,11 +127,11 @@ async def adapt(
 
 
 @ROUTER.get("/compositions/{user}/runs/{run_id}")
-async def composition_run(user: UserName, run_id: RunId, asked: Look) -> Made:
+async def composition_run(user: UserName, run_id: RunId, asked: Look) -> CompositionRun:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
     whose = asked.caller.user(user)
-    return Made.of(await asked.tell(CoordinatorAPI.composition_run, whose, run_id))
+    return await asked.tell(CoordinatorAPI.composition_run, whose, run_id)
 
 
 @ROUTER.post("/compositions/{user}/cancel")
@@ -142,15 +143,17 @@ async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
 
 async def _made_from(
     file: UploadFile, as_what: Literal["fit", "adapt"], rows: GivenRows, asked: Asked
-) -> Made:
+) -> CompositionRun:
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         how = await asked.service.prepare(replace(rows, **{as_what: place}))
     return await _started(asked, rows.owner, rows.terms, how)
 
 
-async def _started(asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod) -> Made:
-    return Made.of(await asked.tell(CoordinatorAPI.start_composition, user, terms, how))
+async def _started(
+    asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod
+) -> CompositionRun:
+    return await asked.tell(CoordinatorAPI.start_composition, user, terms, how)
 
 
 # -- what was measured

@@ -11,7 +11,6 @@ from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain import compositions
 from cluster.domain.base import Sent
 from cluster.domain.operations import Belonging, Candidate
-from cluster.domain.status import CompositionRun, CompositionState, RunProgress
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options
 from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
@@ -108,44 +107,6 @@ class Compose(Wire):
     terms: Terms
 
 
-class Model(Wire):
-    """A user's model: a recipe of pinned vectors, named by its digest."""
-
-    user: str = Field(examples=["alice"])
-    digest: str = Field(examples=["4be1b5f1"])
-    terms: list[str] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    method: compositions.Method = Field(examples=["sum"])
-    recipe: tuple[compositions.RecipeTerm, ...] = Field(
-        description="The terms, with all that is known of each; `by_block`: learned coefficients."
-    )
-    merged: compositions.Merged | None = Field(
-        default=None, description="Digests of the one vector that was merged of them."
-    )
-    target: compositions.Target | None = Field(
-        default=None, description="The new task that it was fitted to: name, classes, head."
-    )
-    fitted: tuple[compositions.FittedHead, ...] = Field(
-        default=(), description="Heads that were fitted under this very model, which is no sum."
-    )
-    novelty: str | None = Field(
-        default=None, description="Digest of what tells inputs of none of its tasks."
-    )
-    private_to: dict[str, str] = Field(
-        default={},
-        description="By task, whose private task it is, of those that are not the user's: told to "
-        "whoever composes.",
-    )
-
-    @classmethod
-    def of(cls, model: compositions.Composition) -> Model:
-        parts = {"terms": list(map(str, model.terms)), "recipe": model.terms}
-        return cls.model_validate(dict(model) | parts)
-
-    def composition(self) -> compositions.Composition:
-        parts = {name: value for name, value in self if name != "recipe"}
-        return compositions.Composition.model_validate(parts | {"terms": self.recipe})
-
-
 class Make(Wire):
     """`ties`, `tsv` and `iso` merge; `grid`, `atlas` and `adamerging` find coefficients."""
 
@@ -153,28 +114,6 @@ class Make(Wire):
     terms: Terms
     method: compositions.Making = Field(examples=["ties"])
     select: Select = None
-
-
-class Made(RunProgress[CompositionState]):
-    """Status of a composition run; model and report are there when it is ready."""
-
-    user: str = Field(examples=["alice"])
-    method: compositions.Method = Field(examples=["ties"])
-    terms: tuple[str, ...] = Field(examples=[["+faces@v3", "-0.5*digits@v2"]])
-    model: Model | None = None
-    report: compositions.Report | None = Field(
-        default=None,
-        description="Accuracies before and after, tau_jp measured again, figures, seconds.",
-    )
-
-    @classmethod
-    def of(cls, run: CompositionRun) -> Made:
-        return cls.model_validate(dict(run) | {"model": run.model and Model.of(run.model)})
-
-    def run(self) -> CompositionRun:
-        return CompositionRun.model_validate(
-            dict(self) | {"model": self.model and self.model.composition()}
-        )
 
 
 class Evaluation(Wire):

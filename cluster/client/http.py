@@ -20,11 +20,11 @@ from urllib.parse import quote
 import httpx2
 from pydantic import TypeAdapter
 
-from cluster.api.schemas import Evaluation, Made, Model
+from cluster.api.schemas import Evaluation
 from cluster.client.arguments import one_text, uploadable
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import Composition, Method
+from cluster.domain.compositions import Method
 from cluster.domain.explanations import Explanations
 from cluster.domain.methods import require_possible
 from cluster.domain.operations import Answers
@@ -52,21 +52,12 @@ def _said(reading: dict[str, Any]) -> dict[str, Any]:
     return fields | ({"classes": one_text(fields["classes"])} if "classes" in fields else {})
 
 
-def _composition(found: Any) -> Composition:
-    return Model.model_validate(found).composition()
-
-
-def _composition_run(found: Any) -> CompositionRun:
-    return Made.model_validate(found).run()
-
-
 class Operation(NamedTuple):
     """A method of the coordinator as a request. Arguments that the path does not name are the
-    body, or the query of a GET; an answer is of the type that the method returns, unless `read`."""
+    body, or the query of a GET; an answer is of the type that the method returns."""
 
     verb: str
     path: str
-    read: Callable[[Any], Any] | None = None
 
 
 OPERATIONS = {
@@ -80,11 +71,11 @@ OPERATIONS = {
     "move_alias": Operation("PUT", "tasks/{task}/aliases/{name}"),
     "interference": Operation("GET", "interference"),
     "interference_of": Operation("GET", "tasks/{task}/interference"),
-    "compose": Operation("POST", "compositions", _composition),
-    "composition_run": Operation("GET", "compositions/{user}/runs/{run_id}", _composition_run),
+    "compose": Operation("POST", "compositions"),
+    "composition_run": Operation("GET", "compositions/{user}/runs/{run_id}"),
     "cancel_compositions": Operation("POST", "compositions/{user}/cancel"),
-    "update_composition": Operation("POST", "compositions/{user}/update", _composition),
-    "composition": Operation("GET", "compositions/{user}", _composition),
+    "update_composition": Operation("POST", "compositions/{user}/update"),
+    "composition": Operation("GET", "compositions/{user}"),
     "users": Operation("GET", "compositions"),
     "accuracy_history": Operation("GET", "accuracy"),
     "run": Operation("GET", "runs/{run_id}"),
@@ -144,10 +135,14 @@ class Server:
         fields = {"user": user, "terms": list(terms), "method": method}
         if not rows:
             body = fields | given
-            return _composition_run(self.call("POST", "making/recipe", context, json=body))
+            return CompositionRun.model_validate(
+                self.call("POST", "making/recipe", context, json=body)
+            )
         with uploadable(given.pop(rows[0]), {}) as file, file.open("rb") as stream:
             sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
-            return _composition_run(self.call("POST", f"making/{rows[0]}", context, **sent))
+            return CompositionRun.model_validate(
+                self.call("POST", f"making/{rows[0]}", context, **sent)
+            )
 
     def query(
         self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
@@ -213,7 +208,7 @@ class _RemoteCoordinator:
         return functools.partial(self._ask, method)
 
     def _ask(self, method: str, *arguments: object) -> Any:
-        verb, path, read = OPERATIONS[method]
+        verb, path = OPERATIONS[method]
         signature = inspect.signature(getattr(CoordinatorAPI, method))
         bound = signature.bind(self, *arguments)
         bound.apply_defaults()
@@ -223,7 +218,7 @@ class _RemoteCoordinator:
         rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
         found = self._server.call(verb, place, context, **content)
-        return read(found) if read else _returned(method).validate_python(found)
+        return _returned(method).validate_python(found)
 
     def cluster(self) -> Resources:
         return self._ask("status", RequestContext(), "").room

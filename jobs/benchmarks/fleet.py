@@ -31,7 +31,7 @@ from cluster.domain.work import Lease, Progress, Work
 from cluster.runtime.heap import Heap
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
-from cluster.scheduler.leases import lease_seconds
+from cluster.scheduler.leases import LONGEST
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.calls import NOBODY
@@ -196,9 +196,11 @@ def alone(home: Path, say: Say) -> Iterator[Submission]:
 
 
 def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[str]) -> Fleet:
-    busy, begun = ray.get(coordinator.cpu_seconds.remote()), time.monotonic()
-    lease = lease_seconds(len(runs))
+    """What counts begins once each was told of the tasks that are there."""
     shares = [(one, runs[n::PROCESSES]) for n, one in enumerate(processes)]
+    told = ray.get([one.ask.remote(share, LONGEST, LONGEST) for one, share in shares])
+    lease = median(answer.lease for some in told for answer in some)
+    busy, begun = ray.get(coordinator.cpu_seconds.remote()), time.monotonic()
     found = ray.get([one.ask.remote(share, lease, ASKING) for one, share in shares])
     seconds = time.monotonic() - begun
     cpu = ray.get(coordinator.cpu_seconds.remote()) - busy

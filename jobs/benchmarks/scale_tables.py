@@ -126,10 +126,11 @@ def _kept(one: Arrival | None) -> tuple[str, str]:
 FLEETS = """## Learners that ask
 
 Each does {each:g} optimizer steps a second and asks the one coordinator, an actor, through Ray for
-its next lease of them, of as many seconds as the coordinator says to so many. Goals: at most
-{CORE:g} of a core, and at the 99th percentile no wait longer than a step, {STEP_MS:g} ms. The share
-is what as many learners need that are all answered in time, of the processor time of an answer,
-with everything that the coordinator's process does beside. Where as many as were asked for are
+its next lease of them, of as many seconds as the coordinator says to so many; counted from when
+each has asked once, which tells it of the tasks that are there. Goals: at most {CORE:g} of a core,
+and at the 99th percentile no wait longer than a step, {STEP_MS:g} ms. The share is what as many
+learners need that are all answered in time, of the processor time of an answer, with everything
+that the coordinator's process does beside. Where as many as were asked for are
 within both, fleets {GROWTH:g} times as large as the one before follow until one is not, of at most
 {FURTHEST} times as many.
 """

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from cluster.api import page as assets
 from cluster.domain.base import PAGE
 from tacl.compose.terms import parse_term
+from tests.support.declared import Declared
 
 
 class FakeApi:
@@ -44,6 +45,7 @@ class FakeApi:
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
+        self.app.router.route_class, self.app.state.undeclared = Declared, list[str]()
         for routes in (self._guard, self._cluster, self._models, self._people, self._submitting):
             routes(self.app)
         assets.serve(self.app)
@@ -175,14 +177,14 @@ class FakeApi:
     def sum(self, *terms: str) -> dict[str, Any]:
         """Pinned as the tasks are now."""
         versions = {task["name"]: task["version"] for task in self.tasks}
-        recipe = [
+        pinned = [
             {
                 "vector": {"task": term.name, "version": term.version or versions[term.name]},
                 "coefficient": term.coefficient,
             }
             for term in map(parse_term, terms)
         ]
-        return {"user": "me", "digest": "ab12" * 16, "method": "sum", "recipe": recipe}
+        return {"user": "me", "digest": "ab12" * 16, "method": "sum", "terms": pinned}
 
     def _submitting(self, app: FastAPI) -> None:
         @app.post("/v1/compositions")
@@ -194,7 +196,7 @@ class FakeApi:
         @app.post("/v1/compositions/{user}/update")
         def update(user: str) -> Any:
             self.asked.append(("update", user))
-            old = self.models[user]["recipe"]
+            old = self.models[user]["terms"]
             return self.sum(*(f"{one['coefficient']}*{one['vector']['task']}" for one in old))
 
         @app.post("/v1/predict")

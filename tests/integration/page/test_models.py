@@ -153,7 +153,7 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     api.role = "admin"  # who may name another user
     api.ready("digits", "signs", "faces")
     api.models["me"] = api.sum("digits", "-0.5*signs")
-    api.models["eve"] = {"user": "eve", "digest": "ef", "method": "ties", "terms": ["+a", "+b"]}
+    api.models["eve"] = api.models["me"] | {"user": "eve", "method": "ties"}
     page = open_page()
     says(page, "#compose output", "+digits −0.5*signs")
     ticked = [box.is_checked() for box in page.locator("#compose .terms [type=checkbox]").all()]
@@ -163,7 +163,7 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     says(page, "#compose output", "+digits −0.5*signs +faces")  # what a person ticks stays
     page.locator("#compose input[name=user]").fill("eve")
     page.locator("#compose input[name=user]").press("Tab")
-    says(page, "#compose .told", "made by ties of +a +b")
+    says(page, "#compose .told", "made by ties of +digits@v1 -0.5*signs@v1")
     assert page.locator("#compose output").inner_text() == "nothing picked"
 
 

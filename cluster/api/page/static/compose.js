@@ -30,6 +30,11 @@ export function showTerms(tasks) {
 const taskOf = (name) => name.split("@")[0];
 const named = ({ task, version }) => (champions.get(task) === version ? task : `${task}@v${version}`);
 
+function written({ coefficient, vector }) {
+  const factor = Math.abs(coefficient);
+  return `${coefficient < 0 ? "-" : "+"}${factor === 1 ? "" : `${factor}*`}${vector.task}@v${vector.version}`;
+}
+
 function added(name) {
   chosen.set(name, { on: false, sign: 1, size: 1 });
   return (chosen.get(name).line = term(name));
@@ -135,7 +140,7 @@ let taken = ""; // its terms, as they were ticked
 export function take(found) {
   model = found;
   const isSum = found?.method === "sum";
-  const factors = new Map(isSum ? found.recipe.map((one) => [named(one.vector), one.coefficient]) : []);
+  const factors = new Map(isSum ? found.terms.map((one) => [named(one.vector), one.coefficient]) : []);
   for (const name of chosen.keys()) if (!champions.has(name) && !factors.has(name)) dropped(name);
   for (const name of factors.keys())
     if (!chosen.has(name) && champions.has(taskOf(name))) chosen.get(taskOf(name)).line.after(added(name));
@@ -143,7 +148,7 @@ export function take(found) {
   taken = terms().join();
   $(".measure", form).hidden = !found;
   $(".update", form).hidden = ![...chosen.keys()].some((name) => !champions.has(name));
-  if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.join(" ")}.`);
+  if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.map(written).join(" ")}.`);
 }
 
 function used(made) {

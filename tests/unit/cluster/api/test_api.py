@@ -20,6 +20,7 @@ from cluster.api import bodies, limits
 from cluster.api.access import hashed
 from cluster.api.app import create_app
 from cluster.domain.base import RequestContext
+from cluster.domain.compositions import Composition
 from cluster.domain.status import Event
 from tacl.errors import BadName
 from tests.support.api_scene import Local, headers, scene
@@ -83,7 +84,8 @@ def test_the_whole_way(people, world) -> None:
     assert len(eve.get("vectors").json()) == 2
     assert eve.get("interference").json()["on"] == ["generic", "news", "trec"]
     model = eve.post("compositions", {"terms": ["+news", "-0.5*trec"]}).json()
-    assert model["terms"] == ["+news@v1", "-0.5*trec@v1"]
+    terms = Composition.model_validate(model).terms
+    assert [str(term) for term in terms] == ["+news@v1", "-0.5*trec@v1"]
     assert eve.get("compositions/eve").json() == model
     found = eve.post("predict", {"inputs": [{"text": "what?"}], "beside_base": True}).json()
     assert (found["user"], found["digest"]) == ("eve", model["digest"])

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
 from cluster.client.http import Server
+from cluster.domain.compositions import Composition
 from cluster.scheduler.state import Node
 from tacl.errors import (
     BadColumns,
@@ -73,7 +74,8 @@ def test_by_a_recipe(people: dict[str, Person]) -> None:
     assert eve.post("making/recipe", body, headers=KEY).json()["run_id"] == asked.json()["run_id"]
     found = poll(eve, asked.json()["run_id"]).json()
     assert (found["state"], found["user"], found["method"]) == ("ready", "eve", "ties")
-    assert found["terms"] == found["model"]["terms"] == ["-0.5*news@v1", "+trec@v1"]
+    assert found["terms"] == ["-0.5*news@v1", "+trec@v1"]
+    assert found["terms"] == [*map(str, Composition.model_validate(found["model"]).terms)]
     assert found["model"]["merged"].keys() == {"digest", "blob"}
     assert found["report"]["accuracies"]["news"]["after"] == 0.8
     assert eve.get("compositions/eve").json() == found["model"]
@@ -88,7 +90,7 @@ def test_by_few_labelled_rows(people: dict[str, Person]) -> None:
     found = poll(eve, asked.json()["run_id"]).json()
     assert found["state"] == "ready"
     assert found["model"]["target"]["classes"] == ["a", "b"]
-    assert found["model"]["recipe"][0]["by_block"] == {"a": 0.25, "b": 1.5}
+    assert found["model"]["terms"][0]["by_block"] == {"a": 0.25, "b": 1.5}
     assert found["report"]["judged_on"] == "rows held out"
     answer = eve.post("predict", {"inputs": [{"text": "what?"}], "tasks": ["fitted"]})
     assert answer.json()["answers"][0].keys() == {"fitted"}
