@@ -51,7 +51,7 @@ Home = Annotated[
     Path | None,
     option(
         "DIR",
-        "Directory of the installation: settings, registry, blobs.",
+        "Home directory: settings, registry, stored files.",
         "--home",
         envvar="TACL_HOME",
         show_default="~/.tacl",
@@ -125,6 +125,7 @@ def verb(
                 raise typer.Exit(130) from None
 
         command = functools.wraps(function)(guarded)
+        settings.setdefault("help", in_paragraphs(function.__doc__ or ""))
         command.__annotations__ = {}  # its signature has them
         command.__signature__ = _with_shared(own, home)  # type: ignore[attr-defined]
         if declared is None:
@@ -134,6 +135,11 @@ def verb(
         return command
 
     return decorate
+
+
+def in_paragraphs(docstring: str) -> str:
+    """Lines end where the terminal's do."""
+    return "\n\n".join(" ".join(one.split()) for one in docstring.split("\n\n"))
 
 
 def is_named(path: object, values: Sequence[object]) -> bool:

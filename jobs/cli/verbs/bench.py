@@ -12,7 +12,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Client, Told, app, verb
-from jobs.cli.options import option
+from jobs.cli.options import Group, option
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jobs.benchmarks.scale import Goal
 
 bench = typer.Typer(
-    no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
+    cls=Group, no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
 )
 app.add_typer(bench, name="bench", rich_help_panel="research")
 

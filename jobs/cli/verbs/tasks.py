@@ -205,8 +205,10 @@ def logs(asked: cli.Client, name: names.TaskName) -> cli.Told:
 
 @cli.verb("tasks")
 def retry(asked: cli.Client, name: names.TaskName) -> cli.Told:
-    """Queue a task's failed and cancelled runs again, but evaluations and compositions: ask for
-    these anew."""
+    """Queue a task's failed or cancelled runs again.
+
+    Not its evaluations and compositions: ask for these anew.
+    """
     found = asked.retry(name)
     said = f"{_runs(found.retried)} queued again" if found.retried else "nothing had failed"
     return found, lambda _: f"{name}: {said}"

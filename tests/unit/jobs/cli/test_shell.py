@@ -35,10 +35,21 @@ def test_the_home_may_be_named_before_the_verb(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
-    for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue")):
+    for verb in ((), ("submit",), ("query",), ("users",), ("users", "issue"), ("bench",)):
         text = ok(tacl(*verb, "--help"))
         assert "bool" not in text
     assert "--skip-bad" in ok(tacl("submit", "--help"))
+
+
+def test_lines_of_the_help_end_where_those_of_the_terminal_do(tacl: Tacl) -> None:
+    assert "younger than a day, which may belong to a submission" in ok(tacl("gc", "--help"))
+    assert (
+        app.in_paragraphs("""One line
+    of two.
+
+    Another.""")
+        == "One line of two.\n\nAnother."
+    )
 
 
 def test_brackets_of_a_form_are_no_markup_of_the_help(tacl: Tacl) -> None:
