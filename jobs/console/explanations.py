@@ -27,7 +27,7 @@ def explanations(inputs: Sequence[str], found: Explanations, most: int = 1) -> R
 
 
 _READING = (
-    "logit: what the part adds to that of the answer; these add up to it. without: what is\n"
+    "logit: what the part adds to that of the answer; these add up to it. without: what is "
     "answered when the vector is left out; --top N has the logits of the N likeliest classes."
 )
 

@@ -9,10 +9,12 @@ timm           timm.create_model("local-dir:DIR", pretrained=True)
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import torch
 from safetensors.torch import save_file
 
 from tacl.backbone import Backbone, BaseSpec, clip, hf
@@ -89,6 +91,8 @@ def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None
     """With the pooling where sentence-transformers looks for it."""
     model, tokenizer, pooling = hf.whole_model(backbone.spec)
     model.load_state_dict({**model.state_dict(), **theta})
+    # What saves it imports DeepSpeed where that is installed, which else warns of its guess.
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
