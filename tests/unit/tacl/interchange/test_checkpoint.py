@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,24 +116,6 @@ def test_the_library_loads_what_is_written(
         [backbone.prepare(raw) for raw in inputs(backbone)],
     )
     assert (answer - before).abs().max() > 1e-3  # it is not the base that was written
-
-
-def test_nothing_is_warned_of_while_a_model_is_written(
-    loaded: Callable[[str], Backbone], tmp_path: Path
-) -> None:
-    """In a process of its own: what warns does so when it is imported."""
-    spec = str(loaded("hf").spec)
-    program = (
-        "from pathlib import Path\n"
-        "from tacl.backbone import load_backbone\n"
-        "from tacl.interchange.writing import write_model\n"
-        f"write_model(load_backbone({spec!r}), {{}}, 'transformers', Path({str(tmp_path)!r}))"
-    )
-    told = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
-    done = subprocess.run([sys.executable, "-c", program], env=told, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "model.safetensors").is_file()
-    assert "WARNING" not in done.stdout + done.stderr
 
 
 @torch.no_grad()
