@@ -97,7 +97,8 @@ class Erasure(Database):
                 whose[row.name] = found[row.owner]
                 found[row.owner] |= parts_of(Submission.model_validate_json(row.submission))
             for digest, reference in (*_samples(db, set(), names), *_vectors(db, set(), names)):
-                whose[reference.task][digest] = reference
+                if reference.task in whose:  # else it came since the statement before
+                    whose[reference.task][digest] = reference
             for row in db.execute(made.where(USER.c.name.in_(owners))):
                 found[row.user] |= dict(_parts_of_made(row))
             for row in db.execute(awaited.where(AWAITED.c.user.in_(owners))):
