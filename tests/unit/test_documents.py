@@ -147,8 +147,8 @@ def test_a_page_says_at_its_head_how_long_it_takes(page: str) -> None:
 
 
 def test_every_promise_names_tests_that_are_there() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+    text = (ROOT / "docs/promises.md").read_text()
     named = TESTS.findall(text)
     assert len(named) > 40
     missing = sorted({one for one in named if f"tests/{one}.py" not in FILES})
-    assert not missing, f"ARCHITECTURE.md names tests that are not there: {missing}"
+    assert not missing, f"docs/promises.md names tests that are not there: {missing}"
