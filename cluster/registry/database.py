@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ WRITER = "writer"  # the row of META with the epoch
 EPOCH = sa.select(META.c.value).where(META.c.name == WRITER)  # made once: every write asks it
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
+NAMED = 1000  # names in a statement
 
 
 class Database:
@@ -201,3 +202,9 @@ def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
     if new:
         put(db, table, **row)
     return new
+
+
+def parts(names: Iterable[str]) -> Iterator[list[str]]:
+    """A statement may name so many."""
+    left = list(names)
+    return (left[start : start + NAMED] for start in range(0, len(left), NAMED))

@@ -13,7 +13,7 @@ from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
-from cluster.registry.database import Database
+from cluster.registry.database import Database, parts
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
@@ -32,7 +32,6 @@ from cluster.registry.schema import (
 )
 
 LATER = 60.0  # seconds
-NAMED = 1000  # digests in a statement
 
 
 class Reference(NamedTuple):
@@ -118,13 +117,13 @@ class Erasure(Database):
 
     def erased(self, digests: Iterable[str]) -> None:
         with self._write() as db:
-            for these in _parts(digests):
+            for these in parts(digests):
                 db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
     def spared(self, digests: Iterable[str], until: float) -> None:
         """They are not to be deleted before then: something needs them."""
         with self._write() as db:
-            for these in _parts(digests):
+            for these in parts(digests):
                 chosen = ERASURE.c.digest.in_(these), ERASURE.c.due > 0.0
                 db.execute(ERASURE.update().where(*chosen).values(due=until))
 
@@ -142,18 +141,12 @@ def owe_later(db: sa.Connection, files: Iterable[tuple[str, Reference]]) -> None
 
 def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
     """What is owed at once stays so."""
-    for these in _parts(set(digests)):
+    for these in parts(set(digests)):
         chosen = ERASURE.c.digest.in_(these)
         known = set(db.scalars(sa.select(ERASURE.c.digest).where(chosen)))
         db.execute(ERASURE.update().where(chosen, ERASURE.c.due > 0.0).values(due=due))
         if new := [{"digest": one, "due": due} for one in these if one not in known]:
             db.execute(ERASURE.insert(), new)
-
-
-def _parts(digests: Iterable[str]) -> Iterator[list[str]]:
-    """A statement may name so many."""
-    left = list(digests)
-    return (left[start : start + NAMED] for start in range(0, len(left), NAMED))
 
 
 def dismiss(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,3 +80,10 @@ def log(
     db: sa.Connection, kind: str, text: str, task: str | None = None, run_id: str | None = None
 ) -> None:
     put(db, EVENT, kind=kind, task=task, run_id=run_id, text=text)
+
+
+def log_all(db: sa.Connection, kind: str, text: str, runs: Iterable[sa.Row]) -> None:
+    """The same of several runs: rows of run_id and task."""
+    same = {"at": time.time(), "kind": kind, "text": text}
+    if events := [same | row._asdict() for row in runs]:
+        db.execute(EVENT.insert(), events)

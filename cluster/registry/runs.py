@@ -18,9 +18,9 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
-from cluster.registry.database import Database, exists, one, put
+from cluster.registry.database import Database, exists, one, parts, put
 from cluster.registry.erasure import dismiss
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.journal import Request, log, log_all, remember
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
@@ -126,8 +126,7 @@ class Runs(Database):
         """`who` wants these runs no more; they can be queued again. Compositions that are
         dismissed are awaited no more."""
         with self._write() as db:
-            for run_id in run_ids:
-                stop(db, run_id, RunState.CANCELLED, f"cancelled by {who}")
+            stop(db, run_ids, RunState.CANCELLED, f"cancelled by {who}")
             dismiss(db, AWAITED.c.run_id.in_(dismissed))
             remember(db, request)
 
@@ -289,23 +288,28 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
 
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
     if "state" in values:
-        _count_time(db, run_id)
+        _count_time(db, RUN.c.run_id == run_id)
     db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
     return db.execute(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)).one()
 
 
-def _count_time(db: sa.Connection, run_id: str) -> None:
-    """Of an attempt that ends; of a run that the plan asked for itself, nobody's."""
-    runs = one(RUN, run_id=run_id, state=RunState.RUNNING)
-    for user, started in db.execute(sa.select(RUN.c.user, RUN.c.started).where(*runs)):
+def _count_time(db: sa.Connection, chosen: sa.ColumnElement[bool]) -> None:
+    """Of attempts that end; of a run that the plan asked for itself, nobody's."""
+    running = chosen, RUN.c.state == RunState.RUNNING
+    for user, started in db.execute(sa.select(RUN.c.user, RUN.c.started).where(*running)):
         if user is not None and started is not None:
             add_ran(db, user, max(time.time() - started, 0.0))
 
 
-def stop(db: sa.Connection, run_id: str, state: RunState, cause: str) -> None:
-    """Without its result, by a person's wish: cancelled | withdrawn."""
-    row = _update(db, run_id, state=state, cause=cause, ended=time.time())
-    log(db, state, cause, row.task, run_id)
+def stop(db: sa.Connection, run_ids: Collection[str], state: RunState, cause: str) -> None:
+    """Without their results, by a person's wish: cancelled | withdrawn. Of hundreds that wait, as
+    the evaluations of a model, some statements."""
+    for these in parts(run_ids):
+        chosen = RUN.c.run_id.in_(these)
+        _count_time(db, chosen)
+        db.execute(RUN.update().where(chosen).values(state=state, cause=cause, ended=time.time()))
+        stopped = sa.select(RUN.c.run_id, RUN.c.task).where(chosen).order_by(RUN.c.number)
+        log_all(db, state, cause, db.execute(stopped).all())
 
 
 def retry(db: sa.Connection, run_id: str) -> None:

@@ -90,8 +90,7 @@ class Tasks(Database):
         with self._write() as db:
             db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
             dismiss(db, AWAITED.c.run_id.in_(withdrawn))
-            for run_id in withdrawn:
-                stop(db, run_id, RunState.WITHDRAWN, f"{name} was {how}")
+            stop(db, withdrawn, RunState.WITHDRAWN, f"{name} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id)
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.reports import VectorStatus
+from cluster.domain.status import RunState
 from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
-from cluster.registry import Registry, Run
+from cluster.registry import Registry, Request, Run
 from cluster.scheduler.state import Fit, Node
 from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
@@ -225,6 +227,25 @@ def test_who_ends_a_task_reads_no_work_of_others_that_waits(
     ENDING[name](scene.coordinator)
     assert {*read} <= {"news", "new_s"}
     assert read or name in ("remove", "purge")
+
+
+def test_many_runs_are_ended_by_as_many_statements_as_one(scene: Scene) -> None:
+    """As the evaluations of a purged task's model are."""
+    registry = scene.coordinator._registry
+    for number in range(6):
+        scene.submit(f"task-{number}")
+    one, *others = (run.run_id for run in registry.runs(states=(RunState.QUEUED,)))
+
+    def cancel(run_ids: list[str], by: str) -> int:
+        ask = partial(registry.cancel, run_ids, (), by, Request(by, "", ""))
+        return len(statements(registry, ask))
+
+    assert len(others) > 1
+    assert cancel([one], "ann") == cancel(others, "bob")
+    for run in map(registry.run, others):
+        assert (run.state, run.cause) == (RunState.CANCELLED, "cancelled by bob")
+        told = registry.events(run.task or "")[-1]
+        assert (told.kind, told.run_id, told.text) == ("cancelled", run.run_id, run.cause)
 
 
 @pytest.mark.parametrize("name", CALLS)
