@@ -8,6 +8,14 @@ FAST := not ray and not browser and not postgres and not stress and not train
 # Else each of the hundreds of processes of the tests compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# By uv, a third of the time of pip; by pip where uv finds no packages, as behind a mirror that only pip
+# is told of.
+PIP = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+define install
+$(PIP) uv -c constraints.txt
+$(1)/bin/uv pip install --quiet --compile-bytecode --python $(1)/bin/python $(2) || $(PIP) $(2)
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help install kserve demo test test-fast soak check docs format clean
 
@@ -17,8 +25,8 @@ help: ## show this help
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TACL needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv (some minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@echo "Installing into .venv (a minute or some, the first time) ..."
+	@$(call install,.venv,-e '.[dev]' -c constraints.txt)
 	@touch $@
 
 install: $(READY) ## create .venv and install everything into it
@@ -26,7 +34,7 @@ install: $(READY) ## create .venv and install everything into it
 # It takes older psutil, protobuf and pandas than TACL; the test that asks it is skipped without.
 kserve: ## KServe's client in .venv-kserve, for its test
 	@test -x .venv-kserve/bin/python || $(PYTHON) -m venv .venv-kserve
-	@.venv-kserve/bin/python -m pip install --quiet --disable-pip-version-check kserve==0.21.0
+	@$(call install,.venv-kserve,kserve==0.21.0)
 
 demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 minutes
 	@$(BIN)/tacl demo
