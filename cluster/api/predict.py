@@ -15,21 +15,21 @@ from starlette.concurrency import run_in_threadpool
 from cluster.api import limits
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Asked, Look
-from cluster.api.schemas import Answer, Ask, Chances, Explain, Input, Name
+from cluster.api.schemas import Ask, Explain, Input, Name
 from cluster.api.service import Question
 from cluster.data.budget import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanations
-from cluster.domain.operations import Ranked, best
+from cluster.domain.operations import Answers, best
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 
 @ROUTER.post("/predict")
-async def predict(body: Ask, asked: Look) -> Answer:
+async def predict(body: Ask, asked: Look) -> Answers:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
     model as it is now. Where tasks are named, those of their classes within each."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
@@ -41,7 +41,7 @@ async def predict_files(
     asked: Look,
     files: Annotated[list[UploadFile], File(description="Picture files.")],
     user: Annotated[Name | None, Form()] = None,
-) -> Answer:
+) -> Answers:
     """The same for picture files."""
     if len(files) > limits.INPUTS:
         raise TooLarge(f"{len(files)} files; at most {limits.INPUTS} at once")
@@ -77,7 +77,7 @@ def _raw(one: Input, place: int) -> bytes | str:
     return limits.image_of_base64(one.image or "", f"input {place}")
 
 
-async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> Answer:
+async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> Answers:
     """What the user's model says of inputs that nobody looked at yet."""
     user, started, measured = asked.caller.user(body.user), time.perf_counter(), None
     async with deadline(body.seconds):
@@ -87,14 +87,14 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
             measured = await _measured(asked, user, model, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         found = await asked.service.predict(replace(question, pixels=weight.pixels))
-    return Answer(
+    return Answers(
         user=user,
         digest=model.digest,
         way=body.way,
-        best=list(best(found.answers, body.tasks)),
-        answers=_wire(found.answers),
-        belonging=found.belonging,
-        base=None if found.base is None else _wire(found.base),
+        best=best(found.answers, body.tasks),
+        answers=tuple(found.answers),
+        belonging=tuple(found.belonging),
+        base=None if found.base is None else tuple(found.base),
         measured=measured,
         seconds=time.perf_counter() - started,
     )
@@ -108,13 +108,6 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise TooLate(f"no answer within {seconds:g} s; ask for less or wait longer") from error
-
-
-def _wire(answers: Sequence[Ranked]) -> Chances:
-    return [
-        {task: [[name, share] for name, share in ranked] for task, ranked in one.items()}
-        for one in answers
-    ]
 
 
 async def _measured(

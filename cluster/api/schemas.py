@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -10,7 +10,7 @@ from cluster.api.limits import EXPLAINED, INPUTS
 from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain import compositions
 from cluster.domain.base import Sent
-from cluster.domain.operations import Belonging, Candidate
+from cluster.domain.operations import AnswerWay
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options
 from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
@@ -149,7 +149,7 @@ class Ask(Wire):
         description="Probabilities within each of these. Default: the classes of all tasks that "
         "the model adds compete.",
     )
-    way: Literal["linearized", "materialized"] = "linearized"
+    way: AnswerWay = "linearized"
     accept: bool = Field(
         default=False, description="Take the measured accuracy of the materialized model as it is."
     )
@@ -169,31 +169,3 @@ class Explain(Wire):
         description="Its classes compete. Default: those of all tasks that the model adds.",
     )
     seconds: float = Field(default=20.0, ge=0.5, le=60, description="Deadline.")
-
-
-# A tuple would say the same; tools that read OpenAPI disagree on how it is written there.
-Chance = Annotated[list[str | float], Field(min_length=2, max_length=2)]
-Chances = list[dict[str, list[Chance]]]
-
-
-class Answer(Wire):
-    """For every input {task: [[class, probability], ...]}, likeliest first: where tasks were named,
-    those of each sum to 1; where none was, those of all tasks together."""
-
-    user: str = Field(examples=["alice"])
-    digest: str = Field(description="Of the model that answered.", examples=["4be1b5f1"])
-    way: str = Field(examples=["linearized"])
-    best: list[Candidate] = Field(
-        default=[], description="For every input the likeliest, where no task was named."
-    )
-    answers: Chances = Field(examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]])
-    belonging: list[Belonging] = Field(
-        default=[],
-        description="Whether each input is of any task of the model; where no task was named and "
-        "the heads are fitted.",
-    )
-    base: Chances | None = None
-    measured: dict[str, dict[str, float]] | None = Field(
-        default=None, description="Accuracies of the materialized model, where that answered."
-    )
-    seconds: float = Field(examples=[0.031])

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
 from cluster.domain.explanations import Explanation
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.operations import Belonging, Ranked
+from cluster.domain.operations import AnswerWay, Belonging, Ranked
 from cluster.domain.tasks import Options, Submission
 from cluster.storage.home import Home
 
-Way = Literal["linearized", "materialized"]
 P = ParamSpec("P")
 R = TypeVar("R")
 M = TypeVar("M", covariant=True)
@@ -31,7 +30,7 @@ class Question:
     model: Composition
     inputs: Sequence[bytes | str]
     tasks: Sequence[str] | None = None
-    way: Way = "linearized"
+    way: AnswerWay = "linearized"
     beside_base: bool = False
     features: bool = False
     pixels: int = 0

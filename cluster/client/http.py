@@ -149,8 +149,7 @@ class Server:
     ) -> Answers:
         """Of the user's model as it is when the question arrives."""
         body = {"user": user, "inputs": _wire(inputs), "tasks": tasks}
-        found = self.call("POST", "predict", json=body)
-        return Answers(**{name: found[name] for name in Answers.model_fields})
+        return Answers.model_validate(self.call("POST", "predict", json=body))
 
     def explain(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Explanations:
         body = {"user": user, "inputs": _wire(inputs), "task": task}

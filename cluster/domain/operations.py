@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from cluster.domain.base import Modality, Reply
 from cluster.domain.tasks import Submitted
 
+# As a list: tools that read OpenAPI disagree on how a tuple is written there.
+PAIR = {
+    "type": "array",
+    "items": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+    "minItems": 2,
+    "maxItems": 2,
+}
+Chance = Annotated[tuple[str, float], WithJsonSchema(PAIR)]
 # task -> (class, probability), likeliest first. Where tasks were named, those of each sum to 1;
 # where none was, those of all tasks together.
-Ranked = dict[str, list[tuple[str, float]]]
+Ranked = dict[str, list[Chance]]
+AnswerWay = Literal["linearized", "materialized"]  # as trained, or as one ordinary model
 
 
 class StartedCluster(Reply):
@@ -95,16 +105,32 @@ class Belonging(Reply):
 
 
 class Answers(Reply):
-    """A model's answers, one per input, from the model named by `digest`. `best`: the likeliest
-    task and class, where no task was named; `belonging`: there, and where the heads are fitted."""
+    """A model's answers, one per input: {task: [[class, probability], ...]}, likeliest first. Where
+    tasks were named, those of each sum to 1; where none was, those of all tasks together."""
 
     shown = ("user", "likeliest", "belonging")
 
-    answers: tuple[Ranked, ...]
-    belonging: tuple[Belonging, ...] = ()
-    user: str
-    digest: str
-    best: tuple[Candidate, ...] = ()
+    user: str = Field(examples=["alice"])
+    digest: str = Field(description="Of the model that answered.", examples=["4be1b5f1"])
+    way: AnswerWay = "linearized"
+    best: tuple[Candidate, ...] = Field(
+        default=(), description="For every input the likeliest, where no task was named."
+    )
+    answers: tuple[Ranked, ...] = Field(
+        examples=[[{"faces": [["happy", 0.93], ["sad", 0.07]]}]],
+    )
+    belonging: tuple[Belonging, ...] = Field(
+        default=(),
+        description="Whether each input is of any task of the model; where no task was named and "
+        "the heads are fitted.",
+    )
+    base: tuple[Ranked, ...] | None = Field(
+        default=None, description="The answers of the plain base, where they were asked for."
+    )
+    measured: dict[str, dict[str, float]] | None = Field(
+        default=None, description="Accuracies of the materialized model, where that answered."
+    )
+    seconds: float = Field(examples=[0.031])
 
     @property
     def likeliest(self) -> tuple[Candidate, ...]:

@@ -77,7 +77,7 @@ def test_every_operation_has_an_example_and_declares_its_refusals() -> None:
         "Ask",
         "AliasMove",
         "Reference",
-        "Answer",
+        "Answers",
         "Problem",
     )
     for name, found in schema.raw_schema["components"]["schemas"].items():

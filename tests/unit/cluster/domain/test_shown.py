@@ -93,7 +93,7 @@ def test_a_model_is_its_recipe() -> None:
 
 def test_answers_are_the_likeliest_classes_also_within_tasks() -> None:
     ranked = {"news": [("world", 0.75), ("sport", 0.25)], "trec": [("who", 1.0)]}
-    within = Answers(answers=(ranked,), user="alice", digest="beef")
+    within = Answers(answers=(ranked,), user="alice", digest="beef", seconds=0.1)
     shown = rows(within._repr_html_())
     assert ["0", "news", "world", "0.75"] in shown
     assert ["1", "trec", "who", "1.0"] in shown

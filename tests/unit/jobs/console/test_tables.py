@@ -279,7 +279,7 @@ def test_none_of_these_says_what_it_means_and_of_how_many_own_inputs_it_is_told(
     own, none = (Belonging(probability=0.5, none=told) for told in (False, True))
     ranked = {"news": [("world", 0.75), ("sport", 0.25)]}
     told = {"answers": (ranked, ranked), "belonging": (own, none)}
-    found = Answers.model_validate({"user": "ann", "digest": "d"} | told)
+    found = Answers.model_validate({"user": "ann", "digest": "d", "seconds": 0.1} | told)
     asked, _, unlike = shown(tables.answers(["Stocks fell", "???"], found, 2), 120).partition("???")
     assert "none of these" not in asked
     often = f"1 in {round(1 / (1 - KEPT))} of their own is too"
