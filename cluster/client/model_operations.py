@@ -233,7 +233,7 @@ class ModelOperations(Session):
         raw = [raw_input(one, modality) for one in inputs]
         if self._server is not None:
             return self._server.query(user, raw, tasks)
-        started, model = time.perf_counter(), self.composition(user)
+        started, model = time.monotonic(), self.composition(user)
         found = self.predictor.ask(Question(model, raw, tasks))
         return Answers(
             user=user,
@@ -241,7 +241,7 @@ class ModelOperations(Session):
             best=best(found.answers, tasks),
             answers=tuple(found.answers),
             belonging=tuple(found.belonging),
-            seconds=time.perf_counter() - started,
+            seconds=time.monotonic() - started,
         )
 
     def predict(

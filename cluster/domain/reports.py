@@ -167,6 +167,7 @@ class MeasuredModel(Reply):
     method: Method
     at: float
     accuracies: dict[str, float]
+    unknowns: dict[str, float] = {}  # the same, where the task is not named
     absolute: float | None = None  # None of a server of an earlier version
     unknown: float | None = None
     frozen_known: float | None = None

@@ -251,7 +251,8 @@ class Evaluated(Message):
         *("frozen_known", "frozen_unknown", "without", "unjudged"),
     )
 
-    per_task: dict[str, dict[str, float]]  # task -> zero_shot, individual, composed, rows ...
+    # task -> zero_shot, individual, composed, unknown, frozen_known, frozen_unknown, rows ...
+    per_task: dict[str, dict[str, float]]
     absolute: float
     normalized: float | None  # None of what it was fitted to, which has no vector of its own
     # task unknown, with the heads of the training; None where no task answers unnamed

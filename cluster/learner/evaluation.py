@@ -55,14 +55,13 @@ def evaluate(
     materials = Materials(home, work.base, device)
     tangents = KeptTensors(home.path / "cache" / "tangents", materials)
     per_task: dict[str, dict[str, float]] = {}
-    without: dict[str, dict[str, float]] = {}
+    left_out: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
     for task in _in_turn(work.tasks, tell):
         trained[task.name] = materials.head(task.head_blob)
         rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND, plain_NE = rows.features_ND, rows.plain_NE
-        moves = rows.parts_of(work.composition) if work.without else {}
         features[task.name] = f_ND + rows.tangent_of(work.composition)
         views[task.name] = head.views(plain_NE, features[task.name])
         plain[task.name], labels[task.name] = plain_NE, rows.labels_N
@@ -77,25 +76,26 @@ def evaluate(
             points["materialized"] = head.narrow().logits(rows.materialized(work.composition))
         per_task[task.name] = {
             name: metrics.accuracy(logits_NC, rows.labels_N) for name, logits_NC in points.items()
-        }
-        for part, move_ND in moves.items():
-            logits_NC = head.logits(head.views(plain_NE, features[task.name] - move_ND))
-            without.setdefault(part, {})[task.name] = metrics.accuracy(logits_NC, rows.labels_N)
+        } | {"rows": len(rows.labels_N)}
+        if work.without:
+            left_out[task.name] = rows.left_out(work.composition, head, features[task.name])
+    apart = _apart(work, materials, plain, views, labels, heads)
     added = judged(work.composition, per_task)
     merged = {t: per_task[t]["composed"] for t in added}
     single = {t: row["individual"] for t in added if "individual" in (row := per_task[t])}
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
-        per_task={t: {**row, "rows": len(labels[t])} for t, row in per_task.items()},
+        per_task={t: row | _of_task(t, apart) for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single) if single else None,
-        class_incremental=_task_unknown(work.composition, features, labels, trained),
-        task_unknown=_task_unknown(work.composition, views, labels, heads),
+        class_incremental=_mean(_unknown(work.composition, features, labels, trained), added),
+        task_unknown=_mean(apart["unknown"], added),
         calibration_error=metrics.joint_calibration(asked, labels, columns) if asked else None,
         none_auroc=_none_auroc(work.composition, materials, plain),
-        **_frozen(work, materials, plain, labels),
+        frozen_known=_mean(apart["frozen_known"], added),
+        frozen_unknown=_mean(apart["frozen_unknown"], added),
         by_class={t: _by_class(heads[t], views[t], labels[t]) for t in heads},
-        without=without,
+        without=_by_term(left_out),
         unjudged=tuple(t for t in answering(work.composition) if t not in per_task),
         seconds=time.monotonic() - started,
     )
@@ -110,12 +110,28 @@ def _in_turn(tasks: Sequence[TaskData], tell: Tell | None) -> Iterator[TaskData]
         done += task.test.rows
 
 
-def _task_unknown(
+def _unknown(
     model: Composition, features: Features, labels: Features, heads: Mapping[str, Head]
-) -> float | None:
-    """Accuracy among what is asked when no task is named."""
+) -> dict[str, float]:
+    """Accuracy of each task among all that is asked when no task is named."""
     asked, columns = _unnamed(model, features, heads)
-    return metrics.absolute(metrics.class_incremental(asked, labels, columns)) if asked else None
+    return metrics.class_incremental(asked, labels, columns) if asked else {}
+
+
+def _by_term(left_out: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """term -> task -> accuracy, of task -> term -> accuracy."""
+    terms = dict.fromkeys(term for shares in left_out.values() for term in shares)
+    return {term: {task: shares[term] for task, shares in left_out.items()} for term in terms}
+
+
+def _of_task(task: str, apart: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {kind: shares[task] for kind, shares in apart.items() if task in shares}
+
+
+def _mean(shares: Mapping[str, float], tasks: Sequence[str]) -> float | None:
+    """Over those of the tasks that were measured so."""
+    found = {task: shares[task] for task in tasks if task in shares}
+    return metrics.absolute(found) if found else None
 
 
 def _none_auroc(model: Composition, materials: Materials, plain: Features) -> float | None:
@@ -143,20 +159,28 @@ def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
     )
 
 
-def _frozen(
-    work: EvaluateWork, materials: Materials, plain: Features, labels: Features
-) -> dict[str, float | None]:
-    """What a classifier on the base alone gives, fitted on the rows that the heads were fitted on;
-    nothing where none were."""
+def _apart(
+    work: EvaluateWork,
+    materials: Materials,
+    plain: Features,
+    views: Features,
+    labels: Features,
+    heads: Mapping[str, Head],
+) -> dict[str, dict[str, float]]:
+    """Of each task: the accuracy where no task is named, and what a classifier on the base alone
+    gives, fitted on the rows that the heads were fitted on; nothing where none were."""
+    model = work.composition
     blobs = {task.name: task.frozen_head for task in work.tasks}
-    heads = {name: materials.head(blob) for name, blob in blobs.items() if blob}
-    if len(heads) < len(blobs):
-        return {}
-    seen = {t: heads[t].read(plain_NE) for t, plain_NE in plain.items()}
-    known = {t: metrics.accuracy(heads[t].logits(f), labels[t]) for t, f in seen.items()}
+    frozen = {name: materials.head(blob) for name, blob in blobs.items() if blob}
+    seen: Features = {}
+    if len(frozen) == len(blobs):
+        seen = {t: frozen[t].read(plain_NE) for t, plain_NE in plain.items()}
     return {
-        "frozen_known": metrics.absolute({t: known[t] for t in judged(work.composition, known)}),
-        "frozen_unknown": _task_unknown(work.composition, seen, labels, heads),
+        "unknown": _unknown(model, views, labels, heads),
+        "frozen_known": {
+            t: metrics.accuracy(frozen[t].logits(f_ND), labels[t]) for t, f_ND in seen.items()
+        },
+        "frozen_unknown": _unknown(model, seen, labels, frozen),
     }
 
 
@@ -222,6 +246,14 @@ class TestRows:
         ]
         tangents = map(self.tangent_of, alone)
         return dict(zip(parts_of(model), tangents, strict=True))
+
+    def left_out(self, model: Composition, head: Head, features_ND: Tensor) -> dict[str, float]:
+        """By term: the accuracy without it, where the model gives these features."""
+        moved = {part: features_ND - move_ND for part, move_ND in self.parts_of(model).items()}
+        views = {part: head.views(self.plain_NE, rest_ND) for part, rest_ND in moved.items()}
+        return {
+            part: metrics.accuracy(head.logits(view), self.labels_N) for part, view in views.items()
+        }
 
     def tangent(self, terms: Terms) -> Tensor:
         """J(x) sum_t c_t tau_t, [N, D]. What is kept is added up, the rest is ONE dual pass."""

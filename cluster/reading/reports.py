@@ -10,7 +10,7 @@ from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
 from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import EvaluateWork, tasks_of
+from cluster.domain.work import Evaluated, EvaluateWork, tasks_of
 from cluster.reading.models import again, tasks_in
 from cluster.reading.sight import Sight
 from cluster.registry import Met, Registry, Vector
@@ -154,6 +154,11 @@ def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}))
 
 
+def _each(found: Evaluated, kind: str) -> dict[str, float]:
+    """An accuracy of every task of which it was measured."""
+    return {task: row[kind] for task, row in found.per_task.items() if kind in row}
+
+
 def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
     """Of this user's models, or of everybody's, in order of time: each model once, as it was
     measured last; of the latest PAGE evaluations."""
@@ -172,7 +177,8 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
             terms=tuple(map(str, model.terms)),
             method=model.method,
             at=record.ended,
-            accuracies={task: row["composed"] for task, row in found.per_task.items()},
+            accuracies=_each(found, "composed"),
+            unknowns=_each(found, "unknown"),
             absolute=found.absolute,
             unknown=found.unknown,
             frozen_known=found.frozen_known,

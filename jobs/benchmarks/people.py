@@ -51,8 +51,8 @@ def _evaluated(asking: Turns, call: Coordinator) -> str:
 def _found(model: Composition) -> Evaluated:
     """Of the form and the size that a learner finds."""
     tasks = [term.vector.task for term in model.terms]
-    columns = ["zero_shot", "individual", "composed", "rows"]
-    row = dict.fromkeys(columns, 0.912345678)
+    unnamed = ["unknown", "frozen_known", "frozen_unknown"]
+    row = dict.fromkeys(["zero_shot", "individual", "composed", "rows", *unnamed], 0.912345678)
     names = tuple(f"class {number}" for number in range(10))
     counts = tuple(tuple(100 for _ in names) for _ in names)
     shares = tuple(0.912345678 for _ in names)

@@ -9,11 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.domain.work import ClassReport, Evaluated
-from jobs.console.columns import fitting, table
+from jobs.console.columns import fitting, in_parts, table, without_empty
 from jobs.console.tables import percent
 
 WORST = 10  # classes that are shown of all tasks
 WIDEST = 40  # of the name of a class beside its numbers
+KINDS = ("zero_shot", "individual", "composed", "unknown", "frozen_known", "frozen_unknown")
 NUMBERS = ("rows", "accuracy %", "F1 %")
 
 
@@ -22,12 +23,12 @@ def evaluation(
 ) -> RenderableType:
     """`before` as in `tables.vectors`; `of`: the task all of whose classes are shown, not the worst
     of all tasks."""
-    columns = ("rows", f"{before} %", "individual %", "composed %")
-    made = table("task", *columns, right=columns)
+    own = ("rows", f"{before} %", "individual %", "composed %")
+    beside = ("unknown %", "frozen base %", "frozen base, unknown %")
+    made = table("task", *own, *beside, right=(*own, *beside))
     for task, one in found.per_task.items():
         rows = f"{one['rows']:.0f}" if "rows" in one else ""
-        accuracies = (percent(one.get(name)) for name in ("zero_shot", "individual", "composed"))
-        made.add_row(task, rows, *accuracies)
+        made.add_row(task, rows, *(percent(one.get(name)) for name in KINDS))
     summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
     if found.normalized is not None:
@@ -41,7 +42,8 @@ def evaluation(
         known, unknown = percent(found.frozen_known), percent(found.frozen_unknown)
         summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
     classes = _classes(of, found.by_class.get(of)) if of else _worst(found.by_class)
-    return Group(made, Text(), summary, *_unjudged(found), *classes)
+    tasks = in_parts(without_empty(made), own, beside)
+    return Group(tasks, Text(), summary, *_unjudged(found), *classes)
 
 
 def _unjudged(found: Evaluated) -> list[Text]:

@@ -63,12 +63,19 @@ class FakeApi:
             facts = {"version": 1, "accuracy_before": 0.5, "accuracy_after": 0.81}
             self.task(name, "ready", **facts)
 
-    def measured(self, accuracies: dict[str, float], at: float = 1e9, **means: float) -> None:
+    def measured(
+        self,
+        accuracies: dict[str, float],
+        at: float = 1e9,
+        unknowns: dict[str, float] | None = None,
+        **means: float,
+    ) -> None:
         """A sum that was evaluated; what is not among the `means` was not measured."""
         fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
         fixed["absolute"] = sum(accuracies.values()) / len(accuracies)
         absent = dict.fromkeys(("unknown", "frozen_known", "frozen_unknown"))
-        self.rows.append({**fixed, **absent, "accuracies": accuracies, **means})
+        each = {"accuracies": accuracies, "unknowns": unknowns or {}}
+        self.rows.append({**fixed, **absent, **each, **means})
 
     def _guard(self, app: FastAPI) -> None:
         @app.middleware("http")
@@ -166,7 +173,7 @@ class FakeApi:
         async def issue(user: str, request: Request) -> Any:
             body = await request.json()
             self.asked.append(("issue", (user, body)))
-            self.tokens.append({"user": user, "role": body["role"], "used": None})
+            self.tokens.append({"user": user, "role": body["role"], "used": None, "expires": None})
             return {"user": user, "role": body["role"]}
 
         @app.delete("/v1/users/{user}/tokens")

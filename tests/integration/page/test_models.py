@@ -16,7 +16,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
     api.measured({"digits": 0.9})
     means = {"absolute": 0.8, "unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
-    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, **means)
+    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, unknowns={"digits": 0.7}, **means)
     page = open_page()
     says(page, "#interference .findings", "digits disturbs signs")
     numbers = page.locator("#heat tbody td").all_inner_texts()
@@ -24,7 +24,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0", "", ""),
-        *("80.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),  # signs are subtracted
+        *("80.0\nunknown 70.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),  # signs are subtracted
     ]
 
 

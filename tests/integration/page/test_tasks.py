@@ -54,10 +54,11 @@ def test_accuracies_of_a_task_have_names(
     api.ready("digits")
     known = {"accuracy_before": 0.5, "accuracy_after": 0.81}
     known |= {"accuracy_fitted": 0.9, "accuracy_frozen": 0.8}
-    api.task("signs", "ready", version=1, **known)
+    api.task("signs", "ready", version=1, rows=900, rows_cut=7, **known)
     page = open_page(viewport={"width": 390, "height": 844})
     said = f"{untrained} 50.0 → trained 81.0 % of validation rows"
     says(page, "#task-signs", "; in sums 90.0 %, frozen base 80.0 %")
+    says(page, "#task-signs", "7 of 900 training texts are longer than the base model reads")
     told = page.locator(".tasks .progress").all_inner_texts()
     assert told == [said, f"{said}; in sums 90.0 %, frozen base 80.0 %"]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -111,7 +112,8 @@ def test_all_users_can_be_reached(api: FakeApi, open_page: Any) -> None:
     api.role = "admin"
     api.people = [f"user{number:03}" for number in range(203)]
     for holder in (150, 202):
-        api.tokens.append({"user": f"user{holder:03}", "role": "submitter", "used": None})
+        token = {"user": f"user{holder:03}", "role": "submitter", "used": None}
+        api.tokens += [token | {"expires": 2e9}, token | {"expires": None}]
     page = open_page()
     rows, more = page.locator("#users tbody tr"), page.get_by_role("button", name="Show more")
     for shown in (100, 200, 203):
@@ -123,6 +125,8 @@ def test_all_users_can_be_reached(api: FakeApi, open_page: Any) -> None:
     told = [row.split("\t")[0] for row in rows.all_inner_texts()]
     assert told == api.people
     assert "submitter" in rows.nth(150).inner_text()
+    assert "2033" in rows.nth(150).inner_text()  # when the first of both tokens ends
+    assert "2033" not in rows.nth(149).inner_text()
     page.on("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="End all tokens of user202").click()
     page.get_by_role("button", name="End all tokens of user202").wait_for(state="detached")
@@ -200,6 +204,17 @@ def test_sign_in(api: FakeApi, open_page: Any) -> None:
     page.get_by_role("button", name="Sign out").click()
     page.locator("#sign-in").wait_for()
     assert not page.locator("#main").is_visible()
+
+
+def test_a_token_that_ends_while_the_page_is_open(api: FakeApi, open_page: Any) -> None:
+    page = open_page()
+    says(page, "#link", "live")
+    api.token = "secret"
+    api.ready("digits")
+    page.locator("#sign-in").wait_for()
+    says(page, "#link", "signed out")
+    assert page.locator("#who").inner_text() == ""
+    assert not page.get_by_role("button", name="Sign out").is_visible()
 
 
 def test_who_may_not_submit_is_not_asked_to(api: FakeApi, open_page: Any) -> None:

@@ -74,6 +74,8 @@ function link(state, words = state) {
 function signedOut() {
   $("#door").hidden = false;
   $("#main").hidden = $("nav").hidden = $(".skip").hidden = true;
+  $("#who").textContent = "";
+  $("#sign-out").hidden = true;
   link("lost", "signed out");
 }
 

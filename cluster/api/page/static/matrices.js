@@ -9,14 +9,15 @@ export async function showAccuracy(user) {
   if (!found.rows.length) return place.replaceChildren(
     "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
   const rows = found.rows.map((row) => {
-    const known = found.tasks.map((task) => row.accuracies[task] ?? null);
-    return [label(row), ...known, row.absolute, row.unknown, frozen(row)];
+    return [label(row), ...found.tasks.map((task) => row.accuracies[task] ?? null), row.absolute, row.unknown, frozen(row)];
   });
   const last = found.tasks.length;
   const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
   place.replaceChildren(table(head, rows, (value, i, j) => {
+    const unnamed = found.rows[i].unknowns[found.tasks[j]]; // below it: where the task is not named
     const shown = typeof value === "string" ? value : percent(value);
-    const cell = el("td", { className: j === last ? "own" : "" }, shown);
+    const below = unnamed === undefined ? null : el("small", {}, `unknown ${percent(unnamed)}`);
+    const cell = el("td", { className: j === last ? "own" : "" }, shown, below);
     return value !== null && j < last ? shade(cell, "--green", value) : cell;
   }));
 }

@@ -54,6 +54,8 @@ const said = (one) => [
   el("span", { className: `state ${one.state}` }, one.state),
   progress(one),
   one.reason ? el("p", { className: "why" }, one.reason) : null,
+  one.rows_cut ? el("p", { className: "why" },
+    `${one.rows_cut} of ${one.rows} training texts are longer than the base model reads; their ends are not used`) : null,
 ];
 
 function line(task, lineage) {

@@ -24,7 +24,7 @@ async function show(rows, least, me) {
   } while (page.length >= api.PAGE && rows.length < least);
   shown = rows;
   more.hidden = page.length < api.PAGE;
-  const head = ["user", "role", "tokens", "runs queued", "minutes in a day", "GiB stored", "last used", "end"];
+  const head = ["user", "role", "tokens", "runs queued", "minutes in a day", "GiB stored", "last used", "first ends", "end"];
   $(".scroll", section).replaceChildren(
     rows.length ? table(head, rows, (value) => el("td", {}, value)) : "No user has a token yet.");
 }
@@ -37,12 +37,18 @@ async function pageAfter(name, me) {
     return [used.user, [...new Set(own.map((one) => one.role))].join(", "), own.length,
       `${used.queued} of ${used.queued_most}`, `${used.ran} of ${used.ran_most}`,
       `${gib(used.stored)} of ${gib(used.stored_most)}`,
-      day(Math.max(0, ...own.map((one) => one.used ?? 0))), own.length ? end(used.user, me) : ""];
+      day(Math.max(0, ...own.map((one) => one.used ?? 0))), ending(own), own.length ? end(used.user, me) : ""];
   });
 }
 
 more.addEventListener("click", () =>
   work(section, more, async () => show(shown, shown.length + 1, await api.me())));
+
+// When the first of these tokens ends.
+function ending(own) {
+  const first = Math.min(...own.map((one) => one.expires ?? Infinity));
+  return own.length ? day(Number.isFinite(first) ? first : null) : "";
+}
 
 const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
 

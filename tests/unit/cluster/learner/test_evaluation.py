@@ -89,6 +89,10 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
         assert found.normalized == pytest.approx(sum(ratios) / len(ratios))
         assert found.class_incremental is not None
         assert 0 < found.class_incremental <= sum(added) / len(added)
+        unknown = [row["unknown"] for row in rows]
+        assert found.task_unknown == pytest.approx(sum(unknown) / len(unknown))
+        assert all(row["unknown"] <= row["composed"] for row in rows)
+        assert sum("unknown" in row for row in found.per_task.values()) == len(rows)
     assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
 
 

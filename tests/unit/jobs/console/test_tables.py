@@ -188,13 +188,20 @@ def test_vectors_are_whole_at_80_columns() -> None:
 
 def test_evaluations_are_whole_at_80_columns() -> None:
     found = evaluated(classes=12)
-    named = {"per_task": {LONG: {**found.per_task["news"], "rows": 1200.0}}}
+    apart = {"unknown": 0.71, "frozen_known": 0.82, "frozen_unknown": 0.63}
+    named = {"per_task": {LONG: {**found.per_task["news"], "rows": 1200.0, **apart}}}
     named |= {"by_class": {LONG: found.by_class["news"]}, "frozen_known": 0.8}
-    text = shown(evaluations.evaluation(found.model_copy(update=named), "class means"))
+    whole = found.model_copy(update=named)
+    text = shown(evaluations.evaluation(whole, "class means"))
     heads = ("rows", "class means %", "individual %", "composed %", "F1 %", "mostly taken for")
     for one in (*heads, "frozen base, same rows: task known / unknown", "1200"):
         assert one in text
     assert max(map(len, text.splitlines())) <= 80
+    columns = "unknown %  frozen base %  frozen base, unknown %"
+    assert columns in text
+    assert columns in shown(evaluations.evaluation(whole), 200)
+    assert ["71.0", "82.0", "63.0"] in [line.split()[-3:] for line in text.splitlines()]
+    assert "unknown %" not in shown(evaluations.evaluation(found))
 
 
 def test_users_are_whole_at_80_columns() -> None:
