@@ -56,7 +56,15 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
 def _framed(table: pa.Table) -> Dataset:
     """Without the index that pandas adds to rows that were selected or sorted."""
     indexes = [name for name in table.column_names if name.startswith("__index_level_")]
-    return Dataset(cast(Any, table.drop_columns(indexes).replace_schema_metadata(None)))
+    left = table.drop_columns(indexes)
+    fields = [field.with_type(_named(field.type)).remove_metadata() for field in left.schema]
+    return Dataset(cast(Any, left.cast(pa.schema(fields))))
+
+
+def _named(kind: pa.DataType) -> pa.DataType:
+    """Categories of polars name views of strings, which Arrow cannot take by number."""
+    views = pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)
+    return pa.dictionary(pa.int32(), pa.string()) if views else kind
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:

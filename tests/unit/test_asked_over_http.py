@@ -3,7 +3,10 @@ and the routes that they name are there."""
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,12 @@ PATHS = openapi()["paths"] | {"/v1/openapi.json": {"get": {}}}  # which does not
 ADDRESS = "127.0.0.1:8300"
 PYTHON = [block for page in PAGES for block in of_page(page) if block.language == "python"]
 ASKED = [block for block in PYTHON if block.not_run == "needs a server"]
+CURL = [
+    block
+    for page in PAGES
+    for block in of_page(page)
+    if block.code.startswith("curl") and block.not_run == "needs a server"
+]
 PRINTED = {  # by a word of the block: answers of tests.support.instant and api_scene
     "alice.explain(": r"\+news@v1 0\.5 .*'a'.*",
     "tritonclient": r"\['a'\]",
@@ -50,6 +59,22 @@ def test_python(block: Block, url: str, capsys: pytest.CaptureFixture[str]) -> N
     replace(block, code=code).run(alice=Client(url))
     (wanted,) = (printed for word, printed in PRINTED.items() if word in block.code)
     assert re.search(wanted, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("block", CURL, ids=str)
+def test_curl(block: Block, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the program itself, with the tokens that the page speaks of."""
+    if shutil.which("curl") is None:
+        pytest.skip("no curl")
+    monkeypatch.setenv("BOB_TOKEN", "token of ann")  # a submitter too
+    rows = (f"{text},{stars}" for stars in ("bad", "good") for text in map(str, range(20)))
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows, "none,"]))
+    code = block.code.replace(ADDRESS, url.removeprefix("http://"))
+    shell = ["bash", "-c", code.replace("curl", "curl --silent --fail-with-body", 1)]
+    asked = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stdout
+    told = json.loads(asked.stdout)
+    assert told.get("task") == "stars" or [one["name"] for one in told["tasks"]] == ["news"]
 
 
 @pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md", "CONTRIBUTING.md"])

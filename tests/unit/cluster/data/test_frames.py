@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
@@ -29,6 +30,9 @@ HELD: dict[str, Callable[[], Any]] = {
     "pandas": lambda: pd.DataFrame(COLUMNS),
     "selected rows": lambda: pd.DataFrame(COLUMNS)[::-1],
     "categories": lambda: pd.DataFrame(COLUMNS).astype({"label": "category"}),
+    "polars": lambda: pl.DataFrame(COLUMNS),
+    "polars, categories": lambda: pl.DataFrame(COLUMNS).cast({"label": pl.Categorical}),
+    "polars, enumeration": lambda: pl.DataFrame(COLUMNS).cast({"label": pl.Enum(["b", "a"])}),
     "arrow": lambda: pa.table(COLUMNS),
     "columns": lambda: COLUMNS,
     "dicts": lambda: DICTS,
