@@ -56,7 +56,7 @@ soak: $(READY) ## hours: 200 random kills, 20 more on Ray, a death at every mome
 check: $(READY) ## format, lint, types, and which room imports which
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/pyright
+	@$(BIN)/pyright --threads $(JOBS)
 	@$(BIN)/lint-imports
 
 docs: $(READY) ## build the documents as a site in site/, links checked, without a network

@@ -21,7 +21,7 @@ from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import Options, Submitted
-from tacl.errors import RunFailed, UnknownRun
+from tacl.errors import UnknownRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
@@ -57,12 +57,9 @@ def _shown(found: Numbered, caller: Caller) -> Numbered:
 @ROUTER.get("/runs/{run_id}")
 async def run(run_id: RunId, asked: Look) -> shown.RunStatus:
     """Status of a run."""
-    try:
-        found = await asked.tell(CoordinatorAPI.run, run_id)
-    except RunFailed:
-        found = None
-    if found is None or not asked.caller.may_know(found):
-        raise UnknownRun(f"there is no run {run_id} here")
+    found = await asked.tell(CoordinatorAPI.run, run_id)
+    if not asked.caller.may_know(found):
+        raise UnknownRun(f"there is no run {run_id}")
     return found
 
 

@@ -76,7 +76,7 @@ class Version(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """Behind the entry `since` a reader has nothing to be told up to the entry `until`."""
+    """For this reader nothing changed after the entry `since`, up to the entry `until`."""
 
     since: int
     until: int

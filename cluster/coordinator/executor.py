@@ -246,7 +246,7 @@ class Execution:
                 del self._cleared[run_id]
 
     def _list(self) -> None:
-        """What fits that are to start are of; those that are accepted."""
+        """Write the list of tasks of every accepted fit that is about to start."""
 
         def write(run_id: str) -> None:
             if not self._lists.write(self.state, run_id):

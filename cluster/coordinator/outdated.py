@@ -35,9 +35,9 @@ class Outdated:
             self._needed |= asked(self._fits, models, self._owners)
 
     def run_ids(self, state: State, kept: Iterable[Fit]) -> list[str]:
-        """Of fits that no model answers with, nor an evaluation that is owed; that say nothing of a
-        champion, and are not of the champions of now. Those that are not `kept` any more are left
-        out: they are forgotten, or saw what was purged, and their files are owed their erasure."""
+        """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
+        and they are not of the present champions. Those not `kept` any more are left out: they are
+        forgotten, or saw a purged task, and their files are deleted with it."""
         needed = (self._needed or set()) | upkeep.fits(state).keys()
         there = {fit.run_id for fit in kept}
         run_ids = (fit.run_id for fit in self._fits if fit.run_id in there)

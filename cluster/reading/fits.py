@@ -52,8 +52,8 @@ def answering(fits: Iterable[Fit], added: Added, owners: Mapping[str, str]) -> F
 
 
 def told(fits: Sequence[Fit], champions: Mapping[str, str]) -> set[str]:
-    """Ids of those whose accuracies the status tells to somebody: for everyone whom private tasks
-    taught, of each champion (by task the digest of its vector) the last that has it."""
+    """Ids of the fits shown in a status: for each set of owners whose private tasks taught them,
+    the newest fit of every champion (task -> digest of its vector)."""
     found, left = set[str](), dict[frozenset[str], set[str]]()
     for fit in reversed(fits):
         wanted = left.setdefault(fit.taught, {*champions})

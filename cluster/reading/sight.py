@@ -9,7 +9,7 @@ from cluster.domain.visibility import Visibility
 from cluster.domain.work import is_seen
 from cluster.reading.heads import FittedHeads
 from cluster.registry import Registry, Run
-from tacl.errors import RunFailed
+from tacl.errors import UnknownRun
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Sight:
         self.registry.task(task, self.visibility)
 
     def seen_run(self, run_id: str) -> Run:
-        """Raises RunFailed when there is none that the asker sees."""
+        """Raises UnknownRun when there is none that the asker sees."""
         run = self.registry.run(run_id)
         if not is_seen(run.work, self.visibility):
-            raise RunFailed(f"there is no run {run_id}")
+            raise UnknownRun(f"there is no run {run_id}")
         return run

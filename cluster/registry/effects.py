@@ -91,7 +91,7 @@ def _probes(db: sa.Connection, which: sa.ColumnElement[bool]) -> Probes:
 
 
 def _found(measured: bytes, probes: Probes) -> Iterator[Found]:
-    """A task has one head for ever: what was measured without is of before it was there."""
+    """A task's head never changes; an entry without one was measured before there was a head."""
     for ordinal, version, rows, behind, tau, error, logits, spread in RECORD.iter_unpack(measured):
         if (probe := probes.get((ordinal, version))) is not None:
             task, digest, head = probe

@@ -212,9 +212,8 @@ def _vectors(db: sa.Connection, without: set[str], tasks: Names = None) -> Namin
 
 
 def _asked_of(db: sa.Connection) -> Naming:
-    """What models that are still to be made learn from, what fits are of, and what models that are
-    still to be evaluated consist of; afterwards, and when one failed and its user awaits it no
-    more, nobody needs it."""
+    """Files that compositions, fits and evaluations still need: those that are owed, and those
+    that stopped while their user awaits them."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):

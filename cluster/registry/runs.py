@@ -24,7 +24,7 @@ from cluster.registry.journal import Request, log, log_all, remember
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
-from tacl.errors import RunFailed
+from tacl.errors import UnknownRun
 
 R = TypeVar("R", bound=Message)
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
@@ -178,10 +178,10 @@ class Runs(Database):
             return exists(db, *this)
 
     def run(self, run_id: str) -> Run:
-        """RunFailed when there is none."""
+        """UnknownRun when there is none."""
         for row in self._rows(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)):
             return run_of(row)
-        raise RunFailed(f"there is no run {run_id}")
+        raise UnknownRun(f"there is no run {run_id}")
 
     def runs(
         self,

@@ -72,8 +72,8 @@ def shares_of(state: State, task: str) -> Iterator[Pair]:
 
 
 def share_of(state: State, task: str, on: str) -> float | None:
-    """None unless the answers of `on` were measured, under both; a number that is none is of a
-    vector that diverged, which homes took once."""
+    """None unless the answers of `on` were measured under both vectors. NaN is of a vector that
+    diverged: earlier versions accepted those."""
     effect, row = state.rows[task].get(on), state.rows.get(on)
     if effect is None or effect.answers is None or row is None:
         return None

@@ -165,8 +165,8 @@ class State:
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
     started: int = 0  # runs, since this process began
-    # when a run of each user began last, or the first was asked for: twice as many starts, or one
-    # less. Users take turns
+    # Users take turns, the lowest first: 2 n after a run of theirs was the n-th to start,
+    # 2 n - 1 after they asked for their first run while n had started
     turns: dict[tuple[Urgency, str | None], int] = field(
         default_factory=dict[tuple[Urgency, str | None], int]
     )

@@ -303,9 +303,9 @@ class Ingress:
 
 
 async def _to_its_end(call: Coroutine[Any, Any, R], ended: Callable[[], None]) -> R:
-    """Also when nobody waits for it any more. Of nobody's context: Ray cancels what was asked in
-    that of a request that is given up, and an actor that answers in order then waits for the call
-    that does not come, and answers nobody (ray 2.60)."""
+    """Finish the call also when the requester left, in an empty context: Ray (2.60) cancels calls
+    made in the context of a request that was given up, and an actor that answers in order then
+    waits for the cancelled call and answers nobody."""
     task = asyncio.create_task(call, context=Context())
 
     def done(task: asyncio.Task[R]) -> None:

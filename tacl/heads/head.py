@@ -32,8 +32,8 @@ class RowLoss(Protocol):
 class Head:
     """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them.
 
-    With `narrow_CD` it is of the views of a row (`beside`), and that are the weights for where only
-    the moved features are known, as in an encoder that was exported.
+    With `narrow_CD`, `weight_CD` reads the views of a row (`beside`); `narrow_CD` reads f + J tau
+    alone, for where nothing else is known, as in an exported encoder.
     """
 
     weight_CD: Tensor

@@ -17,6 +17,7 @@ from tacl.errors import (
     NotAuthenticated,
     RunFailed,
     StorageUnavailable,
+    UnknownRun,
     UnknownTask,
 )
 from tests.support.fakes import ADMIN, Scene, asks, submission
@@ -62,7 +63,7 @@ def test_a_private_task_is_its_owners_alone(scene: Scene, reads: ReadAPI) -> Non
     assert [one.user for one in reads.users(ANN)] == ["ann"]
     assert reads.users(BOB) == []
     run = scene.coordinator.evaluate(asks("evaluate"), "ann").run_id
-    with pytest.raises(RunFailed, match="no run"):
+    with pytest.raises(UnknownRun, match="no run"):
         reads.evaluation(BOB, run)
     assert reads.evaluation(ANN, run) is None
     scene.settle()

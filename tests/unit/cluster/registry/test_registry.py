@@ -26,7 +26,7 @@ from cluster.registry import Found, Registry, Request
 from cluster.registry.effects import BLOCK
 from tacl.errors import (
     NameTaken,
-    RunFailed,
+    UnknownRun,
     UnknownTask,
     UnknownVector,
 )
@@ -57,7 +57,7 @@ def test_what_is_accepted_is_all_there(registry: Registry) -> None:
     assert run.work == training("b")
     with pytest.raises(UnknownTask, match="a, b"):
         registry.task("c")
-    with pytest.raises(RunFailed, match="no run"):
+    with pytest.raises(UnknownRun, match="no run"):
         registry.run("train c")
 
 
