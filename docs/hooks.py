@@ -2,7 +2,7 @@
 
 A hook of MkDocs (mkdocs.yml). Nothing is started: the names of `tacl`, the commands of the command
 line and the routes of the HTTP API are asked what they are. The notebook of examples/ becomes a
-page with the outputs that it keeps.
+page with the outputs that it keeps, each program there a page of its code.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ INTEGRATIONS = ("tacl.integrations.sklearn.TaclClassifier", "tacl.integrations.m
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """MkDocs asks for it when it has found the pages."""
-    found = openapi()
+    found, examples = openapi(), Path(config.docs_dir).parent / "examples"
     generated = {
         "reference/python.md": python_api(),
         "reference/cli.md": command_line(),
         "reference/http.md": routes(found),
         "reference/openapi.json": json.dumps(found, indent=1),
-        **notebook(Path(config.docs_dir).parent / "examples/story.ipynb"),
+        **notebook(examples / "story.ipynb"),
+        **{f"examples/{one.stem}.md": program(one) for one in examples.glob("*.py")},
     }
     for path, content in generated.items():
         files.append(File.generated(config, path, content=content))
@@ -60,6 +61,11 @@ def notebook(file: Path) -> dict[str, str | bytes]:
     text, found = MarkdownExporter().from_filename(str(file))
     page = {f"examples/{file.stem}.md": text.replace("](../docs/", "](../")}
     return page | {f"examples/{name}": picture for name, picture in found["outputs"].items()}
+
+
+def program(file: Path) -> str:
+    """Its code, which begins with what it does and prints."""
+    return f"# {file.stem.replace('_', ' ').capitalize()}\n\n```python\n{file.read_text()}```\n"
 
 
 def python_api() -> str:
