@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from cluster.domain.base import Modality, Reply
 from cluster.domain.tasks import Submitted
+from cluster.domain.users import TokenStatus, Usage
 
 # As a list: tools that read OpenAPI disagree on how a tuple is written there.
 PAIR = {
@@ -69,6 +70,33 @@ class Served(Reply):
 
 class Imported(Submitted):
     """A task whose vector came from a checkpoint. `notes`: also what of that was left aside."""
+
+
+class ReadyImport(Imported):
+    """Once its vector is there: `metrics` on its validation rows, and names of parameters that
+    the checkpoint changes and vectors do not."""
+
+    metrics: dict[str, float]
+    outside: tuple[str, ...]
+
+
+class WrittenConfig(Reply):
+    """What `tacl up` reads where it is not told otherwise."""
+
+    file: str
+
+
+class Stopped(Reply):
+    """A cluster or a server; False where none was running."""
+
+    stopped: bool
+
+
+class UserList(Reply):
+    """A page of those who have tokens or use the cluster."""
+
+    tokens: tuple[TokenStatus, ...]
+    usage: tuple[Usage, ...]
 
 
 class Candidate(Reply):

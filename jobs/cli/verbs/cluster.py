@@ -50,8 +50,10 @@ def init(
         generic = _answer("Unlabelled data of the same kind as the tasks", _data)
     if cpus is None:
         cpus = int(_answer("CPUs to use", _count, str(len(os.sched_getaffinity(0)))))
+    from cluster.domain.operations import WrittenConfig
+
     path = asked.init(base, generic or None, cpus)
-    return {"file": path}, lambda _: f"wrote {path}; start the cluster: tacl up"
+    return WrittenConfig(file=path), lambda _: f"wrote {path}; start the cluster: tacl up"
 
 
 def _answer(question: str, check: Callable[[str], str], default: str | None = None) -> str:
@@ -171,10 +173,12 @@ def down(asked: Client) -> Told:
 
     Unfinished work continues from its last checkpoint at the next `up`.
     """
+    from cluster.domain.operations import Stopped
+
     with console.progress.saying("stopping the cluster"):
         stopped = asked.down()
     said = "the cluster is stopped" if stopped else "no cluster was running"
-    return {"stopped": stopped}, lambda _: said
+    return Stopped(stopped=stopped), lambda _: said
 
 
 @verb("cluster")

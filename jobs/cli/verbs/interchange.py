@@ -104,6 +104,7 @@ def import_(
     the linearized model; the accuracy lost by that is measured on validation rows and reported.
     """
     from cluster.domain.names import class_names
+    from cluster.domain.operations import ReadyImport
 
     with console.progress.counting(f"checking {data}") as progress:
         submitted = asked.import_checkpoint(
@@ -122,8 +123,8 @@ def import_(
     with cli.detachable(), console.progress.watching() as watch:
         asked.wait(name, progress=watch)
     vector = min(asked.vectors(name), key=lambda one: one.version)
-    measured = {"metrics": vector.metrics, "outside": vector.config["outside"]}
-    found = dict(submitted) | {"state": "ready"} | measured
+    ready = {"state": "ready", "metrics": vector.metrics, "outside": vector.config["outside"]}
+    found = ReadyImport.model_validate(dict(submitted) | ready)
     return found, lambda _: _imported(submitted, vector)
 
 

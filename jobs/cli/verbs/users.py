@@ -59,8 +59,11 @@ def list_tokens(
 
     A hundred at a time, by name: the next ones come with `--after` the last.
     """
-    found = {"tokens": asked.tokens(after=after), "usage": asked.usage(after=after)}
-    return found, lambda f: console.tables.users(f["tokens"], f["usage"])
+    from cluster.domain.operations import UserList
+
+    tokens, usage = asked.tokens(after=after), asked.usage(after=after)
+    found = UserList(tokens=tuple(tokens), usage=tuple(usage))
+    return found, lambda f: console.tables.users(f.tokens, f.usage)
 
 
 @verb("serving", of=users)
@@ -95,10 +98,12 @@ def serve(
     Returns when the server answers; it runs until `tacl serve --stop` or `tacl down`.
     """
     if stop:
+        from cluster.domain.operations import Stopped
+
         with console.progress.saying("stopping the server"):
             stopped = asked.stop_serving()
         said = "the server is stopped" if stopped else "no server was running"
-        return {"serving": False}, lambda _: said
+        return Stopped(stopped=stopped), lambda _: said
     with console.progress.saying("starting the server"):
         found = asked.serve(host, port, predictors, cpus, no_access, gpus)
     return found, _serving
