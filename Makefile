@@ -36,7 +36,7 @@ kserve: ## KServe's client in .venv-kserve, for its test
 	@test -x .venv-kserve/bin/python || $(PYTHON) -m venv .venv-kserve
 	@$(call install,.venv-kserve,kserve==0.21.0)
 
-demo: $(READY) ## the whole story on embedded data: no network, no GPU, about 4 minutes
+demo: $(READY) ## the whole story on embedded data: no network, no GPU, 4 to 6 minutes
 	@$(BIN)/tacl demo
 
 # Whole files go to one process each, for their fixtures; what takes longest first (tests/conftest.py).
@@ -45,7 +45,7 @@ TOGETHER := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 test: $(READY) ## run all tests, 15 to 40 minutes on two cores, by their kind
 	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)
 
-test-fast: $(READY) ## run those that need no cluster, server or training: 3 minutes
+test-fast: $(READY) ## run those that need no cluster, server or training: 3 to 7 minutes
 	@$(BIN)/python -m pytest -q $(TOGETHER) -m "$(FAST)"
 
 soak: $(READY) ## hours: 200 random kills, 20 more on Ray, a death at every moment, a hostile half hour

@@ -4,7 +4,8 @@ A model changes when its user composes. `ann.badges` is private: bob hears of no
 are drawn, the encoder is the embedded one; for real ones call `story` with an encoder, such as
 "open_clip:NAME@WEIGHTS", unlabelled pictures, and labelled pictures of each category.
 
-It writes to `catalogue/`: delete that to run it again. It took a minute on two cores, and eight on busy ones.
+It writes to `catalogue/`: delete that to run it again. It took a minute on two
+cores, eight on busy ones.
 
 `.venv/bin/python examples/product_catalogue.py` prints
 

@@ -93,24 +93,28 @@ class Tasks(Quotas):
         return self._once(context.request_id, "add_samples", parts, GrownShard, decide)
 
     def retry(self, context: RequestContext, task: str) -> RetriedTask:
-        with self._lock:
-            self._make_sure()
+        def decide() -> Decision[RetriedTask]:
             self._seen_task(context, task)
             stopped = partial(self._registry.runs, STOPPED)
             found = {run.run_id: run for run in (*stopped(naming=task), *stopped(kinds=("fit",)))}
-            chosen = [
+            chosen = tuple(
                 run.run_id
                 for run in found.values()
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
                 if task in tasks_of(run.work) or self._is_fit_of(run.run_id, task)
                 if upkeep.is_current(self._state, self._state.runs[run.run_id])
-            ]
+            )
             if chosen and context.user is not None:
                 self._require_share(context, context.user, runs=len(chosen))
-            with self._writing():
+
+            def start() -> None:
                 for run_id in chosen:
                     self._execution.request(run_id)
-        return RetriedTask(task=task, retried=tuple(chosen))
+
+            answer = RetriedTask(task=task, retried=chosen)
+            return Decision(answer, partial(self._registry.retry, chosen), start)
+
+        return self._once(context.request_id, "retry", {"task": task}, RetriedTask, decide)
 
     def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
         def decide() -> Decision[CancelledTask]:

@@ -130,11 +130,13 @@ class Runs(Database):
             dismiss(db, AWAITED.c.run_id.in_(dismissed))
             remember(db, request)
 
-    def retry(self, run_ids: Collection[str]) -> None:
+    def retry(self, run_ids: Collection[str], request: Request | None = None) -> None:
         """Queue what failed or was cancelled again, with a fresh budget."""
         with self._write() as db:
             for run_id in run_ids:
                 retry(db, run_id)
+            if request is not None:
+                remember(db, request)
 
     def told(
         self,

@@ -112,7 +112,7 @@ def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "what a refresh found", lambda _: call.refreshed(asking.whose[0], refused))
     yield Call("user", "add samples", add, rare=True)
     yield Call("user", "stop a training", stop, rare=True)
-    yield Call("user", "retry", lambda row: call.retry(NOBODY, new(row)), rare=True)
+    yield Call("user", "retry", lambda row: call.retry(RequestContext(), new(row)), rare=True)
     yield Call("user", "cancel a task", leave, rare=True)
     yield Call("user", "purge", purge, rare=True)
 

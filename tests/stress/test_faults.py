@@ -12,6 +12,7 @@ import pytest
 
 from cluster.client.client import Client
 from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import Progress
@@ -190,7 +191,7 @@ def test_a_cancel_of_unknown_outcome_stops_what_it_cancelled(
     if landed or repeated == "before":
         assert process.cancelled
         assert (scene.task("digits").state, scene.ready()) == ("cancelled", [])
-        scene.coordinator.retry(ADMIN, "digits")
+        scene.coordinator.retry(RequestContext(), "digits")
         scene.settle()
     assert scene.ready() == ["digits"]
 
@@ -296,8 +297,9 @@ def test_a_retry_of_unknown_outcome_is_carried_out_once(scene: Scene, landed: bo
     scene.submit("digits")
     scene.fail("train")
     with lost_answer(scene, "retry", landed), pytest.raises(StorageUnavailable):
-        scene.coordinator.retry(ADMIN, "digits")
-    scene.coordinator.retry(ADMIN, "digits")
+        scene.coordinator.retry(asks("again"), "digits")
+    again = scene.coordinator.retry(asks("again"), "digits")
+    assert len(again.retried) == 1
     scene.settle()
     assert scene.ready() == ["digits"]
 

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 
 from cluster.coordinator.recovery import restored
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod, Fit
 from cluster.domain.outcomes import Finished, Gone, Raised
 from cluster.domain.status import RunState
@@ -232,7 +233,7 @@ class Life(RuleBasedStateMachine):
     def retry(self, data: st.DataObject) -> None:
         name = self.present(data)
         if name is not None:
-            self.scene.coordinator.retry(ADMIN, name)
+            self.scene.coordinator.retry(RequestContext(), name)
 
     @rule(room=st.sampled_from([(Node(1),), (Node(2),), (Node(1), Node(2))]))
     def nodes_change(self, room: tuple[Node, ...]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.coordinator.interference import REPORTED
-from cluster.domain.base import BlobRef, identity
+from cluster.domain.base import BlobRef, RequestContext, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import GrownShard
 from cluster.domain.status import WaitsFor
@@ -207,7 +207,7 @@ def test_a_lost_process_is_replaced_twice(scene: Scene) -> None:
     assert not scene.running()
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.retry(ADMIN, "digits").retried == (status.run_id,)
+    assert scene.coordinator.retry(RequestContext(), "digits").retried == (status.run_id,)
     work = scene.process("train").work
     assert (work.run_id, work.attempt) == (status.run_id, 4)
     scene.die("train")
@@ -375,7 +375,7 @@ def test_a_measure_that_fails_is_not_repeated_until_it_is_asked_for(scene: Scene
     assert left.state == "failed"
     scene.restart()
     assert not scene.running()
-    assert scene.coordinator.retry(ADMIN, "shapes").retried == (left.run_id,)
+    assert scene.coordinator.retry(RequestContext(), "shapes").retried == (left.run_id,)
     scene.settle()
     assert scene.coordinator.interference(ADMIN).missing == 0
 

@@ -47,7 +47,7 @@ def test_it_leaves_the_store_and_its_name_is_free(scene: Scene) -> None:
     assert lease(scene, training, 4, 4, 3) == [("shapes", 1, 0, 4)]
     assert [task.name for task in scene.coordinator.status(ADMIN).tasks] == ["digits"]
     with pytest.raises(UnknownTask, match="submit it again"):
-        scene.coordinator.retry(ADMIN, "shapes")
+        scene.coordinator.retry(RequestContext(), "shapes")
     again(scene, "shapes", shard=shard_blob(scene.home, "others"))
     scene.settle()
     assert scene.ready() == ["digits", "shapes"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster.domain.base import identity
+from cluster.domain.base import RequestContext, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork
@@ -111,12 +111,12 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     (left,) = scene.coordinator.status(ADMIN).work
     assert (left.kind, left.state, left.reason) == ("refresh", "failed", "ValueError: no")
     assert scene.task("digits").refresh == "failed"
-    assert scene.coordinator.retry(ADMIN, "digits").retried == (left.run_id,)
+    assert scene.coordinator.retry(RequestContext(), "digits").retried == (left.run_id,)
     scene.fail("refresh")
     scene.arrive("signs")
     scene.finish("measure")  # another store, another refresh
     assert scene.process("refresh", "digits").work.run_id != left.run_id
-    assert scene.coordinator.retry(ADMIN, "digits").retried == ()
+    assert scene.coordinator.retry(RequestContext(), "digits").retried == ()
     scene.settle()
     assert scene.task("digits").version == 2
     assert scene.coordinator.status(ADMIN).work == ()

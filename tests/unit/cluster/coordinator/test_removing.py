@@ -10,7 +10,7 @@ import pytest
 
 from cluster.coordinator import retries
 from cluster.coordinator.garbage import GRACE, unreferenced
-from cluster.domain.base import BlobRef
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import CancelledTask, CollectedGarbage
 from cluster.domain.tasks import GENERIC
@@ -56,8 +56,10 @@ def test_a_training_is_cancelled_and_taken_up_again(scene: Scene) -> None:
     scene.settle()
     assert scene.ready() == ["shapes", "signs"]
     assert kept.exists()
-    assert scene.coordinator.retry(ADMIN, "digits").retried == (process.work.run_id,)
-    scene.settle()
+    for _ in range(2):  # repeated, it is answered the same
+        again = scene.coordinator.retry(asks("again"), "digits")
+        assert again.retried == (process.work.run_id,)
+        scene.settle()
     assert scene.ready() == ["digits", "shapes", "signs"]
 
 
@@ -68,7 +70,7 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
     scene.coordinator._execution._poll()  # seen, and not recorded yet
     scene.coordinator.cancel(asks("stop"), "digits", keep=True)
-    scene.coordinator.retry(ADMIN, "digits")
+    scene.coordinator.retry(RequestContext(), "digits")
     scene.coordinator.tick()
     assert scene.task("digits").state == "training"
     scene.finish("train")
