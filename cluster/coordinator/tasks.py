@@ -174,12 +174,16 @@ class Tasks(Quotas):
         """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
         wait nobody reads all."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
-        found = [run for run in runs(left, naming=task) if work_orders.uses(run.work, task, purge)]
-        found += [run for run in runs(left, kinds=("fit",)) if self._is_fit_of(run.run_id, task)]
-        if purge:
-            saw = self._execution.heads.that_saw(task)
-            found += [run for run in runs(OWED, kinds=("evaluate",)) if saw.judged_by(run.work)]
-        return tuple(dict.fromkeys(run.run_id for run in found))
+        using = runs(left, naming=task)
+        found = [one.run_id for one in using if work_orders.uses(one.work, task, purge)]
+        fits = runs(left, kinds=("fit",))
+        found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]
+        saw = self._execution.heads.that_saw(task)
+        if purge and saw.fits:
+            known = {*found}
+            others = (one for one in runs(OWED, kinds=("evaluate",)) if one.run_id not in known)
+            found += [one.run_id for one in others if saw.judged_by(one.work)]
+        return tuple(dict.fromkeys(found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:
         return upkeep.concerns(self._state, self._state.runs[run_id], task)
