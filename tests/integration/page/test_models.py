@@ -239,5 +239,5 @@ def test_only_an_admin_is_asked_whose_model(api: FakeApi, open_page: Any) -> Non
     for role, is_asked in (("user", False), ("submitter", False), ("admin", True)):
         api.role = role
         page = open_page()
-        says(page, "#link.live", "live")
+        says(page, "#who", "open to all")
         assert page.get_by_label("Model of").is_visible() == is_asked
