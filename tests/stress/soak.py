@@ -32,6 +32,7 @@ from typing import Any, Protocol
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.recovery import restored
+from cluster.domain.base import RequestContext
 from cluster.domain.tasks import Arrival
 from cluster.domain.work import Refreshed, RefreshWork, TrainWork
 from cluster.registry import Registry
@@ -214,7 +215,7 @@ class Stream:
 
     def retry(self) -> None:
         for name in sorted(self.accepted.keys() - self.removed):
-            self.cluster.ask("retry", ADMIN, name)
+            self.cluster.ask("retry", RequestContext(), name)
 
     def remove(self) -> None:
         name = self.chance.choice(self.ready())
