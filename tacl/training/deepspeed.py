@@ -12,6 +12,8 @@ import contextlib
 import io
 import logging
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,20 @@ def _settings(config: TrainConfig, stage: int) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Not to be imported, unless it was: DeepSpeed's autotuner, which nobody asks for, would take
+    all of MLflow where that is installed, and nearly as long as torch takes."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # pyright: ignore[reportArgumentType]  # so says Python's import system
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
 def _initialize(
     module: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -205,7 +221,7 @@ def _initialize(
 ) -> Any:
     """The engine, with DeepSpeed's messages in the log instead of on the terminal."""
     noise = io.StringIO()
-    with contextlib.redirect_stdout(noise):
+    with contextlib.redirect_stdout(noise), _hidden("mlflow"):
         import deepspeed
         import deepspeed.ops
 

@@ -58,8 +58,16 @@ def runs(process: psutil.Process) -> bool:
 
 
 def coordinator_in(processes: list[psutil.Process]) -> psutil.Process:
-    (found,) = (one for one in processes if "ray::WatchedCoordinator" in " ".join(one.cmdline()))
+    (found,) = (one for one in processes if "ray::WatchedCoordinator" in command_of(one))
     return found
+
+
+def command_of(process: psutil.Process) -> str:
+    """The command line of `process`; empty when it has ended since it was listed."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
