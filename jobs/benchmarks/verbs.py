@@ -1,7 +1,8 @@
 """How long a person waits for the verbs of `tacl`, from the key to the prompt.
 
-Each is a process of its own, as in a shell, and asks a cluster that runs for this alone: two tasks
-of the embedded encoder, and a model of both.
+Each is a process of its own, as in a shell. Most ask a cluster that runs for this alone: two tasks
+of the embedded encoder, and a model of both. What starts, changes or ends a home has another one in
+each round, from `init` to `down`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from cluster.client.client import Client
+from jobs.benchmarks.serving import free_port
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import Race, Run, Say, in_turns, machine
 from jobs.console.documents import markdown_table
@@ -24,7 +26,11 @@ from tacl.embedded.parquet import png
 GOAL = 1.0  # seconds, where nothing is computed
 TASKS, USER = ("signs", "land"), "ann"
 PICTURE = "sign.png"
-NEW, TOKEN = "NEW", "TOKEN"  # of a line: a folder that no line had before, and digits of a token
+# Of a line: a folder that no line had before, digits of a token, a free port; the home of the round
+# and what belongs to it.
+NEW, TOKEN, PORT = "NEW", "TOKEN", "PORT"
+HOME, COPY, RESTORED, VECTOR = "HOME", "COPY", "RESTORED", "VECTOR"
+OF_ROUND = (HOME, COPY, RESTORED, VECTOR)
 
 Words = tuple[str, ...]
 AWAY: tuple[Words, ...] = (("--help",), ("--version",), ("submit", "--help"))  # of no home
@@ -56,17 +62,33 @@ COMPUTES: tuple[Words, ...] = (
     ("doctor",),
     ("backup", "copy"),
 )
+OF_HOME = ("--home", HOME)
+SHORT = ("--steps", "5", "--engine", "plain", "--refresh", "never")
+LIFE: tuple[Words, ...] = (  # of a home, in this order
+    ("init", "--base", "embedded", "--cpus", "2", *OF_HOME),
+    ("up", *OF_HOME),
+    ("submit", "signs", "--data", "signs", *SHORT, *OF_HOME),
+    ("wait", "signs", *OF_HOME),
+    ("submit", "land", "--data", "land", *SHORT, "--watch", *OF_HOME),
+    ("refresh", "signs", *OF_HOME),
+    ("compose", USER, "+signs", "+land", *OF_HOME),
+    ("evaluate", USER, *OF_HOME),
+    ("compose", "bob", "+signs", "+land", "--method", "ties", *OF_HOME),
+    ("export", USER, "--out", NEW, "--accept", *OF_HOME),
+    ("export-vector", "signs", "--out", VECTOR, *OF_HOME),
+    ("import", "again", VECTOR, "--data", "signs", "--again", *OF_HOME),
+    ("serve", "--port", PORT, *OF_HOME),
+    ("query", USER, PICTURE, *OF_HOME),  # by the predictor of the server
+    ("serve", "--stop", *OF_HOME),
+    ("remove", "again", "--purge", *OF_HOME),
+    ("gc", *OF_HOME),
+    ("backup", COPY, *OF_HOME),
+    ("restore", COPY, RESTORED),
+    ("down", *OF_HOME),
+)
+FIRST = " (first)"  # of a life, what is asked of the other home again and again
+QUICK = ("init", f"compose {USER}")  # of a life, what computes nothing
 NOT_TIMED: dict[str, str] = {  # why
-    "init": "asks three questions, once for a home",
-    "up": "starts Ray and the coordinator, once for this cluster",
-    "down": "ends the cluster that all others ask",
-    "restore": "makes a home, as long as copying its files takes",
-    "submit": "`tacl bench submit` and `tacl bench arrivals` time it to its end",
-    "import": "needs a checkpoint; its vector is measured as that of a training",
-    "refresh": "`tacl bench refresh` times the work",
-    "remove": "once for a task",
-    "export": "evaluates the model as an ordinary one, as long as its rows take",
-    "serve": "starts processes; `tacl bench serve` times what they answer",
     "watch": "ends with Ctrl-C",
     "demo": "minutes: tells its own times",
     "reproduce": "minutes to hours, by the table",
@@ -104,21 +126,34 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
         with own_cluster(folder / "home", "embedded") as client:
             token = _fill(client, folder)
             at_home = ("--home", str(client.home.path))
-            lines = {words: words for words in AWAY}
-            lines |= {words: (*words, *at_home) for words in (*READS, *COMPUTES)}
-            race = in_turns(
-                {" ".join(words): _typed(line, folder, token) for words, line in lines.items()},
-                rounds,
-                "cpu",
-                say,
-            )
+            lines = {" ".join(words): words for words in AWAY}
+            lines |= {" ".join(words): (*words, *at_home) for words in (*READS, *COMPUTES)}
+            lines |= {shown(words): words for words in LIFE}
+            try:
+                race = in_turns(
+                    {verb: _typed(line, folder, token) for verb, line in lines.items()},
+                    rounds,
+                    "cpu",
+                    say,
+                )
+            finally:
+                for home in folder.glob(f"{HOME}-*"):
+                    Client(home).down()
     return VerbTimes(rounds, machine(), times(race))
 
 
+def shown(words: Words) -> str:
+    """A line of a life, without what makes its trainings short."""
+    line = " ".join(word for word in words if word not in (*OF_HOME, *SHORT))
+    return line + FIRST if line in {" ".join(known) for known in (*READS, *COMPUTES)} else line
+
+
 def times(race: Race) -> tuple[VerbTime, ...]:
-    computing, spreads = {" ".join(words) for words in COMPUTES}, race.spreads()
+    quick = {" ".join(words) for words in (*AWAY, *READS)}
+    quick |= {verb for verb in map(shown, LIFE) if verb.startswith(QUICK)}
+    spreads = race.spreads()
     return tuple(
-        VerbTime(verb, race.median(verb), spreads[verb], None if verb in computing else GOAL)
+        VerbTime(verb, race.median(verb), spreads[verb], GOAL if verb in quick else None)
         for verb in race.seconds
     )
 
@@ -132,8 +167,9 @@ def markdown(found: VerbTimes) -> str:
     return (
         f"# What a person waits for\n\nSeconds of a command in a shell, median of {found.rounds}. "
         "Spread: the middle half of them lies within so many seconds. Two tasks of the embedded "
-        f"encoder, one model. {found.processor}.\n\n    tacl bench verbs --rounds {found.rounds} "
-        f"--out results/verbs.md\n\n"
+        "encoder, one model. What starts, changes or ends a home has a new one in each round, and "
+        f"so has what is marked{FIRST}. {found.processor}.\n\n"
+        f"    tacl bench verbs --rounds {found.rounds} --out results/verbs.md\n\n"
         f"{markdown_table(('command', 'seconds', 'spread', 'goal'), lines, '---:')}\n"
     )
 
@@ -159,10 +195,13 @@ def _fill(client: Client, folder: Path) -> str:
 
 
 def _typed(words: Sequence[str], folder: Path, token: str) -> Run:
-    numbers = count()
+    """Each time it runs is a round."""
+    rounds = count()
 
     def run() -> None:
-        told = {NEW: f"new-{next(numbers)}", TOKEN: token}
+        number = next(rounds)
+        told = {place: f"{place}-{number}" for place in (NEW, *OF_ROUND)}
+        told |= {TOKEN: token, PORT: str(free_port())}
         command = [sys.executable, "-m", "jobs.cli.main", *(told.get(word, word) for word in words)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode:

@@ -193,7 +193,8 @@ def gc(
     Files that a task, a version or a run needs stay. So do files younger than a day, which may
     belong to a submission in progress.
     """
-    found = asked.collect(dry_run)
+    with console.progress.saying("looking for files that nothing refers to"):
+        found = asked.collect(dry_run)
     return found, lambda f: _collected(f, "would free" if dry_run else "freed")
 
 

@@ -69,7 +69,8 @@ def export_vector(
 
     With its head and a model card; `tacl import` reads it, bit for bit.
     """
-    found = asked.export_vector(vector, out, licence=licence, public=public)
+    with console.progress.saying(f"writing {vector}"):
+        found = asked.export_vector(vector, out, licence=licence, public=public)
     return found, lambda f: f"wrote {f.out}: {', '.join(f.files)}"
 
 

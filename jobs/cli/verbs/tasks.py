@@ -258,7 +258,9 @@ def remove(
     if purge and asking.is_person():
         said = f"The bytes of {name} are erased for ever, and models that use it stop working."
         typer.confirm(f"{said}\nErase them?", abort=True, err=True)
-    return asked.remove(name, purge), _removed
+    with console.progress.saying(f"{'erasing' if purge else 'removing'} {name}"):
+        found = asked.remove(name, purge)
+    return found, _removed
 
 
 def _removed(found: RemovedTask) -> str:
