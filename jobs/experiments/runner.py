@@ -70,7 +70,8 @@ def precision_of(suite: Suite, out: Path) -> Precision:
 
 
 def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: None) -> Done:
-    """Computes what is not finished yet, seed by seed; the files are whole at every moment.
+    """Computes what is not finished yet, seed by seed; the files are whole at every moment, and
+    the picture is drawn when all rows are there.
 
     Other processes may make other seeds or variants of the same table meanwhile. Raises BadConfig
     before anything is computed when rows made otherwise are in the table's place.
@@ -79,16 +80,17 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     base = Base.of(request.suite)
     done = Done(_grown(request, _fresh(request, base)), [], cells.made)
     entries: list[Entry] = []
+    rows = len(request.seeds) * len(request.variants)
     for seed in request.seeds:
         bench = Bench(request.suite, seed, request.data, cells, base)
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
             entries.append(request.spec.entry(bench, variant))
-            done = _written(request, bench, entries)
+            done = _written(request, bench, entries, draws=len(entries) == rows)
     return done
 
 
-def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry]) -> Done:
+def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry], draws: bool) -> Done:
     """What the file knows by now, and the entries of this process."""
     fresh = _fresh(request, bench.base)
     targets = request.suite.targets if request.spec.targets else ()
@@ -101,7 +103,7 @@ def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry]) -> D
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
-        files = tables.write(table, request.out, request.spec.picture)
+        files = tables.write(table, request.out, request.spec.picture if draws else None)
     return Done(table, files, bench.cells.made)
 
 

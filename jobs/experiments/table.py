@@ -184,18 +184,20 @@ def _entry(known: dict[str, Any]) -> Entry:
     return Entry(**{**known, **costs})
 
 
-def write(table: Table, folder: Path, picture: Callable[[Table, Path], None]) -> list[Path]:
-    """NAME.json, NAME.md and NAME.png, each whole or as it was before."""
+def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | None) -> list[Path]:
+    """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
     from jobs.experiments.markdown import markdown
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{table.name}.{kind}" for kind in ("json", "md", "png")]
+    kinds = ("json", "md", "png") if picture else ("json", "md")
+    paths = [folder / f"{table.name}.{kind}" for kind in kinds]
     with beside(paths[0]) as path:
         path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
     with beside(paths[1]) as path:
         path.write_text(markdown(table))
-    with beside(paths[2]) as path:
-        picture(table, path)
+    if picture:
+        with beside(paths[2]) as path:
+            picture(table, path)
     return paths
 
 

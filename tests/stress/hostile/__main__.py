@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -26,6 +27,7 @@ from tests.stress.hostile.told import Phase, Span, read
 from tests.support.opened import watched
 from tests.support.places import ROOT
 
+MADE = 20  # things that bob has made in a minute at the most: each is owed in the end
 WINDOW = 20.0  # seconds with the attackers, then as many without; fewer in a short run
 FADE = 2.0  # seconds after a change of windows that count for none
 OWED_SECONDS = 600.0  # until what is owed is done
@@ -167,7 +169,7 @@ def hostile(folder: Path, minutes: float, kills: int, command: str) -> Found:
     attackers = multiprocessing.get_context("spawn").Event()
     client = Client(folder / "home")
     try:
-        place = prepared(folder, MODELS)
+        place = prepared(folder, MODELS, math.ceil(MADE * minutes))
         with watched(place.secret) as opened:
             with people(place, attackers):
                 course = Course(place, attackers, 60 * minutes, kills)

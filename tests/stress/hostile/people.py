@@ -124,7 +124,7 @@ class Bob(Person):
     def live(self, stop: Event) -> None:
         self.accepted, self.runs, sent = {}, {}, []
         while not stop.is_set():
-            if self._owed() < 2:
+            if len(sent) < self.place.making and self._owed() < 2:
                 making = self._submit if len(self.accepted) < TASKS else self._make
                 sent.append(making())
             self._repeat(self.chance.choice(sent)) if sent else None

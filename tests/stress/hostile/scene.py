@@ -40,6 +40,7 @@ class Place:
     tokens: Mapping[str, str]
     encoded: Sequence[str]  # pictures, as base64
     expected: Sequence[Sequence[Expected]]  # by recipe, by picture
+    making: int  # things that bob has made at the most
 
     @property
     def home(self) -> Home:
@@ -75,7 +76,7 @@ class Place:
         return {"file": (file.name, file.read_bytes())}
 
 
-def prepared(folder: Path, models: int) -> Place:
+def prepared(folder: Path, models: int, making: int) -> Place:
     """A running cluster with a server. This process is not connected to it afterwards: Ray ends
     whoever is when its cluster dies."""
     client = Client(founded(folder / "home", VECTORS).home.path)
@@ -85,6 +86,6 @@ def prepared(folder: Path, models: int) -> Place:
     tokens = {name: client.issue_token(name, role).token or "" for name, role in ROLES.items()}
     leave(client.home)
     expected = [oracle.expected(number) for number in range(models)]
-    place = Place(folder, url, tokens, oracle.encoded, expected)
+    place = Place(folder, url, tokens, oracle.encoded, expected, making)
     place.secret.write_bytes(base64.b64decode(oracle.encoded[0]))
     return place
