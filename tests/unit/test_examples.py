@@ -30,11 +30,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example(
+    example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = example.read_text()
     assert len(source.splitlines()) <= 80
     about = ast.get_docstring(ast.parse(source)) or ""
     _, _, shown = about.partition("prints\n\n")
+    monkeypatch.setattr("sys.argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     printed = capsys.readouterr().out
     assert words(printed) == words(textwrap.dedent(shown))
@@ -57,6 +60,20 @@ def test_a_catalogue_of_real_pictures(shared: Path, capsys: pytest.CaptureFixtur
     assert [re.findall(r"([a-z.]+) \d", line) for line in models] == names
     assert all(float(one) > 0.4 for line in models for one in NUMBER.findall(line))  # 4 classes
     assert (refused, kept) == ("bob, of ann.badges: UnknownTask", "bob still has cloth toys")
+
+
+@pytest.mark.skipif(budget.CHOSEN != "nightly", reason="minutes: TACL_TEST_BUDGET=nightly")
+def test_tickets_under_a_real_encoder(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = runpy.run_path(str(ROOT / "examples/support_tickets.py"))["main"]
+    story(f"hf:{shared / 'models/minilm'}")
+    head, *teams, none = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["team", "base", "own", "sum"]
+    found = [[float(one) for one in NUMBER.findall(line)] for line in teams]
+    assert all(
+        own >= base and min(together, unknown) > 0.9 for base, own, together, unknown in found
+    )
+    *tickets, other = (float(one) for one in NUMBER.findall(none))
+    assert other > 0.9 > 0.15 > max(tickets)
 
 
 def few(folder: Path) -> Path:
