@@ -85,6 +85,21 @@ def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#try .drop").is_visible()
 
 
+def test_a_text_is_asked_about_and_explained_with_the_keyboard(
+    api: FakeApi, open_page: Any
+) -> None:
+    api.modality = "text"
+    page = open_page()
+    page.locator("#try textarea").focus()
+    page.keyboard.type("Stocks fell on Monday.")
+    for key in ("Tab", "Enter"):  # from the text to `Ask`
+        page.keyboard.press(key)
+    says(page, "#try .answer", "zero")
+    for key in ("Tab", "Enter"):  # to `Why?` of the answer
+        page.keyboard.press(key)
+    says(page, "#try table", "together")
+
+
 def test_what_is_of_no_task_is_said_to_be(api: FakeApi, open_page: Any) -> None:
     api.modality = "text"
     page = open_page()

@@ -206,6 +206,19 @@ def test_sign_in(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#main").is_visible()
 
 
+def test_sign_in_and_out_with_the_keyboard(api: FakeApi, open_page: Any) -> None:
+    """Whoever comes is in the field of the token already."""
+    api.token = "secret"
+    page = open_page()
+    page.locator("#sign-in input:focus").wait_for()
+    page.keyboard.type("secret")
+    page.keyboard.press("Enter")
+    says(page, "#who", "signed in as me (submitter)")
+    page.get_by_role("button", name="Sign out").focus()
+    page.keyboard.press("Enter")
+    page.locator("#sign-in input:focus").wait_for()
+
+
 def test_a_token_that_ends_while_the_page_is_open(api: FakeApi, open_page: Any) -> None:
     page = open_page()
     says(page, "#link", "live")

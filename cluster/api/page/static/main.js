@@ -72,7 +72,9 @@ function link(state, words = state) {
 }
 
 function signedOut() {
+  const opens = $("#door").hidden;
   $("#door").hidden = false;
+  if (opens) $("#sign-in input").focus();
   $("#main").hidden = $("nav").hidden = $(".skip").hidden = true;
   $("#who").textContent = "";
   $("#sign-out").hidden = true;
