@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import takewhile
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from cluster.domain.base import RequestContext, new_id
-from cluster.domain.status import OWED, STOPPED, RunState
+from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
 from cluster.registry import Registry, Run, Task
@@ -31,7 +31,7 @@ SHOWN = 40  # tasks and runs that one answer tells
 REMEMBERED = 10_000  # of what is gone, and of versions; who looked before is told everything again
 READERS = 1000  # of whom it is remembered until where there was nothing for them
 MANY = 5000  # events after which everything is read again
-KINDS = ("refresh", "measure", "fit", "evaluate", "compose")
+KINDS: tuple[RunKind, ...] = ("refresh", "measure", "fit", "evaluate", "compose")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ Owners = frozenset[frozenset[str]]  # who sees all of one of these owners' priva
 class Vanished:
     """What is there no more; of a run, by what its readers are known."""
 
-    kind: str = "task"
+    kind: RunKind | Literal["task"] = "task"
     user: str | None = None
     owners: Owners = frozenset()
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from cluster.coordinator.board import KINDS
-from cluster.domain.status import OWED, STOPPED, RunState
+from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry
@@ -37,7 +37,8 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
         state.runs[run.run_id] = run
         if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
-    for kind in ("refresh", "fit"):
+    kinds: tuple[RunKind, ...] = ("refresh", "fit")
+    for kind in kinds:
         state.done.update(registry.run_ids(RunState.DONE, kind))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)

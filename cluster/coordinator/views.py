@@ -234,6 +234,7 @@ def _about(record: Run) -> str:
 
 def counted(state: State) -> tuple[RunCount, ...]:
     """The runs that are owed or failed."""
+    found: Counter[tuple[shown.RunKind, shown.RunState]]
     found = Counter((run.kind, run.state) for run in state.runs.values())
     return tuple(RunCount(kind=k, state=s, runs=n) for (k, s), n in sorted(found.items()))
 

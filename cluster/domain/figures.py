@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cluster.domain.base import Reply
-from cluster.domain.status import RunState
+from cluster.domain.status import RunKind, RunState
 
 
 class Readiness(Reply):
@@ -20,7 +20,7 @@ class Readiness(Reply):
 class RunCount(Reply):
     """How many runs that are owed or failed there are of one kind in one state."""
 
-    kind: str
+    kind: RunKind
     state: RunState
     runs: int
 

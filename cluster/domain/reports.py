@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import JsonValue
 
 from cluster.domain.base import Reply
@@ -98,7 +100,7 @@ class MeasuredPair(Reply):
 class InterferenceFinding(Reply):
     """`kind`: "interference" of vector `first` on task `second`, or "norm" of two vectors."""
 
-    kind: str
+    kind: Literal["interference", "norm"]
     first: str
     second: str
     value: float

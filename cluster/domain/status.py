@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from cluster.domain.base import Base, BlobRef, Modality, Reply
 from cluster.domain.compositions import Composition, Method, Report
@@ -25,6 +25,7 @@ class RunState(StrEnum):
     WITHDRAWN = "withdrawn"  # its task was removed
 
 
+RunKind = Literal["train", "refresh", "measure", "fit", "evaluate", "compose"]  # as of its work
 NAMED = 40  # tasks that one question about some may name
 OWED = (RunState.QUEUED, RunState.RUNNING)
 STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
@@ -122,7 +123,7 @@ class RunStatus(RunProgress[RunState]):
 
     shown = ("about", "state", "step", "steps", "reason")
 
-    kind: str  # train | refresh | measure | fit | evaluate | compose
+    kind: RunKind
     task: str | None
     version: int | None = None
     user: str | None = None

@@ -18,7 +18,7 @@ from cluster.domain.reports import (
     VectorComparison,
     VectorStatus,
 )
-from cluster.domain.status import OWED, Event, RunState
+from cluster.domain.status import OWED, Event, RunKind, RunState
 from cluster.domain.users import Holder, TokenStatus, Usage
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Evaluated, Refreshed, about
@@ -166,7 +166,9 @@ class Reads(ABC):
             stored_most=shares.STORED,
         )
 
-    def _result(self, context: RequestContext, run_id: str, kind: str, form: type[R]) -> R | None:
+    def _result(
+        self, context: RequestContext, run_id: str, kind: RunKind, form: type[R]
+    ) -> R | None:
         """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
         with self._seeing(context) as sight:
             run = sight.seen_run(run_id)

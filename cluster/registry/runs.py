@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 from cluster.domain import work as orders
 from cluster.domain.base import PAGE, Message
 from cluster.domain.compositions import Fitted
-from cluster.domain.status import OWED, STOPPED, RunState
+from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, exists, one, parts, put
@@ -46,7 +46,7 @@ class Run:
 
     number: int
     run_id: str
-    kind: str
+    kind: RunKind
     task: str | None
     state: RunState
     attempt: int
@@ -189,7 +189,7 @@ class Runs(Database):
         self,
         states: Sequence[RunState] | None = None,
         tasks: Collection[str] | None = None,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[RunKind] | None = None,
         run_ids: Collection[str] | None = None,
         user: str | None = None,
         newest: int | None = None,
@@ -224,7 +224,7 @@ class Runs(Database):
             (run_of(row), orders.Evaluated.model_validate_json(row.result)) for row in rows[::-1]
         ]
 
-    def run_ids(self, state: RunState, kind: str) -> list[str]:
+    def run_ids(self, state: RunState, kind: RunKind) -> list[str]:
         """In order of acceptance."""
         query = sa.select(RUN.c.run_id).where(*one(RUN, state=state, kind=kind))
         return list(self._values(query.order_by(RUN.c.number)))

@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from cluster.domain.status import RunState, WaitsFor
+from cluster.domain.status import RunKind, RunState, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.domain.visibility import ALL, Visibility
 from cluster.scheduler.state import ONE_CPU, Needs, Node, Run, Start, State, Urgency
 
 PATIENCE = 4  # runs of other urgencies that may pass one that waits
-DOING = {
+DOING: dict[RunKind, str] = {
     "measure": "measuring interference",
     "fit": "fitting heads",
     "evaluate": "an evaluation",
@@ -32,7 +32,7 @@ DOING = {
 }
 
 
-def needs_of(kind: str, options: Options) -> Needs:
+def needs_of(kind: RunKind, options: Options) -> Needs:
     """What a run reserves: a training its group, a refresh one worker, all other work one CPU."""
     if kind in ("evaluate", "measure"):
         return ONE_CPU
@@ -40,7 +40,7 @@ def needs_of(kind: str, options: Options) -> Needs:
     return Needs(workers, options.cpus_per_worker, options.gpus_per_worker)
 
 
-def urgency_of(kind: str, imports: bool = False, user: str | None = None) -> Urgency:
+def urgency_of(kind: RunKind, imports: bool = False, user: str | None = None) -> Urgency:
     """`imports`: a training whose vector is there already; `user`: who asked for it."""
     if kind in ("evaluate", "compose") or imports:
         return Urgency.AWAITED

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cluster.domain.status import RunState
+from cluster.domain.status import RunKind, RunState
 from cluster.domain.tasks import Options
 
 
@@ -108,7 +108,7 @@ class Run:
     """A run that is owed, or failed; done runs are only remembered by id."""
 
     run_id: str
-    kind: str
+    kind: RunKind
     number: int  # order of acceptance
     task: str | None = None
     needs: Needs = ONE_CPU
@@ -246,7 +246,7 @@ class RunEvent:
 class Requested(RunEvent):
     """A run was accepted, or a failed or cancelled one queued again."""
 
-    kind: str
+    kind: RunKind
     task: str | None
     needs: Needs
     urgency: Urgency

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice, zip_longest
 
 from cluster.domain.base import identity
-from cluster.domain.status import RunState
+from cluster.domain.status import RunKind, RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import budget, matrix
@@ -72,7 +72,7 @@ def cell_of(state: State, task: str, on: str) -> Cell:
     return Cell(task, state.champions[task].digest, on, probe.shard, probe.head)
 
 
-def _active(state: State, kind: str, task: str | None = None) -> bool:
+def _active(state: State, kind: RunKind, task: str | None = None) -> bool:
     runs = (run for run in state.runs.values() if run.kind == kind and run.state != RunState.FAILED)
     return any(task is None or run.task == task for run in runs)
 

@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from cluster.domain.status import RunState
+from cluster.domain.status import RunKind, RunState
 from cluster.registry import Registry, Run
 from cluster.storage.home import Home
 from jobs.console.documents import markdown_table
 from tacl.errors import BadConfig
 
-KINDS = {"measure": "measuring", "refresh": "refreshing", "fit": "fitting heads"}
+KINDS: dict[RunKind, str] = {
+    "measure": "measuring",
+    "refresh": "refreshing",
+    "fit": "fitting heads",
+}
 LAST = 4  # arrivals that a line of the summary is the mean of
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cluster.domain.status import RunKind
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import matrix
 from cluster.scheduler.loudest import shares_of
@@ -117,7 +118,7 @@ class World:
     def request(
         self,
         run_id: str,
-        kind: str,
+        kind: RunKind,
         task: str | None = None,
         needs: Needs = ONE_CPU,
         user: str | None = None,
