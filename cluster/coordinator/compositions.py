@@ -187,7 +187,7 @@ class Compositions(Runs):
             if name in self._shards and name not in shared and not own:
                 raise BadRecipe(
                     f"{name} withholds its samples, and {how.method} would learn from its rows; "
-                    "give other rows (--fit, --adapt), or use sum, ties, tsv or iso"
+                    f"give other rows (--fit, --adapt), or use sum, {', '.join(MERGES)}"
                 )
 
     def _is_gone(self, run_id: str) -> bool:
