@@ -200,8 +200,8 @@ def _typed(words: Sequence[str], folder: Path, token: str) -> Run:
 
     def run() -> None:
         number = next(rounds)
-        told = {place: f"{place}-{number}" for place in (NEW, *OF_ROUND)}
-        told |= {TOKEN: token, PORT: str(free_port())}
+        told = {place: f"{place}-{number}" for place in OF_ROUND}
+        told |= {NEW: f"{words[0]}-{number}", TOKEN: token, PORT: str(free_port())}
         command = [sys.executable, "-m", "jobs.cli.main", *(told.get(word, word) for word in words)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode:

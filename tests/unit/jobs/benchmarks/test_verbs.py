@@ -81,4 +81,6 @@ def test_each_round_has_a_folder_and_a_home_of_its_own(
     run()
     run()
     told = ["export-vector", "1a2b", "--out"]
-    assert asked == [[*told, f"NEW-{turn}", "--home", f"HOME-{turn}"] for turn in range(2)]
+    assert asked == [
+        [*told, f"export-vector-{turn}", "--home", f"HOME-{turn}"] for turn in range(2)
+    ]
