@@ -170,6 +170,7 @@ class MeasuredModel(Reply):
     at: float
     accuracies: dict[str, float]
     unknowns: dict[str, float] = {}  # the same, where the task is not named
+    frozen: dict[str, float] = {}  # of a classifier on the frozen base, the task named
     absolute: float | None = None  # None of a server of an earlier version
     unknown: float | None = None
     frozen_known: float | None = None

@@ -179,6 +179,7 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
             at=record.ended,
             accuracies=_each(found, "composed"),
             unknowns=_each(found, "unknown"),
+            frozen=_each(found, "frozen_known"),
             absolute=found.absolute,
             unknown=found.unknown,
             frozen_known=found.frozen_known,

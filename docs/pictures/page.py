@@ -29,10 +29,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         client = Client(Path(place) / "home")
         try:
-            url, token = served(client, Path(place))
+            url, token = served(client)
             with sync_playwright() as playwright:
                 path = shutil.which("chromium") or shutil.which("chromium-browser")
                 browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+                beginning(tab(browser, url, token, 768, 1000, "dark"))
+                trained(client, Path(place))
                 composing(tab(browser, url, token, 768, 1180))
                 asking(tab(browser, url, token, 390, 1150), Path(place))
                 overview(tab(browser, url, token, 1920, 1080), client, Path(place))
@@ -41,17 +43,21 @@ def main() -> None:
             client.down()
 
 
-def served(client: Client, folder: Path) -> tuple[str, str]:
-    """Where the page is, and a token: of a home whose tasks arrived one after another."""
+def served(client: Client) -> tuple[str, str]:
+    """Where the page is, and a token: of a home without tasks."""
     client.up("embedded")
+    token = client.issue_token(USER, "submitter").token
+    assert token is not None  # it is new
+    return client.serve(port=free_port(), cpus=0.5).url, token
+
+
+def trained(client: Client, folder: Path) -> None:
+    """Tasks that arrive one after another, and after each the model of all."""
     for number, task in enumerate(TASKS, 1):
         submit(client, folder, task, steps=40)
         client.wait()
         client.compose(USER, [f"+{name}" for name in TASKS[:number]])
         client.evaluate(USER)
-    token = client.issue_token(USER, "submitter").token
-    assert token is not None  # it is new
-    return client.serve(port=free_port()).url, token
 
 
 def submit(client: Client, folder: Path, task: str, steps: int) -> None:
@@ -59,19 +65,25 @@ def submit(client: Client, folder: Path, task: str, steps: int) -> None:
     client.submit(task, folder / task, steps=steps)
 
 
-def tab(browser: Any, url: str, token: str, width: int, height: int) -> Any:
-    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme="light")
+def tab(browser: Any, url: str, token: str, width: int, height: int, colours: str = "light") -> Any:
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=colours)
     page.set_default_timeout(120_000)
     page.goto(url)
     page.locator("#sign-in input").fill(token)
     page.locator("#sign-in button").click()
     says(page, "#link", "live")
-    page.locator("#accuracy table").wait_for()
     return page
+
+
+def beginning(page: Any) -> None:
+    says(page, ".empty", "No task yet")
+    says(page, "#accuracy .scroll", "No model has been measured")
+    kept(page, "page-empty")
 
 
 def overview(page: Any, client: Client, folder: Path) -> None:
     """With a task that trains."""
+    page.locator("#accuracy table").wait_for()
     submit(client, folder, LAST, steps=120)
     says(page, f"#task-{LAST}", " left")
     kept(page, "page-1920")
@@ -79,7 +91,7 @@ def overview(page: Any, client: Client, folder: Path) -> None:
 
 def composing(page: Any) -> None:
     page.get_by_role("button", name="Pick all").click()
-    page.get_by_role("button", name="Foresee its accuracy").click()
+    page.get_by_role("button", name="Preview its accuracy").click()
     page.locator(".foreseen table").wait_for()
     at(page, "compose")
     kept(page, "page-768")

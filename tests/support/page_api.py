@@ -42,6 +42,7 @@ class FakeApi:
         self.failing = Counter[str]()  # paths of which so many answers are 503
         self.trouble: str | None = None
         self.explains = "ab12" * 16  # digest of the model of now
+        self.more = 0  # classes that it has beside three
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
@@ -68,13 +69,14 @@ class FakeApi:
         accuracies: dict[str, float],
         at: float = 1e9,
         unknowns: dict[str, float] | None = None,
+        frozen: dict[str, float] | None = None,
         **means: float,
     ) -> None:
         """A sum that was evaluated; what is not among the `means` was not measured."""
         fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
         fixed["absolute"] = sum(accuracies.values()) / len(accuracies)
         absent = dict.fromkeys(("unknown", "frozen_known", "frozen_unknown"))
-        each = {"accuracies": accuracies, "unknowns": unknowns or {}}
+        each = {"accuracies": accuracies, "unknowns": unknowns or {}, "frozen": frozen or {}}
         self.rows.append({**fixed, **absent, **each, **means})
 
     def _guard(self, app: FastAPI) -> None:
@@ -145,7 +147,7 @@ class FakeApi:
         @app.post("/v1/explain")
         async def explain(request: Request) -> Any:
             self.asked.append(("explain", await request.json()))
-            return {"user": "me", "digest": self.explains, "explanations": [_explained()]}
+            return {"user": "me", "digest": self.explains, "explanations": [_explained(self.more)]}
 
         @app.get("/v1/vectors")
         def vectors(task: str, after: str = "") -> Any:
@@ -252,8 +254,10 @@ def _evaluated(terms: list[str]) -> dict[str, Any]:
     return {"per_task": {name: {"composed": 0.8} for name in names}, "without": left, **means}
 
 
-def _explained() -> dict[str, Any]:
-    logits = {"digits": {"zero": 3.0, "nine": 1.0}, "signs": {"stop": 2.0}}
+def _explained(more: int) -> dict[str, Any]:
+    """Of so many classes more than three."""
+    unlikely = {f"class {number}": -1.0 - number for number in range(more)}
+    logits = {"digits": {"zero": 3.0, "nine": 1.0}, "signs": {"stop": 2.0, **unlikely}}
     half = {task: {name: value / 2 for name, value in of.items()} for task, of in logits.items()}
     best = {"task": "digits", "label": "zero", "probability": 0.75}
     other = {"task": "signs", "label": "stop", "probability": 0.6}
@@ -264,4 +268,10 @@ def _explained() -> dict[str, Any]:
 
 
 def finding(first: str, second: str, message: str) -> dict[str, Any]:
-    return {"kind": "pair", "first": first, "second": second, "value": 0.4, "message": message}
+    return {
+        "kind": "interference",
+        "first": first,
+        "second": second,
+        "value": 0.4,
+        "message": message,
+    }

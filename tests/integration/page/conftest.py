@@ -18,7 +18,8 @@ ADVICE = "install a Chromium, such as Debian's package chromium"
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api
+
     path = need("browser", shutil.which("chromium") or shutil.which("chromium-browser"), ADVICE)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))

@@ -16,7 +16,8 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
     api.measured({"digits": 0.9})
     means = {"absolute": 0.8, "unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
-    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, unknowns={"digits": 0.7}, **means)
+    each = {"unknowns": {"digits": 0.7}, "frozen": {"digits": 0.77}}
+    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, **each, **means)  # signs are subtracted
     page = open_page()
     says(page, "#interference .findings", "digits disturbs signs")
     numbers = page.locator("#heat tbody td").all_inner_texts()
@@ -24,7 +25,7 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0", "", ""),
-        *("80.0\nunknown 70.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),  # signs are subtracted
+        *("80.0\nunknown 70.0\nfrozen 77.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),
     ]
 
 
@@ -95,7 +96,7 @@ def test_accuracy_is_foreseen_before_a_model_is_used(api: FakeApi, open_page: An
     api.ready("digits", "signs")
     page = open_page()
     page.get_by_role("button", name="Pick all").click()
-    page.get_by_role("button", name="Foresee its accuracy").click()
+    page.get_by_role("button", name="Preview its accuracy").click()
     says(page, "#compose .told", "100 of 400 rows")
     says(page, "#compose .told", "stays as it is")
     says(

@@ -28,7 +28,9 @@ def test_a_picture_is_asked_about(api: FakeApi, open_page: Any) -> None:
     says(page, "#try .told.error", "Choose a picture")
     assert not page.locator("#try textarea").is_visible()
     file = {"name": "p.png", "mimeType": "image/png", "buffer": png()}
-    page.locator("#try input[type=file]").set_input_files(file)
+    other = {"name": "p.pdf", "mimeType": "application/pdf", "buffer": b"%PDF"}
+    page.locator("#try input[type=file]").set_input_files([file, other])
+    says(page, "#try .told.error", "No picture: p.pdf.")
     page.get_by_role("button", name="Ask", exact=True).click()
     says(page, "#try .answer h3", "digits: zero")
     sides = [side.all_inner_texts() for side in page.locator("#try .beside > div").all()]
@@ -56,7 +58,7 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
     ]
     every = page.locator("#try table").nth(1)
     assert every.count() == 0  # it is closed
-    page.get_by_text("Every logit").click()
+    page.get_by_text("Logits of the likeliest classes").click()
     says(page, "#try table:has-text('signs: stop')", "together")
     assert every.locator("thead th").all_inner_texts() == [
         *("part", "digits: zero", "signs: stop", "digits: nine"),
@@ -72,6 +74,22 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
     api.explains = "ef56" * 16
     page.locator("#try article").nth(0).get_by_text("Why?").click()
     says(page, "#try article", "The model has changed since; ask again.")
+
+
+def test_of_many_classes_the_likeliest_come_first(api: FakeApi, open_page: Any) -> None:
+    api.modality, api.more = "text", 9
+    page = open_page()
+    page.locator("#try textarea").fill("one")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    page.get_by_text("Why?").click()
+    page.get_by_text("Logits of the likeliest classes").click()
+    for shown, words in ((10, "Of the 10 likeliest of 12 classes"), (12, "Of all 12 classes")):
+        says(page, "#try .hint", words)
+        heads = page.locator("#try table").last.locator("thead th").all_inner_texts()
+        assert heads[:3] == ["part", "digits: zero", "signs: stop"]
+        assert len(heads) == 1 + shown
+        if shown == 10:
+            page.get_by_text("All 12", exact=True).click()
 
 
 def test_a_text_is_asked_about(api: FakeApi, open_page: Any) -> None:

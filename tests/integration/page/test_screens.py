@@ -12,8 +12,9 @@ from tests.support.tab import says
 
 def unusable(page: Any) -> list[tuple[str, str]]:
     """What people cannot use, as axe-core finds it: rules and elements."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    found = axe.run(page).response["violations"]
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
     return [(one["id"], node["html"]) for one in found for node in one["nodes"]]
 
 
@@ -61,13 +62,13 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
     api.measured({"digits": 0.9})
     page = open_page(viewport={"width": width, "height": 900}, color_scheme=colours)
     page.get_by_role("button", name="Pick all").click()
-    page.get_by_role("button", name="Foresee its accuracy").click()
+    page.get_by_role("button", name="Preview its accuracy").click()
     page.locator(".foreseen table").wait_for()
     page.locator("#try textarea").fill("one")
     page.get_by_role("button", name="Ask", exact=True).click()
     for words in (
         "Why?",
-        "Every logit",
+        "Logits of the likeliest classes",
         "Issue a token",
         "Submit a task",
         "Columns and classes",

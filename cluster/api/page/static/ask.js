@@ -3,7 +3,7 @@
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
-import { $, el, onSubmit } from "./dom.js";
+import { $, el, onSubmit, told } from "./dom.js";
 import { why } from "./explain.js";
 
 const MOST = 5; // classes shown
@@ -23,6 +23,8 @@ export function reads(what) {
 
 function take(files) {
   const chosen = [...files].filter((file) => file.type.startsWith("image/"));
+  const others = [...files].filter((file) => !chosen.includes(file)).map((file) => file.name);
+  told(form, others.length ? `No picture: ${others.join(", ")}.` : "", "error");
   if (!chosen.length) return;
   pictures = chosen.map((file) => ({ file, url: URL.createObjectURL(file), name: file.name || "a picture" }));
   $("span", drop).textContent = pictures.map((one) => one.name).join(", ");

@@ -14,27 +14,29 @@ export const why = (user, input, digest) => opened("Why?", async () => {
   const rows = found.parts.map((part) => [part.part, percent(part.share), signed(part.logits[task][label]),
     part.without ? other(part.without, found.best) : "", part.without ? part.probability.toFixed(2) : ""]);
   rows.push(["together", "100.0", signed(found.logits[task][label]), "", ""]);
-  const head = ["part", "% of the features", "adds to the logit", "answer without it", `${label} without it`];
+  const head = ["part", "% of the features", "adds to the logit", "answer without it", `P(${label}) without it`];
   return [
     el("p", { className: "hint" }, "The parts add up to the answer exactly, at the lengths it has; what is answered without ",
       "a vector is computed anew."),
     scrolling(`Parts of ${task}: ${label}`, table(head, rows)),
-    opened("Every logit", () => everyLogit(found)),
+    opened("Logits of the likeliest classes", () => logits(found, MOST)),
   ];
 });
 
-// What each part adds to the logits of the likeliest classes.
-function everyLogit(found) {
+// What each part adds to the logits of the likeliest classes, then of all.
+function logits(found, most) {
   const classes = Object.entries(found.logits)
     .flatMap(([task, of]) => Object.entries(of).map(([name, logit]) => ({ task, name, logit })))
     .sort((one, other) => other.logit - one.logit);
-  const shown = classes.slice(0, MOST);
+  const shown = classes.slice(0, most);
   const row = (name, logits) => [name, ...shown.map((one) => signed(logits[one.task][one.name]))];
   const rows = [...found.parts.map((part) => row(part.part, part.logits)), row("together", found.logits)];
-  const said = classes.length > MOST ? `Of the ${MOST} likeliest of ${classes.length} classes.` : "Of all classes.";
+  const more = classes.length > most;
+  const said = more ? `Of the ${most} likeliest of ${classes.length} classes.` : `Of all ${classes.length} classes.`;
   return [
     el("p", { className: "hint" }, said),
-    scrolling("What every part adds to every logit", table(["part", ...shown.map((one) => `${one.task}: ${one.name}`)], rows)),
+    scrolling("What every part adds to logits", table(["part", ...shown.map((one) => `${one.task}: ${one.name}`)], rows)),
+    more ? opened(`All ${classes.length}`, () => logits(found, classes.length)) : null,
   ];
 }
 

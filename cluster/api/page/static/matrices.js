@@ -14,13 +14,16 @@ export async function showAccuracy(user) {
   const last = found.tasks.length;
   const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
   place.replaceChildren(table(head, rows, (value, i, j) => {
-    const unnamed = found.rows[i].unknowns[found.tasks[j]]; // below it: where the task is not named
     const shown = typeof value === "string" ? value : percent(value);
-    const below = unnamed === undefined ? null : el("small", {}, `unknown ${percent(unnamed)}`);
-    const cell = el("td", { className: j === last ? "own" : "" }, shown, below);
+    const below = Object.entries(beside(found.rows[i], found.tasks[j])).filter(([, share]) => share !== undefined)
+      .map(([what, share]) => el("small", {}, `${what} ${percent(share)}`));
+    const cell = el("td", { className: j === last ? "own" : "" }, shown, ...below);
     return value !== null && j < last ? shade(cell, "--green", value) : cell;
   }));
 }
+
+// Below the accuracy of a task: where it is not named, and of a classifier on the base.
+const beside = (row, task) => ({ unknown: row.unknowns[task], frozen: row.frozen[task] });
 
 // A classifier on the base without vectors, on the same rows.
 const frozen = (row) => (row.frozen_known === null ? ""

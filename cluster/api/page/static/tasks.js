@@ -18,6 +18,7 @@ const workLines = new Map(); // id of a run -> the same, without a lineage
 
 export function show(tasks, work) {
   $(".empty", section).hidden = tasks.length > 0;
+  $(".lead", section).hidden = !tasks.some((task) => task.version);
   list($("ul.tasks", section), taskLines, tasks, (task) => task.name, line);
   list($("ul.work", section), workLines, work, (run) => run.run_id, (run) =>
     el("li", { className: run.state }, el("span", {}, run.about), ...said(run)));
