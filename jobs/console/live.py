@@ -6,10 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from cluster.domain.status import TaskState, TaskStatus
 from jobs.console import tables
 from jobs.console.progress import lines
 
@@ -26,11 +27,36 @@ def watch(look: Callable[[], tables.Overview]) -> None:
             time.sleep(PERIOD)
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(shown(look()), refresh=True)
+            live.update(fitting(look(), console), refresh=True)
             time.sleep(PERIOD)
 
 
-def shown(found: tables.Overview) -> RenderableType:
+def fitting(found: tables.Overview, console: Console) -> RenderableType:
+    """What a screen has lines for: models take a quarter, tasks that are ready what is left."""
+    users = found.users[: console.height // 4]
+    most = console.height
+    while True:
+        tasks = _first(found, most)
+        some = found.model_copy(update={"tasks": tasks, "users": users})
+        left = len(found.tasks) - len(tasks), len(found.users) - len(users)
+        view = shown(some, *left)
+        over = len(console.render_lines(view)) - console.height
+        if over <= 0 or most == 0:
+            return view
+        most = max(0, most - max(1, over // 2))
+
+
+def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:
+    """At most so many, by arrival: those that are not ready, then the newest."""
+    newest = sorted(range(len(found.tasks)), reverse=True)
+    newest.sort(key=lambda number: found.tasks[number].state == TaskState.READY)
+    return tuple(found.tasks[number] for number in sorted(newest[:most]))
+
+
+def shown(found: tables.Overview, tasks: int = 0, users: int = 0) -> RenderableType:
+    """`tasks`, `users`: how many more there are."""
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
-    lines = [*(["models", *models, ""] if models else []), "Ctrl-C ends this view"]
-    return Group(tables.status(found), Text("\n" + "\n".join(lines)))
+    lines = ["models", *models, *([f"and {users} more"] if users else []), ""] if models else []
+    if tasks:
+        lines = [f"and {tasks} more tasks: tacl status", "", *lines]
+    return Group(tables.status(found), Text("\n".join(["", *lines, "Ctrl-C ends this view"])))

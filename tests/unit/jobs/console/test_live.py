@@ -12,7 +12,7 @@ from cluster.domain.status import ClusterStatus, Phase, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
-from jobs.console.live import shown, watch
+from jobs.console.live import fitting, shown, watch
 from jobs.console.progress import counting, described, duration, lines, saying, stderr
 from jobs.console.tables import Overview
 from tests.support.fakes import Scene, asks
@@ -68,6 +68,29 @@ def test_what_is_owed_has_a_time_left_where_it_is_known(tmp_path) -> None:
     assert "alice: +digits@v1" in told
     console.print(shown(look(scene, None)))
     assert "left" not in console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 160])  # of a narrow screen accuracies are another table
+def test_a_screen_has_lines_for_what_is_owed_before_what_is_ready(tmp_path, width: int) -> None:
+    scene = Scene(tmp_path)
+    scene.trained("digits")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    scene.submit("faces")
+    found = look(scene, 180.0)
+    ready, training = (one for one in found.tasks)
+    many = [ready.model_copy(update={"name": f"old{number}"}) for number in range(40)]
+    found = found.model_copy(update={"tasks": (training, *many), "users": found.users * 30})
+    console = Console(width=width, height=24, record=True)
+    console.print(fitting(found, console), end="")
+    told = console.export_text().splitlines()
+    assert 20 <= len(told) <= 24
+    words = [line.split(" ")[0] for line in told]
+    assert {"faces", "old39"} <= set(words)
+    assert "old0" not in words
+    (more,) = (line for line in told if "more tasks" in line)
+    shown_ones = {word for word in words if word.startswith("old")}
+    assert int(more.split()[1]) == 40 - len(shown_ones)
+    assert told[-3:] == ["and 24 more", "", "Ctrl-C ends this view"]
 
 
 def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
