@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.domain.base import Modality
 from cluster.domain.names import class_names
-from tacl.errors import BadConfig, DataNotFound
+from tacl.errors import BadConfig, BadSample, DataNotFound
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
+
+LONGEST_NAME = 256  # of a file
 
 
 def one_text(classes: Sequence[str]) -> str:
@@ -50,10 +52,15 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
 
 
 def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
-    """A text as it is; a picture's bytes, checked."""
+    """A text as it is; a picture's bytes, checked. BadSample for the name of a file, where the base
+    reads texts."""
     from cluster.data.validation import checked_image, checked_text
 
     if modality == "text":
+        if isinstance(one, str) and _is_file(one):
+            raise BadSample(
+                f'{one} is a file, and the base of this home reads texts: ask "$(cat {one})"'
+            )
         return checked_text(one, "the question")
     if isinstance(one, bytes):
         return checked_image(one, "the picture")
@@ -61,3 +68,9 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
     if not path.is_file():
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
     return checked_image(path.read_bytes(), str(path))
+
+
+def _is_file(text: str) -> bool:
+    """Whether this is the name of a file here, with its ending."""
+    short = len(text) < LONGEST_NAME and "\0" not in text
+    return short and Path(text).suffix != "" and Path(text).is_file()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cluster.data.bad_rows import Bad, RowNames
 from cluster.domain.base import Modality
-from cluster.domain.names import listed
+from cluster.domain.names import listed, meant
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS
 from tacl import errors
 from tacl.errors import BadColumns, BadSample, ModalityMismatch
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # Names decide only where types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
 INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
+# How to say it: on the command line; to Python, to HTTP and in a form of the page.
+LABEL_COLUMN = "--label-column NAME (Python and HTTP: label_column; page: Column of classes)"
+INPUT_COLUMN = "--input-column NAME (Python and HTTP: input_column; page: Column of inputs)"
 
 FEWEST = 8  # rows of a task, of which some are held out
 
@@ -89,7 +92,7 @@ def find_label(dataset: Dataset, named: str | None = None, taken: str | None = N
             "found pictures and no classes; give every class a sub-folder of its own, two at least"
         )
     raise BadColumns(
-        f"which column is the class? Found {described(dataset)}. Name it: --label-column NAME"
+        f"which column is the class? Found {described(dataset)}. Name it: {LABEL_COLUMN}"
     )
 
 
@@ -142,8 +145,7 @@ def find_input(
     wanted = "pictures" if modality == "image" else "texts"
     if found:
         raise BadColumns(
-            f"which column holds the {wanted}? Found {described(dataset)}. "
-            "Name it: --input-column NAME"
+            f"which column holds the {wanted}? Found {described(dataset)}. Name it: {INPUT_COLUMN}"
         )
     if set(kinds.values()) & {"image", "text"}:
         raise ModalityMismatch(f"the base reads {wanted}; the data hold {described(dataset)}")
@@ -163,7 +165,8 @@ def _named_input(dataset: Dataset, modality: Modality, named: str) -> str:
 
 def _require(dataset: Dataset, column: str, option: str) -> None:
     if column not in dataset.column_names:
-        raise BadColumns(f"no column {column!r} ({option}): found {described(dataset)}")
+        near = meant(column, dataset.column_names)
+        raise BadColumns(f"no column {column!r} ({option}){near}: found {described(dataset)}")
 
 
 def stored(dataset: Dataset, name: str) -> pa.ChunkedArray:
@@ -290,7 +293,7 @@ def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column
     if len(classes) > rows / 2 and rows >= FEWEST:  # of fewer, shots of a task, nothing is known
         raise BadColumns(
             f"column {column!r} has {len(classes)} different values in {rows} rows: these are no "
-            "classes. Name another: --label-column NAME"
+            f"classes. Name another: {LABEL_COLUMN}"
         )
     if len(classes) > CLASSES:
         raise BadColumns(f"column {column!r} has {len(classes):,} classes; at most {CLASSES:,}")

@@ -159,7 +159,9 @@ def located(data: str) -> Path | None:
         return path.resolve()
     found = HUB_ID.fullmatch(data)
     if found is None or Path(found[1]).suffix:
-        raise DataNotFound(f"no data at {data}: there is no file or folder {path.absolute()}")
+        raise DataNotFound(
+            f"no data at {data}: there is no file or folder {path.absolute()}{_likely(data)}"
+        )
     return None
 
 

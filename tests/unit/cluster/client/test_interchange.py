@@ -195,7 +195,8 @@ def test_what_vectors_do_not_move_is_told(data: Path, tmp_path: Path) -> None:
 def test_an_adapter_stays_low_rank(
     client: Client, home: Home, trees: VectorStatus, data: Path, tmp_path: Path
 ) -> None:
-    peft = pytest.importorskip("peft")
+    import peft
+
     wrapped = peft.get_peft_model(
         copy.deepcopy(load_backbone(base_of(home)).encoder),
         peft.LoraConfig(r=2, target_modules=["qkv"]),

@@ -114,13 +114,15 @@ def test_columns_by_repeated_values_and_by_name(tmp_path: Path, blobs: Blobs) ->
         "y": ["pn"[i % 2] for i in range(20)],
     }
     several = Dataset.from_dict(table)
-    with pytest.raises(BadColumns, match="--label-column"):
+    with pytest.raises(
+        BadColumns, match="--label-column NAME .*HTTP: label_column; page: Column of classes"
+    ):
         ingest(several, blobs, "text")
     with pytest.raises(BadColumns, match=r"title \(string\).*--input-column"):
         ingest(several, blobs, "text", label_column="y")
     named = ingest(several, blobs, "text", label_column="y", input_column="body")
     assert named.classes == ("n", "p")
-    with pytest.raises(BadColumns, match="no column 'bodi'"):
+    with pytest.raises(BadColumns, match=r"no column 'bodi' .*did you mean body\?"):
         ingest(several, blobs, "text", label_column="y", input_column="bodi")
     with pytest.raises(BadColumns, match="20 different values in 20 rows"):
         ingest(several, blobs, "text", label_column="id", input_column="body")

@@ -108,6 +108,13 @@ def folder_of(tmp_path: Path, name: str, content: bytes) -> Path:
 
 REFUSED = {
     "no such path": (lambda p: p / "nothing/here.csv", "text", {}, DataNotFound, "here.csv"),
+    "nearly such a file": (
+        lambda p: folder_of(p, "reviews.csv", b"x") / "reviwes.csv",
+        "text",
+        {},
+        DataNotFound,
+        r"did you mean reviews\.csv\?",
+    ),
     "no such folder": (lambda p: "../nowhere", "text", {}, DataNotFound, "nowhere"),
     "unknown hub id": (lambda p: "someone/something", "text", {}, DataNotFound, "someone"),
     "empty folder": (lambda p: p, "text", {}, DataNotFound, "read"),
