@@ -18,6 +18,7 @@ from docs.hooks import openapi
 from tests.support.api_scene import scene
 from tests.support.blocks import PAGES, Block, of_page
 from tests.support.listening import serving
+from tests.support.needs import need
 from tests.support.places import ROOT
 
 PATHS = openapi()["paths"] | {"/v1/openapi.json": {"get": {}}}  # which does not tell of itself
@@ -64,8 +65,7 @@ def test_python(block: Block, url: str, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("block", CURL, ids=str)
 def test_curl(block: Block, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the program itself, with the tokens that the page speaks of."""
-    if shutil.which("curl") is None:
-        pytest.skip("no curl")
+    need("curl", shutil.which("curl"), "install curl")
     monkeypatch.setenv("BOB_TOKEN", "token of ann")  # a submitter too
     rows = (f"{text},{stars}" for stars in ("bad", "good") for text in map(str, range(20)))
     (tmp_path / "reviews.csv").write_text("\n".join(["review,stars", *rows, "none,"]))

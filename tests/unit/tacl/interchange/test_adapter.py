@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -16,8 +17,6 @@ from tacl.errors import BadCheckpoint
 from tacl.interchange.adapter import CONFIG, WEIGHTS, folder_of_adapter, vector_of_adapter
 from tacl.vectors.blocks import LowRank
 from tests.support import bases
-
-peft = pytest.importorskip("peft")
 
 
 @pytest.fixture(scope="module")
