@@ -232,6 +232,10 @@ def test_the_image_has_what_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {name.rstrip("*") for name in packages} | {project["project"]["readme"]} <= set(copied)
+    (extras,) = (re.findall(r"'\.\[(.*)\]'", line)[0] for line in lines if "pip install" in line)
+    # What variables ask for, on any node.
+    of_pods = {"postgres", "tracing", "mlflow", "tensorboard"}
+    assert set(extras.split(",")) == of_pods <= project["project"]["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
