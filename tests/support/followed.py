@@ -60,9 +60,10 @@ def _command(line: str) -> str:
 
 
 def require_shown(shown: str, printed: str, place: str) -> None:
-    """Line by line: the words are the same, and figures close. More may have been printed."""
+    """Line by line: the words are the same, and figures close. More may have been printed, as `...`
+    says."""
     rest = iter(printed.splitlines())
-    for line in filter(str.strip, shown.splitlines()):
+    for line in (line for line in shown.splitlines() if line.strip() not in ("", "...")):
         same = next((one for one in rest if _words(one) == _words(line)), None)
         assert same is not None, f"{place} shows {line!r}, and was printed:\n{printed}"
         for told, now in zip(_figures(line), _figures(same), strict=True):

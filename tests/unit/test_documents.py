@@ -21,8 +21,8 @@ ROWS = {  # of the tables of methods in README.md and docs/explanation/measured.
     "no training": "zero-shot",
     "a model for each task": "individual",
     "one training for all tasks": "mtl",
-    "the same in one softmax, for as long as the last row": "mtl-softmax",
-    "the same in one softmax, for twice as long": "mtl-softmax",
+    "the same with one softmax over all classes, trained as long as the last row": "mtl-softmax",
+    "the same with one softmax over all classes, for twice as long": "mtl-softmax",
     "logistic regression on the frozen base": "frozen-logistic",
     "the same, inner blocks of the base beside its features": "frozen-inner-logistic",
     "sum of ordinary vectors": "ordinary",
@@ -57,6 +57,22 @@ CONDITIONS = {  # of README.md: the results, the column in them, and whose figur
     "the same, the task not named": (
         ("addition-vision8", "class_incremental"),
         ("mixed-longer+inner", *FROZEN),
+    ),
+}
+FURTHER = {  # tables of measured.md: of a column the results and the key, of each row its method
+    "| method | task unknown": (
+        [("addition-text8", "class_incremental")],
+        "taujp mtl frozen-logistic taujp+fitted frozen-inner-logistic mixed-longer+fitted "
+        "mixed-longer+inner mtl-softmax mtl-softmax+logistic",
+    ),
+    "| method | eight tasks": (
+        [("continual-text8", "acc"), ("continual-text14", "acc")],
+        "linear opcm sequential taujp magmax taujp+refresh joint",
+    ),
+    "| method | task known": (
+        [("addition-vision8", "absolute"), ("addition-vision8", "class_incremental")],
+        "zero-shot linear ties tsv-m taujp - frozen-logistic mixed-longer frozen-inner-logistic "
+        "mixed-longer+fitted mixed-longer+inner",
     ),
 }
 SEEDS = {"": 3, "¹": 1, "²": 2}  # by what is written behind a row or a figure
@@ -117,7 +133,7 @@ def rows(document: str, heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("document", ["README.md", "docs/explanation/measured.md"])
 def test_methods_have_the_figures_of_the_results(document: str) -> None:
-    results, table = summary("addition-text8"), rows(document, "| method | saw")
+    results, table = summary("addition-text8"), rows(document, "| method | data")
     for row, _, *cells in table:
         method = row.rstrip("¹²")
         for name, cell in zip(("absolute", "normalised"), cells, strict=True):
@@ -126,6 +142,19 @@ def test_methods_have_the_figures_of_the_results(document: str) -> None:
                 assert cell == f"{100 * measured['mean']:.1f}", row
                 assert measured["count"] == SEEDS[row.removeprefix(method)], row
     assert len({ROWS[row.rstrip("¹²")] for row, *_ in table}) == len(table) > 15
+
+
+@pytest.mark.parametrize("heading", FURTHER)
+def test_further_tables_have_the_figures_of_the_results(heading: str) -> None:
+    columns, methods = FURTHER[heading]
+    table = rows("docs/explanation/measured.md", heading)
+    for (row, *cells), method in zip(table, methods.split(), strict=True):
+        for (results, key), cell in zip(columns, cells, strict=False):
+            if method != "-" and cell:
+                (mean, deviation, _) = FIGURE.findall(cell)[0]
+                measured = summary(results)[method][key]
+                assert mean == f"{100 * measured['mean']:.1f}", row
+                assert deviation in ("", f"{100 * (measured['deviation'] or 0):.1f}"), row
 
 
 def test_conditions_have_the_figures_of_the_results() -> None:
@@ -137,6 +166,15 @@ def test_conditions_have_the_figures_of_the_results() -> None:
             assert mean == f"{100 * measured['mean']:.1f}", (row, method)
             assert deviation in ("", f"{100 * (measured['deviation'] or 0):.1f}"), (row, method)
             assert measured["count"] == SEEDS[mark], (row, method)
+
+
+def test_the_demo_ends_as_its_page_shows() -> None:
+    page = (ROOT / "docs/explanation/demo.md").read_text()
+    last = [line.split() for line in page.splitlines() if line.startswith("mean ")][-1]
+    zero_shot, own, never, refreshed = last[1:]
+    said = re.search(r"The demo ends .*?\(", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert said is not None
+    assert re.findall(r"\d+\.\d", said[0]) == [refreshed, zero_shot, own, never]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if TIMED.match(page)])
