@@ -170,7 +170,8 @@ def markdown(found: VerbTimes) -> str:
         "encoder, one model. What starts, changes or ends a home has a new one in each round, and "
         f"so has what is marked{FIRST}. {found.processor}.\n\n"
         f"    tacl bench verbs --rounds {found.rounds} --out results/verbs.md\n\n"
-        f"{markdown_table(('command', 'seconds', 'spread', 'goal'), lines, '---:')}\n"
+        f"{markdown_table(('command', 'seconds', 'spread', 'goal'), lines, '---:')}\n\n"
+        f"Not timed: {'; '.join(f'`{verb}`, {why}' for verb, why in NOT_TIMED.items())}.\n"
     )
 
 

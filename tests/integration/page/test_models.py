@@ -24,8 +24,9 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     assert numbers == ["1.00", "0.60", "0.60", "1.00"]
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
-        *("90.0", "", "90.0", "", ""),
-        *("80.0\nunknown 70.0\nfrozen 77.0", "60.0", "80.0", "65.0", "75.0 / 60.0"),
+        *("90.0", "", "90.0"),
+        *("80.0\nunknown 70.0\nfrozen 77.0", "60.0"),
+        "80.0\nunknown 65.0\nfrozen 75.0\nfrozen, unknown 60.0",
     ]
 
 
@@ -199,12 +200,12 @@ def test_a_model_stays_as_it_is_when_a_champion_moves(api: FakeApi, open_page: A
     api.models["me"] = api.sum("digits", "-0.5*signs")
     page = open_page()
     says(page, "#compose output", "+digits −0.5*signs")
-    assert not page.get_by_role("button", name="Move it to the champions").is_visible()
+    assert not page.get_by_role("button", name="Update to the champions").is_visible()
     api.task("signs", "ready", version=2)
     says(page, "#compose output", "+digits −0.5*signs@v1")
     names = page.locator("#compose .terms label").all_inner_texts()
     assert names == ["digits", "signs", "signs@v1"]
-    page.get_by_role("button", name="Move it to the champions").click()
+    page.get_by_role("button", name="Update to the champions").click()
     page.locator("#compose output", has_text=re.compile(r"^\+digits −0.5\*signs$")).wait_for()
     assert page.locator("#compose .terms li").count() == 2
     assert api.asked == [("update", "me")]

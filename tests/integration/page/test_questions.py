@@ -108,6 +108,7 @@ def test_a_text_is_asked_about_and_explained_with_the_keyboard(
 ) -> None:
     api.modality = "text"
     page = open_page()
+    page.locator("#try textarea").wait_for()
     page.locator("#try textarea").focus()
     page.keyboard.type("Stocks fell on Monday.")
     for key in ("Tab", "Enter"):  # from the text to `Ask`
@@ -157,7 +158,7 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Measure it on test rows").click()
         says(page, "#accuracy tbody", "70.0")  # the task unknown
         said = page.locator("#accuracy tbody td").all_inner_texts()
-        assert said == ["88.0", "88.0", "70.0", "80.0 / 60.0"]
+        assert said == ["88.0", "88.0\nunknown 70.0\nfrozen 80.0\nfrozen, unknown 60.0"]
         page.locator("#try textarea").fill("Is it a letter?")
         page.get_by_role("button", name="Ask", exact=True).click()
         says(page, "#try .beside", "0.75")

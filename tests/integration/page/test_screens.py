@@ -59,7 +59,8 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
     api.role, api.modality = "admin", "text"
     api.ready("digits", "signs")
     api.task("faces", "training", step=30, steps=120, loss=1.25)
-    api.measured({"digits": 0.9})
+    each = {"digits": 0.9}
+    api.measured(each, unknowns=each, frozen=each, unknown=0.9, frozen_known=0.8)
     page = open_page(viewport={"width": width, "height": 900}, color_scheme=colours)
     page.get_by_role("button", name="Pick all").click()
     page.get_by_role("button", name="Preview its accuracy").click()

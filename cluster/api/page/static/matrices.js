@@ -8,26 +8,22 @@ export async function showAccuracy(user) {
   const place = $("#accuracy .scroll");
   if (!found.rows.length) return place.replaceChildren(
     "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
-  const rows = found.rows.map((row) => {
-    return [label(row), ...found.tasks.map((task) => row.accuracies[task] ?? null), row.absolute, row.unknown, frozen(row)];
-  });
+  const rows = found.rows.map((row) =>
+    [label(row), ...found.tasks.map((task) => row.accuracies[task] ?? null), row.absolute]);
   const last = found.tasks.length;
-  const head = ["model", ...found.tasks, "mean", "task unknown", "frozen base, known / unknown"];
-  place.replaceChildren(table(head, rows, (value, i, j) => {
-    const shown = typeof value === "string" ? value : percent(value);
-    const below = Object.entries(beside(found.rows[i], found.tasks[j])).filter(([, share]) => share !== undefined)
+  place.replaceChildren(table(["model", ...found.tasks, "mean"], rows, (value, i, j) => {
+    const below = j < last ? ofTask(found.rows[i], found.tasks[j]) : ofAll(found.rows[i]);
+    const lines = Object.entries(below).filter(([, share]) => typeof share === "number")
       .map(([what, share]) => el("small", {}, `${what} ${percent(share)}`));
-    const cell = el("td", { className: j === last ? "own" : "" }, shown, ...below);
+    const cell = el("td", { className: j === last ? "own" : "" }, percent(value), ...lines);
     return value !== null && j < last ? shade(cell, "--green", value) : cell;
   }));
 }
 
-// Below the accuracy of a task: where it is not named, and of a classifier on the base.
-const beside = (row, task) => ({ unknown: row.unknowns[task], frozen: row.frozen[task] });
-
-// A classifier on the base without vectors, on the same rows.
-const frozen = (row) => (row.frozen_known === null ? ""
-  : [row.frozen_known, row.frozen_unknown].map((share) => percent(share) || "–").join(" / "));
+// Below an accuracy: where no task is named, and of a classifier on the base without vectors.
+const ofTask = (row, task) => ({ unknown: row.unknowns[task], frozen: row.frozen[task] });
+const ofAll = (row) => ({
+  unknown: row.unknown, frozen: row.frozen_known, "frozen, unknown": row.frozen_unknown });
 
 function label(row) {
   const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
