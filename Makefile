@@ -36,7 +36,7 @@ kserve: ## KServe's client in .venv-kserve, for its test
 	@test -x .venv-kserve/bin/python || $(PYTHON) -m venv .venv-kserve
 	@$(call install,.venv-kserve,kserve==0.21.0)
 
-demo: $(READY) ## the whole story on embedded data: no network, no GPU, 4 to 6 minutes
+demo: $(READY) ## the whole story on embedded data: no network, no GPU, 4 to 7 minutes
 	@$(BIN)/tacl demo
 
 # Whole files go to one process each, for their fixtures; what takes longest first (tests/conftest.py).

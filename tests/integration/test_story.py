@@ -7,7 +7,9 @@ query, refresh, more samples, down, and up again: nothing is lost, and nothing i
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -21,8 +23,10 @@ from typer.testing import CliRunner
 
 from cluster.client.client import Client
 from cluster.errors import exit_code
+from cluster.storage.home import Home
 from jobs.cli.main import app
 from tacl.errors import NameTaken
+from tests.integration.test_head import pids
 from tests.support import tiny
 from tests.support.places import ROOT
 
@@ -57,19 +61,6 @@ def runs(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def coordinator_in(processes: list[psutil.Process]) -> psutil.Process:
-    (found,) = (one for one in processes if "ray::WatchedCoordinator" in command_of(one))
-    return found
-
-
-def command_of(process: psutil.Process) -> str:
-    """The command line of `process`; empty when it has ended since it was listed."""
-    try:
-        return " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return ""
-
-
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -97,7 +88,8 @@ def test_story(tacl: Tacl, home: Path, tmp_path: Path) -> None:
     assert tacl("submit", "trees", "--data", leaves) == exit_code(NameTaken(""))
 
     until(lambda: any(task["step"] for task in tacl("status")["tasks"]), "a task trains", 200)
-    coordinator_in(family(up["pid"])).kill()
+    (coordinator,) = pids(Home(home), "WatchedCoordinator")
+    os.kill(coordinator, signal.SIGKILL)
     assert states(tacl("status")).keys() == {"trees", "leaves"}  # of the next coordinator
     trained = tacl("wait")
     assert states(trained) == {"trees": "ready", "leaves": "ready"}
