@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.domain.base import Modality
 from cluster.domain.names import class_names
-from tacl.errors import BadConfig, BadSample, DataNotFound
+from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
@@ -27,6 +27,16 @@ def one_text(classes: Sequence[str]) -> str:
             "nor ends with a space; write them so, or submit where the home is"
         )
     return text
+
+
+def require_checkpoint(checkpoint: str) -> None:
+    """BadCheckpoint for a path that leads nowhere, before torch is imported."""
+    path = Path(checkpoint).expanduser()
+    if not checkpoint.startswith("hf:") and not path.exists():
+        raise BadCheckpoint(
+            f"no checkpoint at {path.absolute()}; give a file or a folder that is there, or of a "
+            "hub hf:OWNER/NAME"
+        )
 
 
 @contextmanager

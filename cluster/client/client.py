@@ -17,12 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster.client.arguments import require_checkpoint
 from cluster.client.cluster_operations import ClusterOperations
 from cluster.client.model_operations import ModelOperations
 from cluster.client.session import default_home
 from cluster.client.task_operations import TaskOperations
 from cluster.domain.names import checked_name
 from cluster.domain.operations import Exported, ExportedVector, Imported
+from tacl.compose.terms import parse_term
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
@@ -46,6 +48,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         """
         checked_name(name)
         self._require_here("import")
+        require_checkpoint(str(checkpoint))
         self._admitted(name, how.get("request_id"))
         from cluster.learner.importing import converted
 
@@ -78,6 +81,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         See `cluster.client.export.export`, also for what is raised.
         """
         self._require_here("export")
+        self.composition(user)
         from cluster.client.export import export
 
         return export(self, user, out, format, licence, accept, public, progress, measuring)
@@ -95,6 +99,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         See `cluster.client.export.export_vector`, also for what is raised.
         """
         self._require_here("export")
+        self.task(parse_term(vector).name)
         from cluster.client.export import export_vector
 
         return export_vector(self, vector, out, licence, public)

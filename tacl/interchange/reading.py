@@ -35,10 +35,7 @@ def read_tensors(path: Path) -> Params:
     if path.is_dir():
         return read_tensors(_weights_of(path))
     if not path.is_file():
-        raise BadCheckpoint(
-            f"no checkpoint at {path.absolute()}; give a file or a folder that is there, or of a "
-            "hub hf:OWNER/NAME"
-        )
+        raise BadCheckpoint(f"no checkpoint at {path.absolute()}")
     if path.name.endswith(".index.json"):
         return _sharded(path)
     if path.suffix == ".safetensors":

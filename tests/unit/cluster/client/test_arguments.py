@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.client.arguments import raw_input
-from tacl.errors import BadSample
+from cluster.client.arguments import raw_input, require_checkpoint
+from tacl.errors import BadCheckpoint, BadSample
 
 
 def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,3 +18,10 @@ def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.Monke
         raw_input("mail.txt", "text")
     for text in ("mail", "other.txt", "Stocks fell on Monday.", "long " * 100 + "mail.txt"):
         assert raw_input(text, "text") == text
+
+
+def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
+    with pytest.raises(BadCheckpoint, match="no checkpoint at .*/acme/trec; .* hf:OWNER/NAME"):
+        require_checkpoint("acme/trec")
+    for known in (str(tmp_path), "hf:acme/trec"):
+        require_checkpoint(known)
