@@ -1,8 +1,8 @@
 """A penalty of your own on a module of your own, beside tauJp and none; no cluster.
 
-One to three minutes, by the machine. Two tasks in six dimensions; accuracy on test rows, of the
-tasks' own vectors and of their sum. The own penalty forgives movements of the other task's features
-by less than a tenth of their length.
+Twelve seconds to three minutes, by the machine. Two tasks in six dimensions; accuracy on test rows,
+of the tasks' own vectors and of their sum. The own penalty forgives movements of the other task's
+features by less than a tenth of their length.
 
 `.venv/bin/python examples/own_penalty.py` prints
 
