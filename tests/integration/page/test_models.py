@@ -16,8 +16,8 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     api.findings = [finding("digits", "signs", "digits disturbs signs")]
     api.measured({"digits": 0.9})
     means = {"absolute": 0.8, "unknown": 0.65, "frozen_known": 0.75, "frozen_unknown": 0.6}
-    each = {"unknowns": {"digits": 0.7}, "frozen": {"digits": 0.77}}
-    api.measured({"digits": 0.8, "signs": 0.6}, at=2e9, **each, **means)  # signs are subtracted
+    own, unknowns, frozen = {"digits": 0.8, "signs": 0.6}, {"digits": 0.7}, {"digits": 0.77}
+    api.measured(own, 2e9, unknowns, frozen, **means)  # signs are subtracted
     page = open_page()
     says(page, "#interference .findings", "digits disturbs signs")
     numbers = page.locator("#heat tbody td").all_inner_texts()

@@ -204,7 +204,7 @@ def test_an_adapter_stays_low_rank(
     for name, parameter in wrapped.named_parameters():
         if "lora_B" in name:
             parameter.data.add_(0.01 * torch.randn_like(parameter))
-    wrapped.save_pretrained(tmp_path / "adapter")
+    wrapped.save_pretrained(str(tmp_path / "adapter"))
     weights = tmp_path / "adapter" / "adapter_model.safetensors"  # or their folder
     client.import_checkpoint("leaves", weights, data, again=True)
     client.wait()
@@ -296,7 +296,8 @@ def test_heads_that_are_fitted_while_a_model_is_measured_are_not_mixed_up(
     after = client.compose("alice", ["+trees"])
     vector = after.terms[0].vector.model_copy(update={"head_blob": "as trained"})
     term = after.terms[0].model_copy(update={"vector": vector})
-    answers = iter([after.model_copy(update={"terms": (term,)}), after])
+    before = after.model_copy(update={"terms": (term,)})
+    answers = iter([before, before, after])  # that there is one, what is measured, what it is then
     monkeypatch.setattr(client, "composition", lambda _: next(answers))
     with pytest.raises(BadRecipe, match="export again"):
         client.export("alice", tmp_path / "out", "safetensors", accept=True)

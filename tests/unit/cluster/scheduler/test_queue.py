@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cluster.domain.status import WaitsFor
+from cluster.domain.status import RunKind, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.scheduler.queue import PATIENCE, describe, free, in_order, needs_of, placeable
 from cluster.scheduler.state import (
@@ -64,10 +64,11 @@ def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
 def test_what_a_person_waits_for_goes_first_then_training_then_upkeep() -> None:
     world = World(Node(1))
     world.request("busy", "evaluate")
-    for run_id, kind in (("r", "refresh"), ("m", "measure"), ("t", "train"), ("u", "train")):
+    kinds: dict[str, RunKind] = {"r": "refresh", "m": "measure", "t": "train", "u": "train"}
+    for run_id, kind in kinds.items():
         world.request(run_id, kind, run_id)
-    for run_id, kind in (("c", "compose"), ("e", "evaluate")):
-        world.request(run_id, kind)
+    world.request("c", "compose")
+    world.request("e", "evaluate")
     assert started(world) == ["busy", "c", "e", "t", "u", "r", "m"]
 
 

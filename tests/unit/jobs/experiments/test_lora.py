@@ -24,7 +24,9 @@ def test_it_is_what_peft_computes(tmp_path: Path) -> None:
     folder = bases.bert(tmp_path)
     backbone = load_backbone(f"hf:{folder}?size=32")
     own = LowRankEncoder(backbone.encoder, TARGETS, seed=3)
-    config = peft.LoraConfig(r=RANK, lora_alpha=SCALE * RANK, target_modules=["query", "value"])
+    config = peft.LoraConfig(
+        r=RANK, lora_alpha=round(SCALE * RANK), target_modules=["query", "value"]
+    )
     wrapped = peft.get_peft_model(transformers.AutoModel.from_pretrained(folder), config)
     batch = backbone.collate([backbone.prepare(text) for text in ("a b c", "b")])
     assert torch.equal(own(batch)[0], own.ordinary_at(_theta0(own), batch))  # B starts at zero

@@ -40,7 +40,7 @@ def adapted(base: str, folder: Path, model: str = "AutoModel", **settings: Any) 
     for parameter in wrapped.parameters():
         if parameter.requires_grad:
             parameter.data.add_(0.1 * torch.randn_like(parameter))
-    wrapped.save_pretrained(folder)
+    wrapped.save_pretrained(str(folder))
     return wrapped.merge_and_unload()
 
 
@@ -138,7 +138,7 @@ def test_convolutions(tmp_path: Path) -> None:
     for name, parameter in wrapped.named_parameters():
         if "lora_B" in name:
             parameter.data.add_(torch.randn_like(parameter))
-    wrapped.save_pretrained(tmp_path)
+    wrapped.save_pretrained(str(tmp_path))
     merged = wrapped.merge_and_unload()
     blocks = is_merged(backbone, tmp_path, merged)
     assert {name: block.kind for name, block in blocks.items()} == {
