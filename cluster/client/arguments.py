@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +15,6 @@ from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
-
-LONGEST_NAME = 256  # of a file
 
 
 def one_text(classes: Sequence[str]) -> str:
@@ -32,7 +31,7 @@ def one_text(classes: Sequence[str]) -> str:
 def require_checkpoint(checkpoint: str) -> None:
     """BadCheckpoint for a path that leads nowhere, before torch is imported."""
     path = Path(checkpoint).expanduser()
-    if not checkpoint.startswith("hf:") and not path.exists():
+    if not checkpoint.startswith("hf:") and not os.path.exists(path):
         raise BadCheckpoint(
             f"no checkpoint at {path.absolute()}; give a file or a folder that is there, or of a "
             "hub hf:OWNER/NAME"
@@ -81,6 +80,5 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
 
 
 def _is_file(text: str) -> bool:
-    """Whether this is the name of a file here, with its ending."""
-    short = len(text) < LONGEST_NAME and "\0" not in text
-    return short and Path(text).suffix != "" and Path(text).is_file()
+    """Whether this is the name of a file here, with its ending. What can be no name is none."""
+    return os.path.isfile(text) and Path(text).suffix != ""
