@@ -34,7 +34,7 @@ def watch(look: Callable[[], tables.Overview]) -> None:
 def fitting(found: tables.Overview, console: Console) -> RenderableType:
     """What a screen has lines for: models take a quarter, tasks that are ready what is left."""
     users = found.users[: console.height // 4]
-    most = console.height
+    most = min(console.height, len(found.tasks))
     while True:
         tasks = _first(found, most)
         some = found.model_copy(update={"tasks": tasks, "users": users})
@@ -58,5 +58,5 @@ def shown(found: tables.Overview, tasks: int = 0, users: int = 0) -> RenderableT
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
     lines = ["models", *models, *([f"and {users} more"] if users else []), ""] if models else []
     if tasks:
-        lines = [f"and {tasks} more tasks: tacl status", "", *lines]
+        lines = [f"and {tasks} more task{'s' if tasks > 1 else ''}: tacl status", "", *lines]
     return Group(tables.status(found), Text("\n".join(["", *lines, "Ctrl-C ends this view"])))
