@@ -41,7 +41,8 @@ FIXTURES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what its folder or a fixture tells. What takes longest begins first.
+    """Marks what its folder or a fixture tells. What takes longest begins first, what takes minutes
+    only with the long budget.
 
     Of tests of one name pytest-xdist would run one."""
     (name, times), *_ = Counter(item.nodeid for item in items).most_common(1) or [("", 0)]
@@ -52,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("stress")
         for fixture in FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(FIXTURES[fixture])
+        if item.get_closest_marker("nightly") and budget.CHOSEN != "nightly":
+            item.add_marker(pytest.mark.skip(reason="minutes: TACL_TEST_BUDGET=nightly"))
     items.sort(key=lambda item: [not item.get_closest_marker(name) for name in ("ray", "stress")])
 
 

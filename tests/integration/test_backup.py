@@ -31,6 +31,7 @@ def running(home: Home, *options: str) -> Iterator[Client]:
 
 
 @pytest.mark.ray
+@pytest.mark.nightly
 def test_a_home_is_deleted_and_restored(tmp_path: Path) -> None:
     home, kept = Home(tmp_path / "home"), tmp_path / "kept"
     with running(home, "--base", "fake:encoder", "--generic", str(sentences(tmp_path))) as client:

@@ -19,7 +19,7 @@ from tacl import embedded
 from tacl.embedded.parquet import png, write_parquet
 from tests.integration.test_head import pids, readable_by_others, until
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 LEARNER = "LearnerProcess"
 NEW = "signs"  # has no vector

@@ -216,6 +216,7 @@ def coordinator(nodes: list[str], shipped: Home) -> Iterator[Any]:
     ray.kill(actor)
 
 
+@pytest.mark.nightly
 def test_two_workers_train_as_well_as_one_also_when_a_worker_dies(
     coordinator: Any, shipped: Home, signs: Submission
 ) -> None:

@@ -9,19 +9,16 @@ import nbformat
 import pytest
 
 from cluster.client.client import Client
-from tests.support import budget
 from tests.support.followed import follow, require_shown
 from tests.support.notebooks import executed, printed
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cluster is stopped, whatever happens."""
-    if budget.CHOSEN != "nightly":
-        pytest.skip("trains for minutes: TACL_TEST_BUDGET=nightly")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -76,6 +76,7 @@ def test_the_command_line(folder: Path) -> None:
     assert "trec" in evaluated
 
 
+@pytest.mark.nightly
 def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here,), (over_http, a_table) = blocks("python", OWN_DATA), blocks("python", HTTP)
     here, down = here.code.rsplit("\n", 2)[:2]

@@ -74,6 +74,7 @@ def test_a_learner_goes_on_and_its_run_ends_by_one_attempt(cluster: OnRay) -> No
     until(lambda: cluster.ask("cluster").free_cpus == 2, "its room is free")
 
 
+@pytest.mark.nightly
 def test_a_learner_goes_on_with_the_next_run_and_whoever_coordinates_finds_it(
     cluster: OnRay,
 ) -> None:

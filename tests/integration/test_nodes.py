@@ -34,7 +34,7 @@ from tacl.errors import BadConfig, HomeInUse, NotPlaceable
 from tacl.vectors.params import Params, combine, norm
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import ROOT, until
-from tests.support import budget, postgres, s3, tiny
+from tests.support import postgres, s3, tiny
 from tests.support.started import joined, started
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1500)]  # minutes where the CPUs are shared
@@ -134,6 +134,7 @@ def generic(folder: Path) -> Path:
     return folder / "generic"
 
 
+@pytest.mark.nightly
 def test_a_node_is_lost_and_another_one_comes(
     nodes: Nodes, s3_server: s3.Server, request: pytest.FixtureRequest, environment: Path
 ) -> None:
@@ -151,8 +152,7 @@ def test_a_node_is_lost_and_another_one_comes(
         (coordinator,) = nodes_of("WatchedCoordinator")  # its own death is another test
         lost = next(node for node in both if node.node_id != coordinator)
         train_across_and_lose(client, home, nodes, lost)
-        if budget.CHOSEN == "nightly":  # minutes
-            train_with_a_newcomer(client, home, nodes)
+        train_with_a_newcomer(client, home, nodes)
         other = start(nodes, Home(environment / "another"), *founding[:4], "--storage", storage)
         assert other.wait(300) == exit_code(HomeInUse(""))
     finally:
@@ -162,8 +162,7 @@ def test_a_node_is_lost_and_another_one_comes(
     assert head.returncode == 0, said
     assert home.running() is None
     caches = [path.name for path in environment.iterdir() if (path / "tacl").is_dir()]
-    used = {"node1", "node2", "node3"} if budget.CHOSEN == "nightly" else {"node1", "node2"}
-    assert used <= set(caches)  # nobody read the home's own directory
+    assert {"node1", "node2", "node3"} <= set(caches)  # nobody read the home's own directory
 
 
 def train_across_and_lose(client: Client, home: Home, nodes: Nodes, lost: Any) -> None:

@@ -184,19 +184,19 @@ def die_at(
     return False
 
 
-@pytest.mark.parametrize("outlived", [True, False])
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_death_at_any_step_loses_and_doubles_nothing(
     undisturbed: tuple[dict[str, Any], list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    outlived: bool,
+    turn: int,
 ) -> None:
-    """Whether learners outlive the coordinator or not."""
+    """Learners outlive the coordinator at every second step; by the other turn, at the others."""
     expected, reached = undisturbed
-    for moment in moments(reached, EACH):
+    for number, moment in enumerate(moments(reached, EACH)):
         scene = Scene(tmp_path / f"{moment}", tau=loud)
         assert die_at(scene, moment, monkeypatch), f"moment {moment} never came"
-        scene.restart(outlived)
+        scene.restart(outlived=(number + turn) % 2 == 0)
         require_sound(scene)
         scene.coordinator.tick()  # it hears what learners have found meanwhile
         story(scene)  # the clients repeat their calls

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support import budget
 from tests.support.inline import Here
 from tests.support.places import ROOT
 
@@ -48,7 +47,7 @@ def test_an_example(
 REAL = {"cloth": "clothing10", "toys": "quickdraw6", "badges": "gtsrb"}
 
 
-@pytest.mark.skipif(budget.CHOSEN != "nightly", reason="minutes: TACL_TEST_BUDGET=nightly")
+@pytest.mark.nightly
 def test_a_catalogue_of_real_pictures(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = {name: few(shared / "data/vision" / folder) for name, folder in REAL.items()}
     file = shared / "models/efficientnet_lite0/model.safetensors"
@@ -62,7 +61,7 @@ def test_a_catalogue_of_real_pictures(shared: Path, capsys: pytest.CaptureFixtur
     assert (refused, kept) == ("bob, of ann.badges: UnknownTask", "bob still has cloth toys")
 
 
-@pytest.mark.skipif(budget.CHOSEN != "nightly", reason="minutes: TACL_TEST_BUDGET=nightly")
+@pytest.mark.nightly
 def test_tickets_under_a_real_encoder(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = runpy.run_path(str(ROOT / "examples/support_tickets.py"))["main"]
     story(f"hf:{shared / 'models/minilm'}")
