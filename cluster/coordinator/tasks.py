@@ -101,7 +101,7 @@ class Tasks(Quotas):
                 run.run_id
                 for run in found.values()
                 if run.kind not in ("compose", "evaluate")  # whose user asks for it again
-                if task in tasks_of(run.work) or self._is_fit_of(run.run_id, task)
+                if self._is_fit_of(run.run_id, task) or task in tasks_of(run.work)
                 if upkeep.is_current(self._state, self._state.runs[run.run_id])
             )
             if chosen and context.user is not None:

@@ -38,12 +38,13 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> orders.Measur
 def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
     shards = registry.shards_with(named)
-    vector = _vector(registry, refresh.task, refresh.vector)
+    versions = {one.version: one for one in registry.references(refresh.task)}
+    vector = next(one for one in versions.values() if one.digest == refresh.vector)
     return orders.RefreshWork(
         run_id=refresh.run_id,
         base=base,
         vector=vector,
-        first=_before_refreshes(registry, vector),
+        first=_before_refreshes(versions, vector),
         own=shards[refresh.task, refresh.own],
         others=tuple(shards[one] for one in refresh.others),
         options=registry.task(refresh.task).submission.options,
@@ -179,11 +180,11 @@ def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[Task, 
     return [(tasks[name], first[name]) for name in names]
 
 
-def _before_refreshes(registry: Registry, vector: VectorRef) -> VectorRef | None:
+def _before_refreshes(versions: Mapping[int, VectorRef], vector: VectorRef) -> VectorRef | None:
     """None where there was none."""
     first = vector
     while first.parent is not None:
-        first = registry.vector(first.task, first.parent)
+        first = versions[first.parent]
     return first if first != vector else None
 
 

@@ -107,7 +107,8 @@ def users(sight: Sight, whose: str | None, after: str) -> list[reports.UserModel
     PAGE of those after a user's name."""
     seen, registry = _models(sight, whose, after), sight.registry
     tasks = {term.vector.task for model in seen for term in model.terms}
-    newest, gone = registry.champion_versions(tasks), registry.removed_of(tasks)
+    newest = registry.champion_versions(tasks)
+    gone = tasks - newest.keys()  # what has a vector has a champion, until it is removed
     outdated = {model.user: _outdated(model, newest) for model in seen}
     lost = {model.user: tasks_in(model) & gone for model in seen}
     anew = [model for model in seen if outdated[model.user] or lost[model.user]]

@@ -8,10 +8,19 @@ import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database, one, put
+from cluster.registry.database import Database, among, given, of, put
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
+
+_ALIASES = sa.select(ALIAS).where(among(ALIAS.c.task))
+_VERSION = sa.select(ALIAS.c.version).where(*given(ALIAS.c.task, ALIAS.c.name))
+_MOVE = ALIAS.update().where(*given(ALIAS.c.task, ALIAS.c.name))
+_MOVES = (
+    sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
+    .where(*given(MOVE.c.task))
+    .order_by(MOVE.c.number)
+)
 
 
 class Aliases(Database):
@@ -23,7 +32,7 @@ class Aliases(Database):
     def aliases_of(self, tasks: Collection[str]) -> dict[str, dict[str, int]]:
         """By task, of those that have any."""
         found: dict[str, dict[str, int]] = {}
-        for row in self._rows(sa.select(ALIAS).where(ALIAS.c.task.in_(tasks))):
+        for row in self._rows(_ALIASES, task=tasks):
             found.setdefault(row.task, {})[row.name] = row.version
         return found
 
@@ -46,9 +55,7 @@ class Aliases(Database):
 
     def alias_changes(self, task: str) -> list[AliasChange]:
         """Every change of every alias of a task, oldest first."""
-        query = sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
-        query = query.where(MOVE.c.task == task).order_by(MOVE.c.number)
-        return [AliasChange(**row._mapping) for row in self._rows(query)]
+        return [AliasChange(**row._mapping) for row in self._rows(_MOVES, task=task)]
 
 
 def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
@@ -67,13 +74,12 @@ def move(
     if found is None:
         put(db, ALIAS, task=task, name=name, version=version)
     else:
-        change = ALIAS.update().where(*one(ALIAS, task=task, name=name))
-        db.execute(change.values(version=version))
+        db.execute(_MOVE, of(task=task, name=name) | {"version": version})
     put(db, MOVE, task=task, name=name, came_from=found, version=version, cause=cause)
 
 
 def _version(db: sa.Connection, task: str, name: str) -> int | None:
-    return db.scalar(sa.select(ALIAS.c.version).where(*one(ALIAS, task=task, name=name)))
+    return db.scalar(_VERSION, of(task=task, name=name))
 
 
 def _said(version: int | None) -> str:

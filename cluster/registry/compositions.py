@@ -17,7 +17,7 @@ from cluster.domain.compositions import Composition, Fitted, Merged, RecipeTerm,
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
-from cluster.registry.database import Database, exists, one, put, put_once
+from cluster.registry.database import Database, among, exists, given, of, put, put_once
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
@@ -33,6 +33,17 @@ _MODELS = (
 )
 _RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
     MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True
+)
+
+_MODELS_OF = _MODELS.where(among(USER.c.name))
+_RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id), RUN.c.state == RunState.DONE)
+_AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
+_BEFORE = sa.select(USER.c.composition).where(*given(USER.c.name))
+_TAKE = USER.update().where(*given(USER.c.name))
+_DONE = (
+    sa.select(RUN.c.work, RUN.c.result)
+    .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, among(RUN.c.user))
+    .order_by(RUN.c.number)
 )
 
 
@@ -54,10 +65,9 @@ class Models(Database):
             retry(db, work.run_id)
             if anew:
                 queue_again(db, work.run_id, "files of its result are gone")
-            dismiss(db, AWAITED.c.user == work.user)
+            dismiss(db, AWAITED.c.user, [work.user])
             put(db, AWAITED, user=work.user, run_id=work.run_id)
-            made = sa.select(RUN.c.result).where(*one(RUN, run_id=work.run_id, state="done"))
-            if result := db.scalar(made):
+            if result := db.scalar(_RESULT, of(run_id=work.run_id)):
                 _take(db, model_of(work, Composed.model_validate_json(result)))
             remember(db, request)
 
@@ -76,21 +86,20 @@ class Models(Database):
             made = {"merged": merged, "target": target, "fitted": fitted}
             put_once(db, MADE, digest=model.digest, run_id=run_id, **made)
             log(db, "made", f"the {model.method} of {work.user}", None, run_id)
-            if exists(db, *one(AWAITED, user=work.user, run_id=run_id)):
+            if exists(db, AWAITED, user=work.user, run_id=run_id):
                 _take(db, model)
             else:
-                owe_later(db, parts_of_model(db, [model.digest]))
+                owe_later(db, parts_of_model(db, model.digest))
 
     def awaited(self, run_ids: Collection[str]) -> set[str]:
         """Of these runs those whose model becomes their user's, when it is made."""
         if not run_ids:
             return set()
-        query = sa.select(AWAITED.c.run_id).where(AWAITED.c.run_id.in_(run_ids))
-        return set(self._values(query))
+        return set(self._values(_AWAITED, run_id=run_ids))
 
     def compositions(self, *users: str) -> list[Composition]:
         """The current model of each of these users, by name."""
-        return [_composition(row) for row in self._rows(_MODELS.where(USER.c.name.in_(users)))]
+        return [_composition(row) for row in self._rows(_MODELS_OF, name=users)]
 
     def compositions_after(self, user: str) -> list[Composition]:
         """The next PAGE, by user's name."""
@@ -117,10 +126,8 @@ class Models(Database):
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
         if not wanted:
             return {}
-        done = sa.select(RUN).where(*one(RUN, kind="compose", state=RunState.DONE))
-        done = done.where(RUN.c.user.in_(wanted))
         found: dict[str, ComposeWork] = {}
-        for row in self._rows(done.order_by(RUN.c.number)):
+        for row in self._rows(_DONE, user=wanted):
             work = ComposeWork.model_validate_json(row.work)
             if row.result:
                 made = model_of(work, Composed.model_validate_json(row.result))
@@ -143,12 +150,13 @@ def _keep(db: sa.Connection, model: Composition) -> None:
 
 def _take(db: sa.Connection, model: Composition) -> None:
     """It is its user's model now; what the one before was made of may go."""
-    before = sa.select(USER.c.composition).where(USER.c.name == model.user)
-    owe_later(db, parts_of_model(db, before))
-    if not put_once(db, USER, name=model.user, composition=model.digest):
-        this = USER.c.name == model.user
-        db.execute(USER.update().where(this).values(composition=model.digest))
-    dismiss(db, AWAITED.c.user == model.user)
+    before = db.execute(_BEFORE, of(name=model.user)).first()
+    if before is None:
+        put(db, USER, name=model.user, composition=model.digest)
+    else:
+        owe_later(db, parts_of_model(db, before.composition))
+        db.execute(_TAKE, of(name=model.user) | {"composition": model.digest})
+    dismiss(db, AWAITED.c.user, [model.user])
     text = f"{model.user}: {model.digest}"
     put(db, EVENT, kind="composed", text=text, composition=model.digest)
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
-from cluster.registry.database import Database, one, put
+from cluster.registry.database import Database, among, given, of, put
 from cluster.registry.samples import is_of_task, present
 from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
 
@@ -25,6 +25,17 @@ BLOCK = 128  # tasks
 # head. tau_jp and the change of the logits, each with its error; NaN where there is none.
 RECORD = struct.Struct("<4I4d")
 PLACE = struct.Struct("<2I")  # of which probe a record is: its first two numbers
+
+_THIS = given(EFFECT.c.task, EFFECT.c.version, EFFECT.c.block)
+_BLOCK = sa.select(EFFECT.c.measured).where(*_THIS)
+_REPLACE = EFFECT.update().where(*_THIS)
+_MEASURED = sa.select(EFFECT.c.measured).where(*_THIS[:2]).order_by(EFFECT.c.block)
+_NAMES = sa.select(TASK.c.name).where(among(TASK.c.ordinal))
+_PLACES = (
+    sa.select(SHARD.c.task, SHARD.c.digest, SHARD.c.ordinal, SHARD.c.version)
+    .where(among(SHARD.c.task))
+    .order_by(SHARD.c.version)
+)
 
 Place = tuple[int, int]
 
@@ -47,14 +58,12 @@ class Effects(Database):
 
     def effects(self, task: str, version: int) -> list[Found]:
         """What was measured of one version."""
-        this = one(EFFECT, task=task, version=version)
-        query = sa.select(EFFECT.c.measured).where(*this).order_by(EFFECT.c.block)
         with self._read() as db:
-            blocks = db.scalars(query).all()
+            blocks = db.scalars(_MEASURED, of(task=task, version=version)).all()
             records = (record for block in blocks for record in _cut(block))
             ordinals = {PLACE.unpack_from(record)[0] for record in records}
-            names = db.scalars(sa.select(TASK.c.name).where(TASK.c.ordinal.in_(ordinals)))
-            probes = _probes(db, SHARD.c.task.in_([GENERIC, *names]))
+            names = db.scalars(_NAMES, of(ordinal=ordinals))
+            probes = _probes(db, [GENERIC, *names])
             return [found for block in blocks for found in _found(block, probes)]
 
     def champion_effects(
@@ -69,7 +78,7 @@ class Effects(Database):
         self, query: sa.Select[Any], tasks: Collection[str] | None = None
     ) -> Iterator[tuple[str, list[Found]]]:
         with self._read() as db:
-            probes = _probes(db, sa.true() if tasks is None else SHARD.c.task.in_(tasks))
+            probes = _probes(db, tasks)
             if tasks is not None:
                 wanted = {ordinal // BLOCK for ordinal, _ in probes}
                 query = query.where(EFFECT.c.block.in_(wanted))
@@ -81,12 +90,18 @@ class Effects(Database):
 Probes = Mapping[Place, tuple[str, str, str]]  # -> task, digest of its samples, of its head
 
 
-def _probes(db: sa.Connection, which: sa.ColumnElement[bool]) -> Probes:
-    """Of tasks that are there `which` of them."""
-    columns = SHARD.c.ordinal, SHARD.c.version, SHARD.c.task, SHARD.c.digest, TASK.c.head
-    there = (SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None))
-    query = sa.select(*columns).outerjoin_from(SHARD, TASK, is_of_task()).where(there, which)
-    found = db.execute(query).all()
+_PROBES = (
+    sa.select(SHARD.c.ordinal, SHARD.c.version, SHARD.c.task, SHARD.c.digest, TASK.c.head)
+    .outerjoin_from(SHARD, TASK, is_of_task())
+    .where((SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None)))
+)
+_PROBES_OF = _PROBES.where(among(SHARD.c.task))
+
+
+def _probes(db: sa.Connection, tasks: Collection[str] | None) -> Probes:
+    """Of all tasks that are there, or of these."""
+    all_ = tasks is None
+    found = db.execute(_PROBES if all_ else _PROBES_OF, {} if all_ else of(task=tasks)).all()
     return {(n, version): (task, digest, head or "") for n, version, task, digest, head in found}
 
 
@@ -107,8 +122,8 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
         ordinal, _ = places[pair.on, pair.shard_digest]
         blocks.setdefault((pair.task, pair.version, ordinal // BLOCK), []).append(pair)
     for (task, version, block), added in blocks.items():
-        this = one(EFFECT, task=task, version=version, block=block)
-        old = db.scalar(sa.select(EFFECT.c.measured).where(*this))
+        this = of(task=task, version=version, block=block)
+        old = db.scalar(_BLOCK, this)
         known = {record[: PLACE.size]: record for record in _cut(old or b"")}
         for pair in added:
             place = PLACE.pack(*places[pair.on, pair.shard_digest])
@@ -118,14 +133,13 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
         if old is None:
             put(db, EFFECT, task=task, version=version, block=block, measured=measured)
         else:
-            db.execute(EFFECT.update().where(*this).values(measured=measured))
+            db.execute(_REPLACE, this | {"measured": measured})
 
 
 def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], Place]:
     """(task, digest of its samples) -> its ordinal and their version, the last that had them."""
-    query = sa.select(SHARD.c.task, SHARD.c.digest, SHARD.c.ordinal, SHARD.c.version)
-    query = query.where(SHARD.c.task.in_(tasks)).order_by(SHARD.c.version)
-    return {(task, digest): (n, version) for task, digest, n, version in db.execute(query)}
+    rows = db.execute(_PLACES, of(task=tasks))
+    return {(task, digest): (n, version) for task, digest, n, version in rows}
 
 
 def _cut(measured: bytes) -> Iterator[bytes]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -13,7 +14,7 @@ from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
-from cluster.registry.database import Database, parts
+from cluster.registry.database import Database, among, given, of, parts
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
@@ -43,7 +44,26 @@ class Reference(NamedTuple):
 
 References = dict[str, Reference]  # by digest
 Naming = Iterator[tuple[str, Reference]]  # the same, one after the other
-Names = sa.Select | Sequence[str] | None  # of tasks, as a question or a list
+
+_SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
+_SHARDS_OF = _SHARDS.where(*given(SHARD.c.task))
+_REFERENCES = sa.select(VECTOR.c.task, VECTOR.c.reference)
+_REFERENCES_OF = _REFERENCES.where(*given(VECTOR.c.task))
+# Of what somebody owns, until it is purged or cancelled.
+_OWN = among(TASK.c.owner), sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")
+_OWN_TASKS = sa.select(TASK.c.name, TASK.c.owner, TASK.c.submission).where(*_OWN)
+_OWN_NAMES = sa.select(TASK.c.name).where(*_OWN)
+_OWN_SHARDS = _SHARDS.where(SHARD.c.task.in_(_OWN_NAMES))
+_OWN_REFERENCES = _REFERENCES.where(VECTOR.c.task.in_(_OWN_NAMES))
+_OWN_MODELS = (
+    sa.select(USER.c.name.label("user"), MADE)
+    .join(MADE, MADE.c.digest == USER.c.composition)
+    .where(among(USER.c.name))
+)
+_SUBMISSION = sa.select(TASK.c.submission).where(*given(TASK.c.name))
+_MADE = sa.select(MADE).where(*given(MADE.c.digest))
+_OWED = sa.select(ERASURE.c.digest).where(among(ERASURE.c.digest))
+_OWE = ERASURE.update().where(among(ERASURE.c.digest), ERASURE.c.due > 0.0)
 
 
 class Erasure(Database):
@@ -81,26 +101,21 @@ class Erasure(Database):
     def stored_of(self, owners: Collection[str]) -> dict[str, References]:
         """Rows, samples, statistics, vectors and heads of the tasks of each owner that are kept,
         files of their model, and rows that the next is made from."""
-        kept = sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")
-        own = TASK.c.owner.in_(owners), kept
-        names = sa.select(TASK.c.name).where(*own)
-        made = sa.select(USER.c.name.label("user"), MADE).join(
-            MADE, MADE.c.digest == USER.c.composition
-        )
-        awaited = sa.select(AWAITED.c.user, RUN.c.work).join(RUN, RUN.c.run_id == AWAITED.c.run_id)
         found: dict[str, References] = {owner: {} for owner in owners}
+        own, users = of(owner=owners), of(name=owners)
         with self._read() as db:
             whose = dict[str, References]()  # by task
-            columns = TASK.c.name, TASK.c.owner, TASK.c.submission
-            for row in db.execute(sa.select(*columns).where(*own)):
+            for row in db.execute(_OWN_TASKS, own):
                 whose[row.name] = found[row.owner]
                 found[row.owner] |= parts_of(Submission.model_validate_json(row.submission))
-            for digest, reference in (*_samples(db, set(), names), *_vectors(db, set(), names)):
-                if reference.task in whose:  # else it came since the statement before
-                    whose[reference.task][digest] = reference
-            for row in db.execute(made.where(USER.c.name.in_(owners))):
+            if whose:
+                shards, vectors = db.execute(_OWN_SHARDS, own), db.execute(_OWN_REFERENCES, own)
+                for digest, reference in (*_samples(shards), *_vectors(vectors)):
+                    if reference.task in whose:  # else it came since the statement before
+                        whose[reference.task][digest] = reference
+            for row in db.execute(_OWN_MODELS, users):
                 found[row.user] |= dict(_parts_of_made(row))
-            for row in db.execute(awaited.where(AWAITED.c.user.in_(owners))):
+            for row in db.execute(_awaited(AWAITED.c.user), of(user=owners)):
                 found[row.user] |= dict(_given_for(row.work))
         return found
 
@@ -142,17 +157,25 @@ def owe_later(db: sa.Connection, files: Iterable[tuple[str, Reference]]) -> None
 def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
     """What is owed at once stays so."""
     for these in parts(set(digests)):
-        chosen = ERASURE.c.digest.in_(these)
-        known = set(db.scalars(sa.select(ERASURE.c.digest).where(chosen)))
-        db.execute(ERASURE.update().where(chosen, ERASURE.c.due > 0.0).values(due=due))
+        if known := set(db.scalars(_OWED, of(digest=these))):
+            db.execute(_OWE, of(digest=known) | {"due": due})
         if new := [{"digest": one, "due": due} for one in these if one not in known]:
             db.execute(ERASURE.insert(), new)
 
 
-def dismiss(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> None:
-    """Models that nobody awaits any more, with the rows that they were to be made from."""
-    owe_later(db, _given(db, awaited))
-    db.execute(AWAITED.delete().where(awaited))
+@cache
+def _awaited(column: sa.Column[str]) -> sa.Select[Any, Any]:
+    """Who awaits a model, and the work that makes it, by values of a column of AWAITED."""
+    works = sa.select(AWAITED.c.user, RUN.c.work).join(RUN, RUN.c.run_id == AWAITED.c.run_id)
+    return works.where(among(column))
+
+
+def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -> None:
+    """Models that nobody awaits any more, with the rows that they were to be made from; by users or
+    by runs, which are columns of AWAITED."""
+    if rows := db.execute(_awaited(column), of(**{column.name: these})).all():
+        owe_later(db, (file for row in rows for file in _given_for(row.work)))
+        db.execute(AWAITED.delete().where(AWAITED.c.user.in_([row.user for row in rows])))
 
 
 def parts_of(submission: Submission) -> References:
@@ -165,23 +188,25 @@ def parts_of(submission: Submission) -> References:
 
 def parts_of_task(db: sa.Connection, name: str) -> Naming:
     """Without its vectors."""
-    text = db.scalar(sa.select(TASK.c.submission).where(TASK.c.name == name)) or ""
+    text = db.scalar(_SUBMISSION, of(name=name)) or ""
     yield from parts_of(Submission.model_validate_json(text)).items()
-    yield from _samples(db, set(), [name])
+    yield from _samples(db.execute(_SHARDS_OF, of(task=name)))
 
 
 def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
     """Of all tasks but those `without`, or of one task, without fits."""
-    tasks = None if task is None else [task]
+    if task is None:
+        shards, vectors = db.execute(_needed(_SHARDS)), db.execute(_REFERENCES)
+    else:
+        of_it = of(task=task)
+        shards, vectors = db.execute(_SHARDS_OF, of_it), db.execute(_REFERENCES_OF, of_it)
     fitted = _fitted(db, without) if task is None else ()
     models = *_models(db, without, task), *fitted
-    return dict((*_samples(db, without, tasks), *models, *_vectors(db, without, tasks)))
+    return dict((*_samples(shards, without), *models, *_vectors(vectors, without)))
 
 
-def _samples(db: sa.Connection, without: set[str], tasks: Names = None) -> Naming:
-    query = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-    query = _needed(query) if tasks is None else query.where(SHARD.c.task.in_(tasks))
-    for row in db.execute(query):
+def _samples(shards: Iterable[sa.Row], without: Collection[str] = ()) -> Naming:
+    for row in shards:
         if row.task not in without:
             what = f"the samples of {row.task}, version {row.version}"
             yield row.digest, Reference(row.task, what)
@@ -202,9 +227,8 @@ def _is_not_cancelled() -> sa.ColumnElement[bool]:
     return TASK.c.removed.is_(None) | (TASK.c.removed != CANCELLED)
 
 
-def _vectors(db: sa.Connection, without: set[str], tasks: Names = None) -> Naming:
-    query = sa.select(VECTOR.c.task, VECTOR.c.reference)
-    for row in db.execute(query if tasks is None else query.where(VECTOR.c.task.in_(tasks))):
+def _vectors(references: Iterable[sa.Row], without: Collection[str] = ()) -> Naming:
+    for row in references:
         if row.task not in without:
             ref = VectorRef.model_validate_json(row.reference)
             yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")
@@ -231,13 +255,6 @@ def _asked_of(db: sa.Connection) -> Naming:
 def listed_of(work: FitWork) -> Naming:
     if digest := work.listed.digest:
         yield digest, Reference("", "the tasks whose heads are to be fitted")
-
-
-def _given(db: sa.Connection, awaited: sa.ColumnElement[bool]) -> Naming:
-    """For models that somebody awaits."""
-    query = sa.select(RUN.c.work).join(AWAITED, AWAITED.c.run_id == RUN.c.run_id).where(awaited)
-    for text in db.scalars(query):
-        yield from _given_for(text)
 
 
 def _given_for(work: str) -> Naming:
@@ -298,9 +315,9 @@ def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Na
             yield from _parts_of_made(row, target=task is None)
 
 
-def parts_of_model(db: sa.Connection, digests: sa.Select | Sequence[str]) -> Naming:
-    """What these compositions have beside their terms."""
-    for row in db.execute(sa.select(MADE).where(MADE.c.digest.in_(digests))):
+def parts_of_model(db: sa.Connection, digest: str | None) -> Naming:
+    """What a composition has beside its terms."""
+    for row in db.execute(_MADE, of(digest=digest)):
         yield from _parts_of_made(row)
 
 

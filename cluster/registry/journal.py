@@ -10,9 +10,17 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from cluster.domain.status import Event
-from cluster.registry.database import Database, one, put
+from cluster.registry.database import Database, given, put
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
+
+_ANSWER = sa.select(REQUEST.c.asked, REQUEST.c.answer).where(*given(REQUEST.c.request_id))
+_EVENTS = (
+    sa.select(EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
+    .where(*given(EVENT.c.task))
+    .order_by(EVENT.c.number)
+)
+_LAST = sa.select(sa.func.max(EVENT.c.number))
 
 
 @dataclass(frozen=True)
@@ -38,30 +46,26 @@ class Journal(Database):
 
     def answer(self, request_id: str, asked: str) -> str | None:
         """The answer already given. NameTaken when the id was used to ask something else."""
-        for row in self._rows(sa.select(REQUEST).where(REQUEST.c.request_id == request_id)):
+        for row in self._rows(_ANSWER, request_id=request_id):
             if row.asked == asked:
                 return row.answer
             raise NameTaken(f"request id {request_id} was used to ask something else; use a new id")
 
     def kept(self, request_id: str) -> str | None:
         """The answer already given, whatever was asked."""
-        this = one(REQUEST, request_id=request_id)
-        return next(iter(self._values(sa.select(REQUEST.c.answer).where(*this))), None)
+        return next((row.answer for row in self._rows(_ANSWER, request_id=request_id)), None)
 
     def events(self, task: str) -> list[Event]:
         """Oldest first."""
-        columns = (EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
-        query = sa.select(*columns).where(EVENT.c.task == task).order_by(EVENT.c.number)
-        return [Event(**row._mapping) for row in self._rows(query)]
+        return [Event(**row._mapping) for row in self._rows(_EVENTS, task=task)]
 
     def happened(self, after: int) -> tuple[int, list[Happened]]:
         """The number of the last event, and what happened after the one of a number: nothing is
         listed where that is below 0."""
         columns = EVENT.c.number, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id
-        last = sa.select(sa.func.max(EVENT.c.number))
         query = sa.select(*columns).where(EVENT.c.number > after).order_by(EVENT.c.number)
         with self._read() as db:
-            number = db.scalar(last) or 0
+            number = db.scalar(_LAST) or 0
             is_new = 0 <= after < number
             rows = db.execute(query.where(EVENT.c.number <= number)).all() if is_new else ()
         return number, [Happened(*row) for row in rows]
@@ -82,8 +86,10 @@ def log(
     put(db, EVENT, kind=kind, task=task, run_id=run_id, text=text)
 
 
-def log_all(db: sa.Connection, kind: str, text: str, runs: Iterable[sa.Row]) -> None:
-    """The same of several runs: rows of run_id and task."""
+def log_all(
+    db: sa.Connection, kind: str, text: str, runs: Iterable[tuple[str, str | None]]
+) -> None:
+    """The same of several runs, each with its task."""
     same = {"at": time.time(), "kind": kind, "text": text}
-    if events := [same | row._asdict() for row in runs]:
+    if events := [same | {"run_id": run_id, "task": task} for run_id, task in runs]:
         db.execute(EVENT.insert(), events)

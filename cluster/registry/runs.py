@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Annotated, Any, TypeVar
 
 import sqlalchemy as sa
@@ -18,7 +18,7 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
-from cluster.registry.database import Database, exists, one, parts, put
+from cluster.registry.database import Database, among, exists, given, of, one, parts, put
 from cluster.registry.erasure import dismiss
 from cluster.registry.journal import Request, log, log_all, remember
 from cluster.registry.ran import add_ran
@@ -30,14 +30,30 @@ R = TypeVar("R", bound=Message)
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
 # Without results: that of a fit names the heads of thousands of tasks.
 COLUMNS = [column for column in RUN.c if column is not RUN.c.result]
+_RUN = sa.select(*COLUMNS).where(*given(RUN.c.run_id))
+_CHANGE = RUN.update().where(*given(RUN.c.run_id))
+_STATE = sa.select(RUN.c.state).where(*given(RUN.c.run_id))
+_RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id))
 _LAST = sa.bindparam("last", type_=sa.Integer)
-# Made once: to write a statement takes SQLAlchemy longer than to carry it out.
-REACHED = (
-    RUN.update()
-    .where(RUN.c.run_id == sa.bindparam("of_run"))
-    .values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
-)
+REACHED = _CHANGE.values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
 STEPPED = REACHED.values(progress=sa.bindparam("told"))
+_STOPPING = (
+    sa.select(RUN.c.run_id, RUN.c.task, RUN.c.user, RUN.c.started, RUN.c.state)
+    .where(among(RUN.c.run_id))
+    .order_by(RUN.c.number)
+)
+_STOPPED = RUN.update().where(among(RUN.c.run_id))
+_PROGRESSED = RUN.update().where(*given(RUN.c.run_id, RUN.c.attempt, RUN.c.state))
+_OWED = (
+    sa.select(RUN.c.user, sa.func.count())
+    .where(among(RUN.c.user), RUN.c.state.in_(OWED))
+    .group_by(RUN.c.user)
+)
+_TOLD = (
+    with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, OF_SHARD))
+    .where(*given(ARRIVAL.c.run_id))
+    .order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+)
 
 
 @dataclass(frozen=True)
@@ -84,35 +100,38 @@ class Runs(Database):
         already stays as it is, unless it failed or was cancelled and a request asks for it.
         `user`: who asks for what the plan asks for too."""
         with self._write() as db:
-            if add_run(db, work, task) and cost:
+            is_new = add_run(db, work, task)
+            if is_new and cost:
                 change_balance(db, -cost)
             if user is not None:
-                _update(db, work.run_id, user=user)
+                db.execute(_CHANGE, of(run_id=work.run_id) | {"user": user})
             if request is not None:
-                retry(db, work.run_id)
+                if not is_new:
+                    retry(db, work.run_id)
                 remember(db, request)
 
     def listed(self, work: orders.FitWork) -> None:
         """The tasks of a fit lie in a blob now."""
         with self._write() as db:
-            _update(db, work.run_id, work=work.model_dump_json())
+            db.execute(_CHANGE, of(run_id=work.run_id) | {"work": work.model_dump_json()})
 
     def start(self, run_id: str) -> orders.Work:
         """Mark it running; the work with the number of this attempt."""
         with self._write() as db:
-            row = db.execute(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)).one()
+            row = _row(db, run_id)
             attempt = row.attempt + 1
-            _update(db, run_id, state=RunState.RUNNING, attempt=attempt, started=time.time())
+            _change(db, row, state=RunState.RUNNING, attempt=attempt, started=time.time())
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
         return run_of(row).work.model_copy(update={"attempt": attempt})
 
     def requeue(self, run_id: str, cause: str | None) -> None:
         """Queue it again: its process died, which is counted; or, without a cause, it gave way."""
         with self._write() as db:
+            row = _row(db, run_id)
             if cause is None:
-                row = _update(db, run_id, state=RunState.QUEUED)
+                _change(db, row, state=RunState.QUEUED)
                 return log(db, "gave way", "somebody waits for its place", row.task, run_id)
-            row = _update(db, run_id, state=RunState.QUEUED, deaths=RUN.c.deaths + 1, cause=cause)
+            _change(db, row, state=RunState.QUEUED, deaths=row.deaths + 1, cause=cause)
             log(db, "died", cause, row.task, run_id)
 
     def fail(self, run_id: str, cause: str) -> None:
@@ -127,7 +146,7 @@ class Runs(Database):
         dismissed are awaited no more."""
         with self._write() as db:
             stop(db, run_ids, RunState.CANCELLED, f"cancelled by {who}")
-            dismiss(db, AWAITED.c.run_id.in_(dismissed))
+            dismiss(db, AWAITED.c.run_id, dismissed)
             remember(db, request)
 
     def retry(self, run_ids: Collection[str], request: Request | None = None) -> None:
@@ -153,7 +172,7 @@ class Runs(Database):
         A power cut may lose the latest, as it loses the steps themselves.
         """
         with self._write("relaxed") as db:
-            leave = {"of_run": run_id, "last": last}
+            leave = of(run_id=run_id) | {"last": last}
             if progress is None:
                 db.execute(REACHED, leave)
             else:
@@ -168,20 +187,19 @@ class Runs(Database):
 
     def progressed(self, run_id: str, attempt: int, progress: orders.Progress) -> bool:
         """Whether that attempt is the one that runs; if so, how far it is."""
-        this = one(RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
+        this = of(run_id=run_id, attempt=attempt, state=RunState.RUNNING)
         with self._write("relaxed") as db:
-            change = RUN.update().where(*this).values(progress=progress.model_dump_json())
-            return db.execute(change).rowcount == 1
+            told = {"progress": progress.model_dump_json()}
+            return db.execute(_PROGRESSED, this | told).rowcount == 1
 
     def is_running(self, run_id: str, attempt: int) -> bool:
         """Whether that attempt is the one that runs."""
         with self._read() as db:
-            this = one(RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
-            return exists(db, *this)
+            return exists(db, RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
 
     def run(self, run_id: str) -> Run:
         """UnknownRun when there is none."""
-        for row in self._rows(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)):
+        for row in self._rows(_RUN, run_id=run_id):
             return run_of(row)
         raise UnknownRun(f"there is no run {run_id}")
 
@@ -197,20 +215,19 @@ class Runs(Database):
     ) -> list[Run]:
         """In order of acceptance: all, or so many of the newest. `naming`: whose work has this name
         somewhere, of which the database alone looks at the others."""
-        wanted: dict[sa.Column[Any], Collection[Any] | None] = {RUN.c.state: states}
-        wanted |= {RUN.c.kind: kinds, RUN.c.user: None if user is None else [user]}
-        wanted |= {RUN.c.task: tasks, RUN.c.run_id: run_ids}
-        these = (column.in_(values) for column, values in wanted.items() if values is not None)
-        query = sa.select(*COLUMNS).where(*these).order_by(RUN.c.number.desc()).limit(newest)
+        wanted: dict[str, Collection[Any] | None] = {"state": states, "kind": kinds, "task": tasks}
+        wanted |= {"run_id": run_ids, "user": None if user is None else [user]}
+        key = {name: values for name, values in wanted.items() if values is not None}
+        query = _among(*key)
+        if newest is not None:
+            query = query.limit(newest)
         if naming is not None:
             query = query.where(RUN.c.work.contains(f'"{naming}"', autoescape=True))
-        return [run_of(row) for row in reversed(self._rows(query))]
+        return [run_of(row) for row in reversed(self._rows(query, **key))]
 
     def owed_of(self, users: Collection[str]) -> Counter[str]:
         """How many runs that wait or run each of them asked for."""
-        query = sa.select(RUN.c.user, sa.func.count()).group_by(RUN.c.user)
-        rows = self._rows(query.where(RUN.c.user.in_(users), RUN.c.state.in_(OWED)))
-        return Counter({row[0]: row[1] for row in rows})
+        return Counter({row[0]: row[1] for row in self._rows(_OWED, user=users)})
 
     def evaluations(
         self, user: str | None, models: Collection[str] = ()
@@ -239,7 +256,7 @@ class Runs(Database):
     def result(self, run_id: str, kind: type[R]) -> R | None:
         """None while there is none."""
         with self._read() as db:
-            text = db.scalar(sa.select(RUN.c.result).where(RUN.c.run_id == run_id))
+            text = db.scalar(_RESULT, of(run_id=run_id))
         return None if text is None else kind.model_validate_json(text)
 
     def fits(self) -> list[tuple[str, Fitted]]:
@@ -261,22 +278,21 @@ class Runs(Database):
 
     def arrivals(self, run_id: str) -> list[Arrival]:
         """What the run was told, and when: by step, then by arrival of the task."""
-        query = with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, OF_SHARD))
-        query = query.where(ARRIVAL.c.run_id == run_id).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
-        rows = self._rows(query)
+        rows = self._rows(_TOLD, run_id=run_id)
         return [Arrival(step=row.step, shard=shard_of(row), left=row.left) for row in rows]
 
 
 def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     """Queue it, unless it is there already; whether it was not. One that was withdrawn with a task
     begins anew: a task that was cancelled may come again."""
-    if exists(db, *one(RUN, run_id=work.run_id, state=RunState.WITHDRAWN)):
+    state = db.scalar(_STATE, of(run_id=work.run_id))
+    if state == RunState.WITHDRAWN:
         begin_anew(db, work.run_id)
         queue_again(db, work.run_id, "what it is about is there again")
         asked = {"user": orders.asked_by(work), "work": work.model_dump_json()}
         _update(db, work.run_id, **asked)  # perhaps by somebody else
         return True
-    if exists(db, RUN.c.run_id == work.run_id):
+    if state is not None:
         return False
     model = work.composition.digest if isinstance(work, orders.EvaluateWork) else None
     row = {"run_id": work.run_id, "kind": work.kind, "task": task, "state": RunState.QUEUED}
@@ -288,35 +304,51 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     return True
 
 
+@cache
+def _among(*names: str) -> sa.Select[Any]:
+    """Runs whose columns of these names have any of the values given, the newest first."""
+    these = (among(RUN.c[name]) for name in names)
+    return sa.select(*COLUMNS).where(*these).order_by(RUN.c.number.desc())
+
+
+def _row(db: sa.Connection, run_id: str) -> sa.Row:
+    return db.execute(_RUN, of(run_id=run_id)).one()
+
+
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
+    """The row as it was before."""
+    row = _row(db, run_id)
+    _change(db, row, **values)
+    return row
+
+
+def _change(db: sa.Connection, row: sa.Row, **values: Any) -> None:
     if "state" in values:
-        _count_time(db, RUN.c.run_id == run_id)
-    db.execute(RUN.update().where(RUN.c.run_id == run_id).values(values))
-    return db.execute(sa.select(*COLUMNS).where(RUN.c.run_id == run_id)).one()
+        _count_time(db, row)
+    db.execute(_CHANGE, of(run_id=row.run_id) | values)
 
 
-def _count_time(db: sa.Connection, chosen: sa.ColumnElement[bool]) -> None:
-    """Of attempts that end; of a run that the plan asked for itself, nobody's."""
-    running = chosen, RUN.c.state == RunState.RUNNING
-    for user, started in db.execute(sa.select(RUN.c.user, RUN.c.started).where(*running)):
-        if user is not None and started is not None:
-            add_ran(db, user, max(time.time() - started, 0.0))
+def _count_time(db: sa.Connection, row: sa.Row) -> None:
+    """Of an attempt that ends; of a run that the plan asked for itself, nobody's."""
+    if row.state == RunState.RUNNING and None not in (row.user, row.started):
+        add_ran(db, row.user, max(time.time() - row.started, 0.0))
 
 
 def stop(db: sa.Connection, run_ids: Collection[str], state: RunState, cause: str) -> None:
     """Without their results, by a person's wish: cancelled | withdrawn. Of hundreds that wait, as
     the evaluations of a model, some statements."""
     for these in parts(run_ids):
-        chosen = RUN.c.run_id.in_(these)
-        _count_time(db, chosen)
-        db.execute(RUN.update().where(chosen).values(state=state, cause=cause, ended=time.time()))
-        stopped = sa.select(RUN.c.run_id, RUN.c.task).where(chosen).order_by(RUN.c.number)
-        log_all(db, state, cause, db.execute(stopped).all())
+        chosen = of(run_id=these)
+        rows = db.execute(_STOPPING, chosen).all()
+        for row in rows:
+            _count_time(db, row)
+        db.execute(_STOPPED, chosen | {"state": state, "cause": cause, "ended": time.time()})
+        log_all(db, state, cause, [(row.run_id, row.task) for row in rows])
 
 
 def retry(db: sa.Connection, run_id: str) -> None:
     """Queue it again, with a fresh budget, if it failed or was cancelled."""
-    if exists(db, RUN.c.run_id == run_id, RUN.c.state.in_(STOPPED)):
+    if db.scalar(_STATE, of(run_id=run_id)) in STOPPED:
         row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None)
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
@@ -337,7 +369,7 @@ def begin_anew(db: sa.Connection, run_id: str) -> None:
 
 
 def is_done(db: sa.Connection, run_id: str) -> bool:
-    return exists(db, *one(RUN, run_id=run_id, state=RunState.DONE))
+    return exists(db, RUN, run_id=run_id, state=RunState.DONE)
 
 
 def end(db: sa.Connection, run_id: str, result: orders.Result, written: str = "") -> sa.Row:

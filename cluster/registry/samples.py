@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
-from cluster.registry.database import Database, one, put_once
+from cluster.registry.database import Database, among, given, of, one, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import SHARD, TASK
 
@@ -35,17 +35,13 @@ class Samples(Database):
     def shards(self, *tasks: str) -> list[Shard]:
         """Every version (of these tasks), by arrival of the task, then by version; not of tasks
         that were removed, nor of what was cancelled and had the name before."""
-        there = sa.and_(TASK.c.name.is_not(None), TASK.c.removed.is_(None))
-        query = with_head(sa.select(SHARD)).where(there | (SHARD.c.task == GENERIC))
-        query = query.order_by(SHARD.c.ordinal, SHARD.c.version)
-        rows = self._rows(query.where(SHARD.c.task.in_(tasks)) if tasks else query)
+        rows = self._rows(_OF_TASKS, task=tasks) if tasks else self._rows(_SHARDS)
         return [shard_of(row) for row in rows]
 
     def shards_with(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Shard]:
         """(task, digest) -> shard, of all these: in one query, because they may be many."""
-        query = with_head(sa.select(SHARD)).where(SHARD.c.task.in_({task for task, _ in named}))
-        query = query.where(SHARD.c.digest.in_({digest for _, digest in named}))
-        rows = self._rows(query.order_by(SHARD.c.version))
+        tasks, digests = {task for task, _ in named}, {digest for _, digest in named}
+        rows = self._rows(_NAMED, task=tasks, digest=digests)
         return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
@@ -57,7 +53,7 @@ def add_shard(db: sa.Connection, shard: Shard) -> bool:
 
 def next_version(db: sa.Connection, task: str) -> int:
     """Of a new task's samples: 1, or more where a cancelled one had the name."""
-    return 1 + (db.scalar(sa.select(sa.func.max(SHARD.c.version)).where(SHARD.c.task == task)) or 0)
+    return 1 + (db.scalar(_NEWEST, of(task=task)) or 0)
 
 
 def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
@@ -75,6 +71,21 @@ def present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
 def is_of_task() -> sa.ColumnElement[bool]:
     """Whether a shard is of the task that has its name now."""
     return sa.and_(TASK.c.name == SHARD.c.task, TASK.c.ordinal == SHARD.c.ordinal)
+
+
+_THERE = sa.and_(TASK.c.name.is_not(None), TASK.c.removed.is_(None))
+_SHARDS = (
+    with_head(sa.select(SHARD))
+    .where(_THERE | (SHARD.c.task == GENERIC))
+    .order_by(SHARD.c.ordinal, SHARD.c.version)
+)
+_OF_TASKS = _SHARDS.where(among(SHARD.c.task))
+_NAMED = (
+    with_head(sa.select(SHARD))
+    .where(among(SHARD.c.task), among(SHARD.c.digest))
+    .order_by(SHARD.c.version)
+)
+_NEWEST = sa.select(sa.func.max(SHARD.c.version)).where(*given(SHARD.c.task))
 
 
 def shard_of(row: sa.Row) -> Shard:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,13 +15,25 @@ from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
-from cluster.registry.database import Database, put
+from cluster.registry.database import Database, among, given, of, put
 from cluster.registry.erasure import dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
 from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
+
+_TASK = sa.select(TASK).where(*given(TASK.c.name))
+_CHANGE = TASK.update().where(*given(TASK.c.name))
+_REMOVED = sa.select(TASK.c.removed).where(*given(TASK.c.name))
+_GONE = sa.select(TASK.c.name).where(among(TASK.c.name), TASK.c.removed.is_not(None))
+_PURGED = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
+_NEWEST = sa.select(sa.func.max(TASK.c.ordinal))
+_SAME = (
+    sa.select(TASK.c.name)
+    .where(TASK.c.removed.is_(None), *given(TASK.c.rows))
+    .order_by(TASK.c.ordinal)
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +71,13 @@ class Tasks(Database):
         before it had a vector."""
         name = submission.name
         with self._write() as db:
-            found = db.execute(sa.select(TASK.c.removed).where(TASK.c.name == name)).first()
+            found = db.execute(_REMOVED, of(name=name)).first()
             if found is not None and found.removed != CANCELLED:
                 was = f" (it was {found.removed})" if found.removed else ""
                 raise NameTaken(f"there is a task {name} already{was}; submit under another name")
-            ordinal = 1 + (db.scalar(sa.select(sa.func.max(TASK.c.ordinal))) or 0)
-            db.execute(TASK.delete().where(TASK.c.name == name))
+            ordinal = 1 + (db.scalar(_NEWEST) or 0)
+            if found is not None:
+                db.execute(TASK.delete().where(TASK.c.name == name))
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
             row |= {"owner": submission.owner, "submission": submission.model_dump_json()}
             row |= {"rows": submission.rows or None}
@@ -88,8 +103,8 @@ class Tasks(Database):
         `by`: who asked. Runs that met what is purged begin anew, and blobs are owed their
         erasure."""
         with self._write() as db:
-            db.execute(TASK.update().where(TASK.c.name == name).values(removed=how))
-            dismiss(db, AWAITED.c.run_id.in_(withdrawn))
+            db.execute(_CHANGE, of(name=name) | {"removed": how})
+            dismiss(db, AWAITED.c.run_id, withdrawn)
             stop(db, withdrawn, RunState.WITHDRAWN, f"{name} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id)
@@ -103,7 +118,7 @@ class Tasks(Database):
     def task(self, name: str, visibility: Visibility = ALL) -> Task:
         """UnknownTask says which there are, of those that are seen."""
         seen = visibility.sees(name)
-        for row in self._rows(sa.select(TASK).where(TASK.c.name == name)) if seen else ():
+        for row in self._rows(_TASK, name=name) if seen else ():
             if row.removed is None:
                 return _task(row)
             anew = "" if row.removed == CANCELLED else " under another name"
@@ -124,13 +139,12 @@ class Tasks(Database):
 
     def removed_of(self, names: Collection[str]) -> set[str]:
         """Which of them were removed."""
-        gone = TASK.c.name.in_(names), TASK.c.removed.is_not(None)
-        return set(self._values(sa.select(TASK.c.name).where(*gone)))
+        return set(self._values(_GONE, name=names))
 
     def removed(self, name: str) -> str | None:
         """How a task was withdrawn: removed | purged."""
         with self._read() as db:
-            return db.scalar(sa.select(TASK.c.removed).where(TASK.c.name == name))
+            return db.scalar(_REMOVED, of(name=name))
 
     def users_after(self, user: str) -> list[str]:
         """The next PAGE by name of all who own a task, ask for a run, or hold a token."""
@@ -145,24 +159,28 @@ class Tasks(Database):
 
     def tasks(self, with_removed: bool = False, names: Collection[str] | None = None) -> list[Task]:
         """By arrival, all or those of these names."""
-        query = sa.select(TASK).order_by(TASK.c.ordinal)
-        query = query if with_removed else query.where(TASK.c.removed.is_(None))
-        query = query if names is None else query.where(TASK.c.name.in_(names))
-        return [_task(row) for row in self._rows(query)]
+        key = {} if names is None else {"name": names}
+        return [_task(row) for row in self._rows(_tasks(with_removed, bool(key)), **key)]
 
     def with_rows(self, rows: str) -> list[str]:
         """Names of the tasks that have exactly these rows, by their digest."""
-        holds = sa.and_(TASK.c.removed.is_(None), TASK.c.rows == rows)
-        return list(self._values(sa.select(TASK.c.name).where(holds).order_by(TASK.c.ordinal)))
+        return list(self._values(_SAME, rows=rows))
 
     def purged(self) -> set[str]:
         """Names of the tasks whose bytes are gone."""
-        return set(self._values(sa.select(TASK.c.name).where(TASK.c.removed == "purged")))
+        return set(self._values(_PURGED))
 
     def any_task(self, name: str) -> Task:
         """Also one that was removed: models that use it work on."""
-        (row,) = self._rows(sa.select(TASK).where(TASK.c.name == name))
+        (row,) = self._rows(_TASK, name=name)
         return _task(row)
+
+
+@cache
+def _tasks(with_removed: bool, named: bool) -> sa.Select[Any]:
+    query = sa.select(TASK).order_by(TASK.c.ordinal)
+    query = query if with_removed else query.where(TASK.c.removed.is_(None))
+    return query.where(among(TASK.c.name)) if named else query
 
 
 def _task(row: sa.Row) -> Task:

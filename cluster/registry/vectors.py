@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,16 +20,70 @@ from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
-from cluster.registry.database import one, put, put_once
+from cluster.registry.database import among, given, of, put, put_once
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
 from cluster.registry.runs import Run, Runs, end, is_done, run_of
 from cluster.registry.samples import present
-from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, OF_SHARD, RUN, SHARD, TASK, VECTOR
+from cluster.registry.schema import (
+    ALIAS,
+    ARRIVAL,
+    NEAR,
+    OF_SHARD,
+    RUN,
+    SHARD,
+    STRING,
+    TASK,
+    VECTOR,
+)
 from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"
+
+_VECTOR = sa.select(VECTOR.c.reference).where(*given(VECTOR.c.task, VECTOR.c.version))
+_REFERENCES = sa.select(VECTOR.c.reference).where(*given(VECTOR.c.task)).order_by(VECTOR.c.version)
+_PINNED = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference).where(
+    among(VECTOR.c.task), among(VECTOR.c.version)
+)
+_NAME, _NUMBER = sa.bindparam("of_task", type_=STRING), sa.bindparam("of_version")
+_NO_CURVES = sa.literal("{}").label("curves")
+_NEXT = (
+    sa.select(*(_NO_CURVES if column is VECTOR.c.curves else column for column in VECTOR.c))
+    .where(VECTOR.c.task.in_(present()), VECTOR.c.task >= _NAME)
+    .where(sa.or_(VECTOR.c.task > _NAME, VECTOR.c.version > _NUMBER))
+    .order_by(VECTOR.c.task, VECTOR.c.version)
+    .limit(sa.bindparam("of_most", type_=sa.Integer))
+)
+_NEXT_OF = (
+    sa.select(VECTOR)
+    .where(VECTOR.c.task.in_(present().where(TASK.c.name == _NAME)))
+    .where(VECTOR.c.task == _NAME, VECTOR.c.version > _NUMBER)
+    .order_by(VECTOR.c.version)
+    .limit(sa.bindparam("of_most", type_=sa.Integer))
+)
+_FIRST = sa.select(VECTOR.c.reference).where(VECTOR.c.version == 1).order_by(VECTOR.c.task)
+_FIRST_OF = _FIRST.where(among(VECTOR.c.task))
+_CHAMPIONS = (
+    sa.select(ALIAS.c.task, ALIAS.c.version)
+    .join(TASK, TASK.c.name == ALIAS.c.task)
+    .where(ALIAS.c.name == CHAMPION, TASK.c.removed.is_(None), among(ALIAS.c.task))
+)
+_COUNTED = (
+    sa.select(ARRIVAL.c.run_id, sa.func.count())
+    .where(among(ARRIVAL.c.run_id))
+    .group_by(ARRIVAL.c.run_id)
+)
+_TOLD = (
+    sa.select(ARRIVAL.c.run_id, ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version)
+    .join(SHARD, OF_SHARD)
+    .where(among(ARRIVAL.c.run_id))
+    .order_by(ARRIVAL.c.step, SHARD.c.ordinal)
+)
+# By ids alone: with their kind SQLite would look at all runs of that kind.
+_WORKS = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(among(RUN.c.run_id))
+_WORK = sa.select(RUN.c.work).where(*given(RUN.c.run_id))
+_MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*given(ARRIVAL.c.run_id))
 
 
 @dataclass(frozen=True)
@@ -116,8 +170,7 @@ class Vectors(Runs, Effects):
 
     def vector(self, task: str, version: int) -> VectorRef:
         """UnknownVector says which versions there are."""
-        this = one(VECTOR, task=task, version=version)
-        for text in self._values(sa.select(VECTOR.c.reference).where(*this)):
+        for text in self._values(_VECTOR, task=task, version=version):
             return VectorRef.model_validate_json(text)
         versions = len(self.references(task))
         there_is = ("none yet", "v1")[versions] if versions < 2 else f"v1 to v{versions}"
@@ -126,15 +179,13 @@ class Vectors(Runs, Effects):
     def pinned(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
         """(task, version) -> vector, of those that are there."""
         tasks, versions = {task for task, _ in places}, {version for _, version in places}
-        query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference)
-        query = query.where(VECTOR.c.task.in_(tasks), VECTOR.c.version.in_(versions))
-        rows = (row for row in self._rows(query) if (row.task, row.version) in places)
+        found = self._rows(_PINNED, task=tasks, version=versions)
+        rows = (row for row in found if (row.task, row.version) in places)
         return {(r.task, r.version): VectorRef.model_validate_json(r.reference) for r in rows}
 
     def references(self, task: str) -> list[VectorRef]:
         """Every version, the oldest first."""
-        query = sa.select(VECTOR.c.reference).where(VECTOR.c.task == task)
-        texts = self._values(query.order_by(VECTOR.c.version))
+        texts = self._values(_REFERENCES, task=task)
         return [VectorRef.model_validate_json(text) for text in texts]
 
     def vectors(
@@ -151,17 +202,8 @@ class Vectors(Runs, Effects):
         """The next of one task or all that were not removed, by task's name and version, after
         TASK@vN. Of all, without their curves."""
         name, _, number = after.rpartition("@v")
-        curves = VECTOR.c.curves if task else sa.literal("{}").label("curves")
-        columns = (curves if column.name == "curves" else column for column in VECTOR.c)
-        query = sa.select(*columns).order_by(VECTOR.c.task, VECTOR.c.version).limit(most)
-        query = query.where(VECTOR.c.task.in_(present([task] if task else None)))
-        if task is None:
-            query = query.where(VECTOR.c.task >= name)
-            later = VECTOR.c.version > int(number or 0)
-            query = query.where(sa.or_(VECTOR.c.task > name, later))
-        else:
-            query = query.where(VECTOR.c.task == task, VECTOR.c.version > int(number or 0))
-        return [_vector(row) for row in self._rows(query)]
+        place = {"task": task or name, "version": int(number or 0), "most": most}
+        return [_vector(row) for row in self._rows(_NEXT if task is None else _NEXT_OF, **place)]
 
     def champion_norms(self, tasks: Collection[str]) -> dict[str, tuple[int, float | None]]:
         """Version and norm of the champion of each of these tasks that was not removed."""
@@ -173,66 +215,54 @@ class Vectors(Runs, Effects):
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""
         query = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(present(tasks)))
-        return self._references(query.join(ALIAS, is_champion(VECTOR)), tasks)
+        query = query.join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+        return _by_task(self._values(query))
 
     def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """As they were trained: by task (of these)."""
-        return self._references(sa.select(VECTOR.c.reference).where(VECTOR.c.version == 1), tasks)
-
-    def _references(
-        self, query: sa.Select[Any], tasks: Collection[str] | None
-    ) -> dict[str, VectorRef]:
-        if tasks is not None:
-            query = query.where(VECTOR.c.task.in_(tasks))
-        found = map(VectorRef.model_validate_json, self._values(query.order_by(VECTOR.c.task)))
-        return {reference.task: reference for reference in found}
+        texts = self._values(_FIRST) if tasks is None else self._values(_FIRST_OF, task=tasks)
+        return _by_task(texts)
 
     def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
         """Of those of these tasks that were not removed."""
-        query = sa.select(ALIAS.c.task, ALIAS.c.version).where(ALIAS.c.name == CHAMPION)
-        query = query.where(ALIAS.c.task.in_(present(tasks)))
-        return {row.task: row.version for row in self._rows(query)}
+        return {row.task: row.version for row in self._rows(_CHAMPIONS, task=tasks)}
 
     def met_counts(self, run_ids: Collection[str]) -> Counter[str]:
         """How many samples each of these runs was told of one by one."""
-        query = sa.select(ARRIVAL.c.run_id, sa.func.count()).group_by(ARRIVAL.c.run_id)
-        return Counter(
-            {row[0]: row[1] for row in self._rows(query.where(ARRIVAL.c.run_id.in_(run_ids)))}
-        )
+        return Counter({row[0]: row[1] for row in self._rows(_COUNTED, run_id=run_ids)})
 
     def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
         """Against whose samples each of these runs made its version: told one by one, by step and
         arrival, or all at the beginning."""
-        columns = ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version
-        told = sa.select(ARRIVAL.c.run_id, *columns).join(SHARD, OF_SHARD)
-        told = told.where(ARRIVAL.c.run_id.in_(run_ids)).order_by(ARRIVAL.c.step, SHARD.c.ordinal)
-        # By ids alone: with their kind SQLite would look at all runs of that kind.
-        works = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(RUN.c.run_id.in_(run_ids))
         found: dict[str, list[Met]] = {run_id: [] for run_id in run_ids}
         with self._read() as db:
-            for run_id, kind, work in db.execute(works):
+            for run_id, kind, work in db.execute(_WORKS, of(run_id=run_ids)):
                 others = json.loads(work)["others"] if kind == "refresh" else ()
                 found[run_id] = [Met(0, None, one["task"], one["version"]) for one in others]
-            for run_id, *row in db.execute(told):
-                found[run_id].append(Met(*row))
+            for run_id, step, left, task, version in db.execute(_TOLD, of(run_id=run_ids)).all():
+                found[run_id].append(Met(step, left, task, version))
         return found
 
     def seen(self, reference: VectorRef) -> frozenset[str]:
         """Digests of the shards the vector was trained or refreshed against, before too."""
         run_id, refreshed = reference.run_id, set[str]()
-        told = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD)
         with self._read() as db:
             while (work := _work(db, run_id))["kind"] == "refresh":
                 refreshed |= {shard["blob"]["digest"] for shard in work["others"]}
                 run_id = work["vector"]["run_id"]
             if work["submission"]["options"]["penalty"] == "none":
                 return frozenset(refreshed)
-            return frozenset(refreshed.union(db.scalars(told.where(ARRIVAL.c.run_id == run_id))))
+            return frozenset(refreshed.union(db.scalars(_MET, of(run_id=run_id)).all()))
+
+
+def _by_task(references: Iterable[str]) -> dict[str, VectorRef]:
+    found = map(VectorRef.model_validate_json, references)
+    return {reference.task: reference for reference in found}
 
 
 def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
     """As it was written: no objects are made of long lists."""
-    return json.loads(db.scalars(sa.select(RUN.c.work).where(RUN.c.run_id == run_id)).one())
+    return json.loads(db.scalars(_WORK, of(run_id=run_id)).one())
 
 
 def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:
