@@ -9,10 +9,14 @@ import sqlalchemy as sa
 
 from cluster.domain.base import PAGE
 from cluster.domain.users import Role
-from cluster.registry.database import Database, put_once
+from cluster.registry.database import Database, among, given, put_once
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import TOKEN
 from tacl.errors import NameTaken
+
+_TOKENS = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
+_BY_HASH = _TOKENS.where(among(TOKEN.c.hash))
+_OF_USER = _TOKENS.where(*given(TOKEN.c.user))
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,14 @@ class Tokens(Database):
 
     def tokens(self, *hashes: str) -> list[Token]:
         """Those with these hashes."""
-        return self._tokens(TOKEN.c.hash.in_(hashes))
+        return [Token(**row._mapping) for row in self._rows(_BY_HASH, hash=hashes)]
 
     def tokens_like(self, digits: str) -> list[Token]:
         """Those whose hash begins so."""
         return self._tokens(TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g")  # after f
 
     def tokens_of(self, user: str) -> list[Token]:
-        return self._tokens(TOKEN.c.user == user)
+        return [Token(**row._mapping) for row in self._rows(_OF_USER, user=user)]
 
     def tokens_after(self, user: str) -> list[Token]:
         """Of the next PAGE users, by user, then by time."""
@@ -75,8 +79,7 @@ class Tokens(Database):
         return list(self._values(query.order_by(TOKEN.c.user).limit(PAGE)))
 
     def _tokens(self, *conditions: sa.ColumnElement[bool]) -> list[Token]:
-        query = sa.select(TOKEN).where(*conditions).order_by(TOKEN.c.user, TOKEN.c.created)
-        return [Token(**row._mapping) for row in self._rows(query)]
+        return [Token(**row._mapping) for row in self._rows(_TOKENS.where(*conditions))]
 
 
 def _issue(db: sa.Connection, token: Token) -> None:
