@@ -18,9 +18,9 @@ from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.following import Following
-from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask
+from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
-from cluster.domain.tasks import Options, Submitted
+from cluster.domain.tasks import Options
 from tacl.errors import UnknownRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])

@@ -28,9 +28,9 @@ from cluster.domain.compositions import Method
 from cluster.domain.explanations import Explanations
 from cluster.domain.methods import require_possible
 from cluster.domain.operations import Answers
-from cluster.domain.receipts import MovedAlias, QueuedRun
+from cluster.domain.receipts import MovedAlias, QueuedRun, Submitted
 from cluster.domain.status import CompositionRun, Resources
-from cluster.domain.tasks import ANY, Options, Submitted
+from cluster.domain.tasks import ANY, Options
 from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe

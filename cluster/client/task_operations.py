@@ -14,9 +14,8 @@ from cluster.client.waiting import failed, owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
-from cluster.domain.receipts import GrownShard, RemovedTask
+from cluster.domain.receipts import GrownShard, RemovedTask, Submitted
 from cluster.domain.status import NAMED, ClusterStatus
-from cluster.domain.tasks import Submitted
 from tacl.errors import SameData
 
 if TYPE_CHECKING:

@@ -10,9 +10,16 @@ from cluster.coordinator.acceptance import require_free, require_sound
 from cluster.coordinator.quotas import Quotas
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
-from cluster.domain.receipts import CancelledTask, GrownShard, QueuedRun, RemovedTask, RetriedTask
+from cluster.domain.receipts import (
+    CancelledTask,
+    GrownShard,
+    QueuedRun,
+    RemovedTask,
+    RetriedTask,
+    Submitted,
+)
 from cluster.domain.status import OWED, STOPPED, RunState, TaskDetail
-from cluster.domain.tasks import Shard, Submission, Submitted
+from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED
 from cluster.scheduler import upkeep

@@ -14,7 +14,7 @@ from cluster.domain import status as shown
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.figures import CoordinatorFigures
-from cluster.domain.tasks import Submission, Submitted
+from cluster.domain.tasks import Submission
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
 from cluster.domain.work import Evaluated, Lease, Leave, Progress, Refreshed
 from tacl.errors import TaclError
@@ -112,7 +112,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
 
     def submit(
         self, context: RequestContext, submission: Submission, again: bool = False
-    ) -> Submitted:
+    ) -> receipts.Submitted:
         """Accept a task: everything is checked before anything is stored. `again`: also where a
         task that the asker sees has the same rows.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from cluster.domain.base import Modality, Reply
-from cluster.domain.tasks import Submitted
+from cluster.domain.receipts import Submitted
 from cluster.domain.users import TokenStatus, Usage
 
 # As a list: tools that read OpenAPI disagree on how a tuple is written there.

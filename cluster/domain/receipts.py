@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from cluster.domain.base import Reply
+from cluster.domain.base import Message, Reply
+from cluster.domain.status import RunState
+
+
+class Submitted(Message):
+    """The answer to a submission (the same for the same request id). `skipped`: bad rows that were
+    left out; `notes`: what was found out about the data, for people."""
+
+    task: str
+    run_id: str
+    state: RunState
+    skipped: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class GrownShard(Reply):

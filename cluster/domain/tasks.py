@@ -122,17 +122,6 @@ class Submission(Message):
         return {name: getattr(self, name) for name in ("train", "validation", "test", "shard")}
 
 
-class Submitted(Message):
-    """The answer to a submission (the same for the same request id). `skipped`: bad rows that were
-    left out; `notes`: what was found out about the data, for people."""
-
-    task: str
-    run_id: str
-    state: str
-    skipped: int = 0
-    notes: tuple[str, ...] = ()
-
-
 class Shard(Message):
     """One version of one task's unlabelled samples, as a learner is told of it.
 

@@ -13,9 +13,9 @@ import tacl
 from cluster.client.client import Client
 from cluster.domain.explanations import Explanations
 from cluster.domain.operations import Answers, BackedUp, Exported
+from cluster.domain.receipts import Submitted
 from cluster.domain.reports import InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.status import ClusterStatus, CompositionRun, RunStatus, TaskStatus
-from cluster.domain.tasks import Submitted
 from cluster.domain.work import Evaluated
 from cluster.errors import exit_code
 from cluster.runtime.doctor import Check

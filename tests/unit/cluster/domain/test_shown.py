@@ -7,9 +7,17 @@ import re
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.operations import Answers, Belonging, Candidate
+from cluster.domain.receipts import Submitted
 from cluster.domain.shown import MOST
-from cluster.domain.status import ClusterStatus, NodeStatus, Resources, TaskState, TaskStatus
-from cluster.domain.tasks import Options, Submitted, VectorRef
+from cluster.domain.status import (
+    ClusterStatus,
+    NodeStatus,
+    Resources,
+    RunState,
+    TaskState,
+    TaskStatus,
+)
+from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import ClassReport, Evaluated
 
 BASE = Base(spec="hf:<script>", digest="d", modality="text", head_kind="text")
@@ -28,7 +36,7 @@ def task(name: str) -> TaskStatus:
 
 
 def test_what_is_empty_is_left_out_and_what_is_long_is_cut() -> None:
-    submitted = Submitted(task="news", run_id="f" * 64, state="queued")
+    submitted = Submitted(task="news", run_id="f" * 64, state=RunState.QUEUED)
     assert repr(submitted).startswith("Submitted(task='news', run_id='fff")
     assert "notes" not in repr(submitted)
     assert repr(BlobRef(digest="ab12", rows=0)) == "BlobRef(digest='ab12', rows=0)"
