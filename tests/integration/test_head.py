@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cluster.domain.base import RequestContext
@@ -21,7 +22,7 @@ from cluster.errors import exit_code
 from cluster.registry import Registry
 from cluster.runtime import head
 from cluster.runtime.connection import leave
-from cluster.runtime.head import generic_shard
+from cluster.runtime.head import generic_shard, sessions
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Running, write
 from cluster.storage.samples import probe_inputs, training_inputs
@@ -80,6 +81,34 @@ def pids(home: Home, title: str) -> list[int]:
     return [pid for pid, found in processes(home).items() if f"ray::{title}" in found]
 
 
+def listening(home: Home) -> set[str]:
+    """The interfaces on which the processes of a home listen."""
+    found = [psutil.Process(pid).net_connections("inet") for pid in processes(home)]
+    ports = [port for ports in found for port in ports if port.status == psutil.CONN_LISTEN]
+    assert len(ports) > 3
+    return {port.laddr.ip.removeprefix("::ffff:") for port in ports}
+
+
+def require_closed(home: Home) -> None:
+    """Ray has no process that TACL does not need, shows nobody else its files, and answers nobody
+    without the home's token."""
+    import grpc
+    from ray.core.generated.gcs_service_pb2 import CheckAliveRequest  # pyright: ignore
+    from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+
+    head = home.running()
+    assert head is not None
+    commands = " ".join(processes(home).values())
+    assert "gcs/gcs_server" in commands
+    assert not any(one in commands for one in ("log_monitor.py", "autoscaler/_private/monitor.py"))
+    assert f"--temp-dir={sessions()}" in commands
+    assert sessions().parent.stat().st_mode & 0o077 == 0
+    with grpc.insecure_channel(head.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        NodeInfoGcsServiceStub(channel).CheckAlive(CheckAliveRequest(), timeout=10)
+    assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    assert listening(home) == {"127.0.0.1"}
+
+
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -125,6 +154,7 @@ def test_kills_lose_nothing(home: Home) -> None:
     def tasks() -> dict[str, TaskStatus]:
         return {task.name: task for task in api.status(context).tasks}
 
+    require_closed(home)
     assert api.cluster().cpus == 2
     accepted = {name: api.submit(context, submission(home, name)) for name in ("a", "b", "c")}
     until(lambda: (tasks()["a"].step or 0) > 2, "a trains")

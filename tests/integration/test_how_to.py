@@ -21,7 +21,7 @@ from tests.support import bases
 from tests.support.blocks import blocks
 from tests.support.places import ROOT
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.nightly, pytest.mark.timeout(600)]
 CLASSES = ("business", "sports", "world")
 OWN_DATA, HTTP = "docs/how-to/own-data.md", "docs/how-to/http.md"
 URL = "http://127.0.0.1:8300"
@@ -76,7 +76,6 @@ def test_the_command_line(folder: Path) -> None:
     assert "trec" in evaluated
 
 
-@pytest.mark.nightly
 def test_python_here_and_over_http(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here,), (over_http, a_table) = blocks("python", OWN_DATA), blocks("python", HTTP)
     here, down = here.code.rsplit("\n", 2)[:2]

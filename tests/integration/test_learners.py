@@ -110,6 +110,7 @@ def test_a_learner_that_dies_while_the_coordinator_is_away_is_started_again(
     assert (task(cluster, "signs").attempt, deaths(cluster, "signs")) == (2, 0)
 
 
+@pytest.mark.nightly
 def test_a_group_goes_on_and_is_cancelled_by_the_next_coordinator(cluster: OnRay) -> None:
     learner = trains(cluster, "faces", workers=2)
     workers = set(cluster.pids("worker"))

@@ -63,12 +63,13 @@ class EagerLearner(Learner):
 
 
 class Nodes:
-    """Raylets, each with a cache of its own."""
+    """Raylets, each with a cache of its own: one without CPUs, and two that work."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
         head = {"num_cpus": 0, "object_store_memory": 100 << 20}
         self.cluster = started(**head)
+        self.working = self.add(2), self.add(2)
 
     def add(self, cpus: int) -> Any:
         self._number += 1
@@ -139,7 +140,6 @@ def test_a_node_is_lost_and_another_one_comes(
     nodes: Nodes, s3_server: s3.Server, request: pytest.FixtureRequest, environment: Path
 ) -> None:
     storage = s3_server.new_bucket()
-    both = nodes.add(2), nodes.add(2)
     home = Home(environment / "home")
     founding = ["--base", tiny.base(environment), "--generic", str(generic(environment))]
     founding += ["--storage", storage, "--registry", registry(request, environment)]
@@ -150,7 +150,7 @@ def test_a_node_is_lost_and_another_one_comes(
         client = Client(home.path)
         assert sorted(node.cpus for node in client.cluster().nodes) == [0, 2, 2]
         (coordinator,) = nodes_of("WatchedCoordinator")  # its own death is another test
-        lost = next(node for node in both if node.node_id != coordinator)
+        lost = next(node for node in nodes.working if node.node_id != coordinator)
         train_across_and_lose(client, home, nodes, lost)
         train_with_a_newcomer(client, home, nodes)
         other = start(nodes, Home(environment / "another"), *founding[:4], "--storage", storage)

@@ -32,6 +32,7 @@ def task(cluster: OnRay, name: str) -> TaskStatus:
     return next(one for one in cluster.ask("status", ADMIN).tasks if one.name == name)
 
 
+@pytest.mark.nightly
 def test_a_run_that_keeps_dying_stops_and_is_retried(cluster: OnRay) -> None:
     cluster.ask("submit", ADMIN, submission(cluster.home, "digits", refresh="never"))
     for death in range(1, DEATHS + 2):

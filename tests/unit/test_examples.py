@@ -18,7 +18,11 @@ from tests.support.inline import Here
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.train
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LONG = ("product_catalogue",)
+EXAMPLES = [
+    pytest.param(path, marks=[pytest.mark.nightly] * (path.stem in LONG), id=path.stem)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
 NUMBER = re.compile(r"\d+\.\d+")
 
 
@@ -28,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.Client", Here)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example(
     example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

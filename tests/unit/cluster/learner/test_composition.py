@@ -248,7 +248,7 @@ def test_atlas_unlearns_what_is_subtracted(trees: Trees) -> None:
     answers_are_those_of(trees, model, explicit(trees, model), "task1")
 
 
-@pytest.mark.parametrize("method", ["atlas", "adamerging"])
+@pytest.mark.parametrize("method", ["atlas", pytest.param("adamerging", marks=pytest.mark.nightly)])
 def test_unlabelled_inputs_are_enough(trees: Trees, method: Method) -> None:
     """Of any task of the recipe; nobody says which."""
     home, _, _ = trees

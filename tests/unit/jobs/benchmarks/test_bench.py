@@ -157,6 +157,7 @@ def test_bench_compose_answers_with_the_promised_figures() -> None:
 
 
 @pytest.mark.train
+@pytest.mark.nightly
 def test_bench_refresh_compares_a_refresh_with_a_training() -> None:
     found = answer("refresh", "--model", "hf:minilm?size=4", "--rounds", "1")
     expected = found["refresh_s"] / (found["10_steps_s"] * 20)
