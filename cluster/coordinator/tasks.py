@@ -18,7 +18,7 @@ from cluster.domain.receipts import (
     RetriedTask,
     Submitted,
 )
-from cluster.domain.status import OWED, STOPPED, RunState, TaskDetail
+from cluster.domain.status import OWED, STOPPED, TaskDetail, TaskState
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED
@@ -64,7 +64,7 @@ class Tasks(Quotas):
             answer = Submitted(
                 task=submission.name,
                 run_id=work.run_id,
-                state=RunState.QUEUED,
+                state=TaskState.QUEUED,
                 skipped=submission.skipped,
                 notes=submission.notes,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.domain.base import Message, Reply
-from cluster.domain.status import RunState
+from cluster.domain.status import TaskState
 
 
 class Submitted(Message):
@@ -12,7 +12,7 @@ class Submitted(Message):
 
     task: str
     run_id: str
-    state: RunState
+    state: TaskState
     skipped: int = 0
     notes: tuple[str, ...] = ()
 

@@ -27,6 +27,7 @@ from jobs.benchmarks.fits import Fitting, Step, steps
 from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
 from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Say, Size, made_up
+from jobs.benchmarks.server import opened
 from jobs.benchmarks.stream import Upkeep
 from jobs.benchmarks.timing import machine
 
@@ -46,6 +47,7 @@ class Measured:
 
     size: Size
     start: Cost
+    opened: Cost  # by the process of a server
     memory: int  # bytes of the coordinator
     held: Sequence[Hold]  # each time under the lock
     calls: Sequence[Cost]
@@ -88,6 +90,9 @@ class Scale:
     def _goals(self) -> Iterator[tuple[str, float, float]]:
         for size, one in self.homes.items():
             yield f"start at {size} tasks, CPU seconds", START_S[size], one.start.cpu.p99 / 1000
+        for size, one in self.homes.items():
+            what = f"a server's process opens the registry at {size} tasks, CPU seconds"
+            yield what, START_S[size], one.opened.cpu.p99 / 1000
         for size, one in self.homes.items():
             longest, slowest = one.longest
             what = f"longest time under the lock at {size} tasks"
@@ -146,6 +151,8 @@ def _measured(
 ) -> Measured:
     home = population.home.path
     start = cost(Call("", "start", lambda _: Coordinator(home, Fitting()).close()), STARTS)
+    opening = Call("server", "open the registry", lambda _: opened(population.home).close())
+    opens = cost(opening, STARTS)
     before = _resident()
     coordinator = Coordinator(home, launcher := Fitting())
     memory = _resident() - before
@@ -160,7 +167,7 @@ def _measured(
     arrived = arrival(population, coordinator)
     coordinator.close()
     heap.release()
-    return Measured(size, start, memory, held.times, [*others, *costs], arrived, fits)
+    return Measured(size, start, opens, memory, held.times, [*others, *costs], arrived, fits)
 
 
 def _resident() -> int:

@@ -12,7 +12,6 @@ from jobs.benchmarks.calls import NOBODY, Call, Turns
 
 def own_reads(asking: Turns) -> Iterator[Call]:
     home, users, whose = asking.population.home, asking.users, asking.whose
-    yield Call("server", "open the registry", lambda _: opened(home).close(), rare=True)
     reader = opened(home)
     try:
         yield Call("server", "whose token", lambda row: reader.holders([hashed(users[row])]))

@@ -106,6 +106,7 @@ def import_(
     """
     from cluster.domain.names import class_names
     from cluster.domain.operations import ReadyImport
+    from cluster.domain.status import TaskState
 
     with console.progress.counting(f"checking {data}") as progress:
         submitted = asked.import_checkpoint(
@@ -124,7 +125,11 @@ def import_(
     with cli.detachable(), console.progress.watching() as watch:
         asked.wait(name, progress=watch)
     vector = min(asked.vectors(name), key=lambda one: one.version)
-    ready = {"state": "ready", "metrics": vector.metrics, "outside": vector.config["outside"]}
+    ready = {
+        "state": TaskState.READY,
+        "metrics": vector.metrics,
+        "outside": vector.config["outside"],
+    }
     found = ReadyImport.model_validate(dict(submitted) | ready)
     return found, lambda _: _imported(submitted, vector)
 

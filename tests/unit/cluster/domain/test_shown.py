@@ -13,7 +13,6 @@ from cluster.domain.status import (
     ClusterStatus,
     NodeStatus,
     Resources,
-    RunState,
     TaskState,
     TaskStatus,
 )
@@ -36,7 +35,7 @@ def task(name: str) -> TaskStatus:
 
 
 def test_what_is_empty_is_left_out_and_what_is_long_is_cut() -> None:
-    submitted = Submitted(task="news", run_id="f" * 64, state=RunState.QUEUED)
+    submitted = Submitted(task="news", run_id="f" * 64, state=TaskState.QUEUED)
     assert repr(submitted).startswith("Submitted(task='news', run_id='fff")
     assert "notes" not in repr(submitted)
     assert repr(BlobRef(digest="ab12", rows=0)) == "BlobRef(digest='ab12', rows=0)"

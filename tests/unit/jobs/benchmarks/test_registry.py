@@ -58,6 +58,7 @@ def test_every_call_of_a_home_is_held_against_its_goals(
     for what in (
         "user: compose, at 1,000 tasks, CPU ms at p99",
         "start at 10,000 tasks, CPU seconds",
+        "a server's process opens the registry at 1,000 tasks, CPU seconds",
         "upkeep of an arrival at 4 tasks, trainings",
     ):
         assert rows[what]["measured"] > 0

@@ -108,7 +108,7 @@ def measured(*held: Hold) -> Measured:
     """A home of 100 tasks where nothing was asked."""
     nothing = Spread(0.0, 0.0)
     start = Cost("", "start", nothing, nothing, nothing)
-    return Measured(SMALL, start, 0, held, (), Arrival(1.0, 1000), ())
+    return Measured(SMALL, start, start, 0, held, (), Arrival(1.0, 1000), ())
 
 
 def test_what_an_arrival_costs_is_drawn_over_the_number_of_tasks(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from cluster.domain.operations import Exported, ExportedVector, Imported
 from cluster.domain.reports import VectorStatus
-from cluster.domain.status import ClusterStatus, RunState
+from cluster.domain.status import ClusterStatus, TaskState
 from jobs.cli import app, asking, main
 from tacl.errors import BadCheckpoint, Inexact
 
@@ -46,7 +46,7 @@ class FakeClient:
         self.asked = {"name": name, "checkpoint": checkpoint, "data": data, **how}
         if self.error:
             raise self.error
-        return Imported(task=name, run_id="r", state=RunState.QUEUED, notes=("left aside: head",))
+        return Imported(task=name, run_id="r", state=TaskState.QUEUED, notes=("left aside: head",))
 
     def wait(self, name: str, progress: Any) -> None:
         progress(ClusterStatus.model_construct(tasks=(), work=()))
