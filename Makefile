@@ -10,10 +10,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # By uv, a third of the time of pip; by pip where uv finds no packages, as behind a mirror that only pip
 # is told of.
-PIP = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+PIP = $(1)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check
 define install
 $(PIP) uv -c constraints.txt
-$(1)/bin/uv pip install --quiet --compile-bytecode --python $(1)/bin/python $(2) || $(PIP) $(2)
+$(1)/bin/uv pip install --quiet --python $(1)/bin/python $(2) || $(PIP) $(2)
 endef
 
 .DEFAULT_GOAL := help

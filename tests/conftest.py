@@ -26,8 +26,8 @@ from tests.support.needs import need
 from tests.support.places import MEMORY, ROOT, in_memory
 
 budget.load_profile()
-if budget.CHOSEN == "dev" and in_memory():
-    # Homes of tests are synced at every commit; whether that reaches a disk is looked at in `ci`.
+if budget.CHOSEN != "nightly" and in_memory():
+    # Homes of tests are synced at every commit; whether that reaches a disk is looked at at night.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 SHARED = ROOT.parent / "shared"
