@@ -25,7 +25,7 @@ help: ## show this help
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TACL needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing into .venv (2 to 7 minutes, the first time) ..."
+	@echo "Installing into .venv (1 to 7 minutes, the first time) ..."
 	@$(call install,.venv,-e '.[dev]' -c constraints.txt)
 	@touch $@
 

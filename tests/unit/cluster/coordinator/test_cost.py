@@ -229,6 +229,18 @@ def test_who_ends_a_task_reads_no_work_of_others_that_waits(
     assert read or name in ("remove", "purge")
 
 
+def test_a_refresh_asks_as_much_of_a_vector_that_was_refreshed_often(scene: Scene) -> None:
+    def asked(request: str) -> int:
+        refresh = partial(scene.coordinator.refresh, asks(request), "news")
+        found = statements(scene.coordinator._registry, refresh)
+        scene.settle()
+        return len(found)
+
+    first, *_, last = (asked(f"refresh {number}") for number in range(5))
+    assert scene.coordinator.task(ADMIN, "news").version == 6
+    assert first == last
+
+
 def test_many_runs_are_ended_by_as_many_statements_as_one(scene: Scene) -> None:
     """As the evaluations of a purged task's model are."""
     registry = scene.coordinator._registry
