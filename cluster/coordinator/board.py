@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Literal, NamedTuple, TypeVar
 
 from cluster.domain.base import RequestContext, new_id
@@ -104,6 +104,7 @@ class Board:
         self._entries: dict[Key, Entry] = {}
         self._numbers: dict[Key, int] = {}  # in the same order
         self._waiting: dict[Key, None] = {}  # of these, what waits
+        self._vanished: dict[Key, None] = {}  # and what is gone, in the same order
         self._number = self._floor = 0
         self._left: dict[str, Run] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
@@ -206,8 +207,10 @@ class Board:
             if old is None or isinstance(old, Vanished):
                 return
             self._entries[key] = self._gone(old)
+            self._vanished[key] = None
         else:
             self._entries[key] = entry
+            self._vanished.pop(key, None)
         self._waiting.pop(key, None)
         if _waits(self._entries[key]):
             self._waiting[key] = None
@@ -228,13 +231,10 @@ class Board:
 
     def _forget(self) -> None:
         """The oldest half of what is gone, once it is much."""
-        gone = len(self._entries) > REMEMBERED and [
-            key for key in self._numbers if isinstance(self._entries[key], Vanished)
-        ]
-        if gone and len(gone) > REMEMBERED:
-            for key in gone[: REMEMBERED // 2]:
+        if len(self._vanished) > REMEMBERED:
+            for key in [*islice(self._vanished, REMEMBERED // 2)]:
                 self._floor = self._numbers.pop(key)
-                del self._entries[key]
+                del self._entries[key], self._vanished[key]
 
     def _tell_who_waits(self, plan: object) -> None:
         if plan != self._plan:

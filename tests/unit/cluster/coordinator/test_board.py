@@ -216,3 +216,22 @@ def test_a_version_does_not_count(scene: Scene) -> None:
         told.append(since(scene, "").version)
     assert len({len(one) for one in told}) == 1
     assert told not in (sorted(told), sorted(told, reverse=True))
+
+
+def test_of_what_is_gone_the_older_half_is_forgotten_once_it_is_much(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who looked before that is told everything again, who looked after it only what is new."""
+    monkeypatch.setattr(board, "REMEMBERED", 4)
+    scene.trained("stays")
+    told = list[str]()
+    for number in range(5):
+        scene.submit(f"task{number}")
+        scene.coordinator.version()  # which looks
+        scene.coordinator.cancel(asks(f"cancel {number}"), f"task{number}")
+        told.append(since(scene, "").version)
+    entries = scene.coordinator._board._entries
+    gone = [key.name for key, entry in entries.items() if isinstance(entry, board.Vanished)]
+    assert gone == [f"task{number}" for number in (2, 3, 4)]
+    assert since(scene, told[0]).whole
+    assert not since(scene, told[3]).whole
