@@ -194,7 +194,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
         ...
 
     def interference_of(self, context: RequestContext, task: str) -> reports.TaskInterference:
-        """What the champion of a task does to all others, and theirs to it: the loudest hundred of
+        """What the champion of a task does to all others, and theirs to it: the loudest PAGE of
         each. Raises UnknownTask."""
         ...
 

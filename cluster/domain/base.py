@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from cluster.domain.shown import Shown
 
 FIELDS = 100  # of what somebody sent
-PAGE = 100  # rows that one answer lists; the next are asked for after the last of these
+PAGE = 50  # rows that one answer lists; the next are asked for after the last of these
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
 

@@ -15,8 +15,8 @@ from cluster.reading.models import again, tasks_in
 from cluster.reading.sight import Sight
 from cluster.registry import Met, Registry, Vector
 
-BYTES = 32_000  # of vectors in one answer; a version that has more by itself comes alone
-READ = 10_000  # samples that they met: all are read, to tell of those that are seen
+BYTES = 16_000  # of vectors in one answer; a version that has more by itself comes alone
+READ = 5_000  # samples that they met: all are read, to tell of those that are seen
 AT_ONCE = 16  # versions that are read together
 MET = 16  # samples that a listed version tells of, of those that it met
 

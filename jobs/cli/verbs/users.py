@@ -57,7 +57,7 @@ def list_tokens(
 ) -> Told:
     """List users: roles, when each token ends and was last used, and what each user uses.
 
-    A hundred at a time, by name: the next ones come with `--after` the last.
+    Fifty at a time, by name: the next ones come with `--after` the last.
     """
     from cluster.domain.operations import UserList
 

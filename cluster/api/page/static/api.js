@@ -83,7 +83,7 @@ export async function vectors(task) {
   return found;
 }
 // Of PAGE users at the most, by name: those after this one.
-export const PAGE = 100;
+export const PAGE = 50;
 export const tokens = (after) => ask(`tokens?after=${encodeURIComponent(after)}`);
 export const usage = (after) => ask(`usage?after=${encodeURIComponent(after)}`);
 export const issue = (user, role, hash, days) =>

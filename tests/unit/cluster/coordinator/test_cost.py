@@ -308,6 +308,7 @@ def test_vectors_are_listed_as_many_at_a_time_as_an_answer_holds(
     for name in names:
         scene.coordinator.submit(ADMIN, submission(scene.home, name, refresh="never"))
     scene.settle()
+    monkeypatch.setattr(reports, "BYTES", 1_000_000)
     (whole,) = listed(scene)
     assert [one.task for one in whole if one.version == 1] == ["news", "spam", *names]
     size = len(TypeAdapter(list[VectorStatus]).dump_json(whole[:3]))
