@@ -10,8 +10,7 @@ from cluster.coordinator.board import KINDS
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
-from cluster.registry import Registry
-from cluster.registry import Run as Record
+from cluster.registry import Registry, RunRecord
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.finishing import KEPT
 from cluster.scheduler.matrix import restore
@@ -84,7 +83,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
     state.crowned = dict.fromkeys(task for task in state.tasks if task in state.champions)
 
 
-def _run(record: Record, running: bool) -> Run:
+def _run(record: RunRecord, running: bool) -> Run:
     owed = RunState.RUNNING if running else RunState.QUEUED
     state = RunState.FAILED if record.state in STOPPED else owed
     return Run(

@@ -10,7 +10,7 @@ from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
-from cluster.registry import Registry, Task
+from cluster.registry import Registry, TaskRecord
 from cluster.scheduler.state import Champions, Fit, Measure, Refresh
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import store_tasks
@@ -173,7 +173,7 @@ def uses(work: orders.Work, task: str, purged: bool) -> bool:
     return task in orders.tasks_of(work) and (purged or not of_a_model)
 
 
-def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[Task, VectorRef]]:
+def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[TaskRecord, VectorRef]]:
     """These tasks, in this order, each with the vector of its training; removed ones too."""
     tasks = {task.name: task for task in registry.tasks(with_removed=True, names=names)}
     first = registry.first_references(names)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from cluster.domain.status import RunKind, RunState
-from cluster.registry import Registry, Run
+from cluster.registry import Registry, RunRecord
 from cluster.storage.home import Home
 from jobs.console.documents import markdown_table
 from tacl.errors import BadConfig
@@ -43,7 +43,7 @@ class Arrival:
         return self.upkeep + self.seconds["fit"]
 
 
-def arrivals(runs: Sequence[Run]) -> list[Arrival]:
+def arrivals(runs: Sequence[RunRecord]) -> list[Arrival]:
     """Of runs that are done, in the order in which the vectors came."""
     trainings = sorted((r for r in runs if r.kind == "train"), key=lambda run: run.ended or 0.0)
     found = [Arrival(run.task or "", _seconds(run)) for run in trainings]
@@ -56,7 +56,7 @@ def arrivals(runs: Sequence[Run]) -> list[Arrival]:
     return found
 
 
-def _seconds(run: Run) -> float:
+def _seconds(run: RunRecord) -> float:
     return (run.ended or 0.0) - (run.started or 0.0)
 
 

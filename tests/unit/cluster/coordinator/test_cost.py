@@ -20,7 +20,7 @@ from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
-from cluster.registry import Registry, Request, Run
+from cluster.registry import Registry, Request, RunRecord
 from cluster.scheduler.state import Fit, Node
 from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
@@ -217,13 +217,13 @@ def test_who_ends_a_task_reads_no_work_of_others_that_waits(
     for task in ("new_s", "newXs", "other"):
         scene.submit(task)
         scene.coordinator.cancel(asks(f"stop {task}"), task, keep=True)
-    read, real = list[str](), Run.work.func
+    read, real = list[str](), RunRecord.work.func
 
-    def work(run: Run) -> Any:
+    def work(run: RunRecord) -> Any:
         read.append(run.task or "")
         return real(run)
 
-    monkeypatch.setattr(Run, "work", property(work))
+    monkeypatch.setattr(RunRecord, "work", property(work))
     ENDING[name](scene.coordinator)
     assert {*read} <= {"news", "new_s"}
     assert read or name in ("remove", "purge")
