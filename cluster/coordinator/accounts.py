@@ -18,7 +18,7 @@ from tacl.errors import BadConfig, StorageUnavailable, UnknownUser
 DAY = 86400.0
 
 
-class Accounts(Shell):
+class AccountRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def issue_token(

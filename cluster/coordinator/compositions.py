@@ -7,7 +7,7 @@ from functools import partial
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
-from cluster.coordinator.runs import Runs
+from cluster.coordinator.runs import RunRequests
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
@@ -30,7 +30,7 @@ from tacl.compose.terms import Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
-class Compositions(Runs):
+class CompositionRequests(RunRequests):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     # -- sums

@@ -19,7 +19,7 @@ from cluster.scheduler import upkeep
 from tacl.errors import RunFailed
 
 
-class Runs(Quotas):
+class RunRequests(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def lease(self, asked: Lease) -> Leave:

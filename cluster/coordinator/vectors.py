@@ -16,7 +16,7 @@ from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
 from cluster.scheduler.state import Championed, Effect, Vector
 
 
-class Vectors(Shell):
+class VectorRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def move_alias(
