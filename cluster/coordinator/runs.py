@@ -106,7 +106,7 @@ class RunRequests(Quotas):
     def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
         self._board.progressed(run_id, task, progress)
         if progress.step is not None and progress.steps is not None:
-            self._execution.pace.stepped(run_id, progress.step, progress.steps, time.time())
+            self._execution.forecast.stepped(run_id, progress.step, progress.steps, time.time())
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:

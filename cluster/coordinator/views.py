@@ -18,8 +18,7 @@ from cluster.domain.visibility import Visibility
 from cluster.reading.sight import Sight
 from cluster.registry import RunRecord
 from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
-from cluster.scheduler.state import Run as Planned
-from cluster.scheduler.state import State
+from cluster.scheduler.state import PlannedRun, State
 from cluster.scheduler.upkeep import is_due
 
 NEWEST = 20  # runs, and versions with their curves, that a task tells of
@@ -175,7 +174,7 @@ class PlanSight(Sight):
         parts += [f"started again after: {record.cause}"] if record.cause else []
         return "; ".join(parts) or None
 
-    def _waiting(self, record: RunRecord) -> Planned | None:
+    def _waiting(self, record: RunRecord) -> PlannedRun | None:
         """The run in the plan, while it waits there too."""
         planned = self.state.runs.get(record.run_id)
         waits = planned is not None and record.state == planned.state == shown.RunState.QUEUED
@@ -193,7 +192,7 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 
-def _going_first(state: State, run: Planned) -> Iterator[Planned]:
+def _going_first(state: State, run: PlannedRun) -> Iterator[PlannedRun]:
     """What runs, and what waits and has its turn before this. What no node can hold keeps nobody
     waiting."""
     yield from (one for one in state.runs.values() if one.state == shown.RunState.RUNNING)
@@ -201,7 +200,7 @@ def _going_first(state: State, run: Planned) -> Iterator[Planned]:
     yield from (one for one in before if placeable(state.nodes, one.needs))
 
 
-def _key(run: Planned) -> Key:
+def _key(run: PlannedRun) -> Key:
     """A training is told of with its task."""
     is_training = run.kind == "train"
     return Key(is_training, (run.task or "") if is_training else run.run_id)

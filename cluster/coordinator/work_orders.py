@@ -11,7 +11,7 @@ from cluster.domain.compositions import Composition, CompositionMethod, FittedHe
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.registry import Registry, TaskRecord
-from cluster.scheduler.state import Champions, Fit, Measure, Refresh
+from cluster.scheduler.state import Champions, FitHeads, Measure, RefreshChampion
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import store_tasks
 
@@ -35,7 +35,7 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> orders.Measur
     return orders.MeasureWork(run_id=measure.run_id, base=base, pairs=pairs)
 
 
-def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
+def refreshing(registry: Registry, base: Base, refresh: RefreshChampion) -> orders.RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
     shards = registry.shards_with(named)
     versions = {one.version: one for one in registry.references(refresh.task)}
@@ -51,7 +51,7 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
     )
 
 
-def fitting(base: Base, fit: Fit) -> orders.FitWork:
+def fitting(base: Base, fit: FitHeads) -> orders.FitWork:
     """Its tasks are listed later."""
     unlisted = BlobRef(digest="", rows=len(fit.champions))
     return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=unlisted)
