@@ -47,19 +47,19 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
     materials = Materials(home, work.base, device)
     at_theta0 = AtTheta0(materials, home, work.owner)
     seeing = Seeing(materials, tasks, at_theta0)
-    lesson = Lesson({}, {}, {}, at_theta0.generic(home.founded().generic))
+    rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name = task.vector.task
-        lesson.train[name] = seeing.rows(task, task.train)
-        lesson.validation[name] = seeing.rows(task, task.validation)
-        lesson.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
+        rows.train[name] = seeing.rows(task, task.train)
+        rows.validation[name] = seeing.rows(task, task.validation)
+        rows.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
         if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
-    return learned(materials, [task.vector for task in tasks], lesson, started)
+    return learned(materials, [task.vector for task in tasks], rows, started)
 
 
 @dataclass(frozen=True)
-class Lesson:
+class HeadRows:
     """Labelled rows by task: at theta0 and as the model moves them; `frozen`: more at theta0. And
     samples of no task."""
 
@@ -70,12 +70,12 @@ class Lesson:
 
 
 def learned(
-    materials: Materials, vectors: Sequence[VectorRef], lesson: Lesson, started: float
+    materials: Materials, vectors: Sequence[VectorRef], rows: HeadRows, started: float
 ) -> Fitted:
     """Heads of the tasks of these vectors, drawn towards those that they were trained under."""
-    train, validation = lesson.train, lesson.validation
+    train, validation = rows.train, rows.validation
     trained = {vector.task: materials.head(vector.head_blob) for vector in vectors}
-    frozen, novelty = frozen_heads(trained, lesson.frozen, _plain(validation), lesson.generic)
+    frozen, novelty = frozen_heads(trained, rows.frozen, _plain(validation), rows.generic)
     fitted = answering_heads(trained, frozen, train, validation)
     known = _accuracies(fitted, views(validation))
     frozen_known = _accuracies(frozen, _plain(validation))
