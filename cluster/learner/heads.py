@@ -23,7 +23,7 @@ from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, answering_heads, frozen_heads, views
+from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
@@ -35,7 +35,7 @@ TOGETHER = 64_000  # of one part of all tasks: what a fit holds is bounded
 LEAST_ROWS = 64  # of one part of one task, however many tasks there are
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 
-Pair = tuple[Rows, Rows]  # at theta0, and under sums
+Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 
 def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
@@ -65,7 +65,7 @@ class HeadRows:
 
     train: dict[str, Pair]
     validation: dict[str, Pair]
-    frozen: dict[str, Rows]
+    frozen: dict[str, LabelledFeatures]
     generic: tuple[Tensor, Tensor]
 
 
@@ -109,7 +109,7 @@ class AtTheta0:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
 
-    def rows(self, task: str, part: BlobRef, most: int) -> Rows:
+    def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
         """At most so many of a part of a task's rows, at most FROZEN_ROWS."""
         raws, labels = labelled_rows(self._materials.blobs, part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
@@ -118,7 +118,7 @@ class AtTheta0:
         chosen = set(sample_rows(range(len(raws)), most, 0))  # some of the stored
         places = [place for place, row in enumerate(stored) if row in chosen]
         labels_N = torch.tensor([labels[stored[place]] for place in places])
-        return Rows(plain_NE[places], labels_N)
+        return LabelledFeatures(plain_NE[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
         """Samples of no task, to learn from and to judge by."""
@@ -183,21 +183,23 @@ class Seeing:
             write(file, seen)
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         plain = self._at_theta0.rows(name, part, self.most)
-        return plain, Rows(moved_ND, torch.tensor([labels[row] for row in chosen]))
+        return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))
 
 
-def _plain(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
+def _plain(pairs: Mapping[str, Pair]) -> dict[str, LabelledFeatures]:
     return {task: plain for task, (plain, _) in pairs.items()}
 
 
-def _accuracies(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> dict[str, float]:
+def _accuracies(
+    heads: Mapping[str, Head], rows: Mapping[str, LabelledFeatures]
+) -> dict[str, float]:
     """With the task known."""
     return {
         t: metrics.accuracy(heads[t].logits(r.features_ND), r.labels_N) for t, r in rows.items()
     }
 
 
-def _unknown(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> float:
+def _unknown(heads: Mapping[str, Head], rows: Mapping[str, LabelledFeatures]) -> float:
     features = {task: one.features_ND for task, one in rows.items()}
     labels = {task: one.labels_N for task, one in rows.items()}
     return metrics.absolute(metrics.class_incremental(features, labels, heads))

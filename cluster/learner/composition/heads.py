@@ -21,7 +21,7 @@ from cluster.storage.home import Home
 from cluster.storage.samples import labelled_rows
 from tacl.data.splits import sample_rows
 from tacl.evaluation.tangents import cached_tangents
-from tacl.heads.fitting import Rows
+from tacl.heads.fitting import LabelledFeatures
 from tacl.vectors.params import Params
 
 MOST_ROWS = 300  # of one part of one task: a person waits, and most is learned at theta0
@@ -52,4 +52,4 @@ def _moved(found: Ingredients, tau: Params, part: BlobRef) -> Pair:
     labels_N = torch.tensor([labels[row] for row in chosen])
     cached = cached_tangents(found.module, found.backbone, items, {"model": tau}, BATCH)
     plain_NE, moved_ND = found.materials.plain(items), cached.linearized({"model": 1.0})
-    return Rows(plain_NE, labels_N), Rows(moved_ND, labels_N)
+    return LabelledFeatures(plain_NE, labels_N), LabelledFeatures(moved_ND, labels_N)
