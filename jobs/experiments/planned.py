@@ -24,13 +24,13 @@ from cluster.scheduler.state import (
 )
 from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import BATCH, Bench
-from jobs.experiments.models import Vector, Vectors
+from jobs.experiments.models import TrainedVector, Vectors
 from jobs.experiments.training import refreshed
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.evaluation.tangents import cached_tangents
 
 
-def planned(bench: Bench, vectors: Sequence[Vector]) -> Iterator[tuple[Vectors, Cost]]:
+def planned(bench: Bench, vectors: Sequence[TrainedVector]) -> Iterator[tuple[Vectors, Cost]]:
     """After each arrival, in this order: the vectors of then, and what its measuring and refreshing
     took. Each was trained against the generic samples and those before it."""
     plan = _Plan(bench)
@@ -43,13 +43,13 @@ class _Plan:
     """The coordinator's state, and the vectors that it knows by their keys."""
 
     def __init__(self, bench: Bench) -> None:
-        self.bench, self.now = bench, dict[str, Vector]()
+        self.bench, self.now = bench, dict[str, TrainedVector]()
         self._generic = bench.suite.generics[0]
         self._state = State(bench.backbone.digest)
         self._asked = dict[str, facts.Instruction]()
         self._happens(facts.NodesChanged((Node(1),)), self._arrived(GENERIC, Options(), 0))
 
-    def arrive(self, vector: Vector) -> list[Cost]:
+    def arrive(self, vector: TrainedVector) -> list[Cost]:
         """What it cost until nothing more is due."""
         bench, task = self.bench, vector.task
         rows = bench.rows(task).count("train")
