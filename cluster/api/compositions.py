@@ -15,7 +15,7 @@ from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
-from cluster.api.schemas import Compose, Evaluation, Make, Name, Select
+from cluster.api.schemas import Compose, EvaluationRun, Make, Name, Select
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
@@ -166,7 +166,7 @@ async def evaluate(
     materialized: bool = False,
     without: bool = False,
     term: QueryTerms = None,
-) -> Evaluation:
+) -> EvaluationRun:
     """Have the model, or what the sum of these terms would be, evaluated on the test rows of its
     tasks, `without`: also with each vector left out; ask again, under the same idempotency key or
     none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
@@ -177,7 +177,7 @@ async def evaluate(
         asked = replace(asked, key=f"evaluate {model.digest} {given}")
     run_id = (await asked.ask(CoordinatorAPI.evaluate, *given)).run_id
     result = await asked.tell(CoordinatorAPI.evaluation, run_id)
-    return Evaluation(run_id=run_id, result=result)
+    return EvaluationRun(run_id=run_id, result=result)
 
 
 @ROUTER.get("/accuracy")

@@ -116,7 +116,7 @@ class Make(Wire):
     select: Select = None
 
 
-class Evaluation(Wire):
+class EvaluationRun(Wire):
     """`result` is there once the run is done."""
 
     run_id: str

@@ -125,7 +125,7 @@ class GivenRows:
         return prepared_in(home, self.terms, self.method, select=self.select, **rows)
 
 
-class Given(Protocol[M]):
+class SentFiles(Protocol[M]):
     """Files that somebody sent, to be read once: an Upload, or GivenRows."""
 
     @property
@@ -162,7 +162,7 @@ class Service(Protocol):
         """Answers as soon as an upload could be read."""
         ...
 
-    async def prepare(self, given: Given[M]) -> M:
+    async def prepare(self, given: SentFiles[M]) -> M:
         """What became of it, once all of its rows are checked and stored."""
         ...
 

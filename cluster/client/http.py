@@ -20,7 +20,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import TypeAdapter
 
-from cluster.api.schemas import Evaluation
+from cluster.api.schemas import EvaluationRun
 from cluster.client.arguments import one_text, uploadable
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -249,9 +249,11 @@ class _RemoteCoordinator:
             raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
         return self._evaluated(*self._evaluations[run_id]).result
 
-    def _evaluated(self, context: RequestContext, path: str, params: dict[str, Any]) -> Evaluation:
+    def _evaluated(
+        self, context: RequestContext, path: str, params: dict[str, Any]
+    ) -> EvaluationRun:
         found = self._server.call("POST", path, context, params=params)
-        return Evaluation.model_validate(found)
+        return EvaluationRun.model_validate(found)
 
 
 def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:

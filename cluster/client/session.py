@@ -30,7 +30,7 @@ def default_home() -> Path:
     return Path(os.environ.get("TACL_HOME", "~/.tacl")).expanduser()
 
 
-class Predictor(Protocol):
+class PredictorAPI(Protocol):
     """As `cluster.serving.predictor.Predictor`."""
 
     def ask(self, question: Question) -> Answered: ...
@@ -53,7 +53,7 @@ class Session:
         self,
         home: str | Path | None = None,
         coordinator: CoordinatorAPI | None = None,
-        predictor: Predictor | None = None,
+        predictor: PredictorAPI | None = None,
         user: str | None = None,
         token: str | None = None,
         server: Server | None = None,
@@ -79,7 +79,7 @@ class Session:
         return coordinator_of(self.home)
 
     @cached_property
-    def predictor(self) -> Predictor:
+    def predictor(self) -> PredictorAPI:
         if self._predictor is not None:
             return self._predictor
         from cluster.serving.local import HomePredictor

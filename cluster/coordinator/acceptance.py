@@ -25,7 +25,7 @@ from cluster.domain.work import (
 )
 from cluster.registry import Registry
 from cluster.scheduler.queue import describe, needs_of, placeable, resources
-from cluster.scheduler.state import Cell, Effect, Node
+from cluster.scheduler.state import Effect, MatrixCell, Node
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
@@ -169,10 +169,12 @@ def effect(pair: Pair) -> Effect:
     return Effect(pair.tau_jp, pair.logits)
 
 
-def values_of(result: Result) -> dict[Cell, Effect]:
+def values_of(result: Result) -> dict[MatrixCell, Effect]:
     """What it says of the matrix."""
     pairs = getattr(result, "pairs", ())
-    return {Cell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): effect(p) for p in pairs}
+    return {
+        MatrixCell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): effect(p) for p in pairs
+    }
 
 
 def blobs_of(result: Result) -> list[str]:

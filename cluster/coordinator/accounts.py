@@ -12,13 +12,13 @@ from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name, meant
 from cluster.domain.users import ROLES, IssuedToken, RevokedTokens, Role
 from cluster.reading.tokens import OVERLAP, SHOWN, ended
-from cluster.registry.tokens import Token
+from cluster.registry.tokens import TokenRecord
 from tacl.errors import BadConfig, StorageUnavailable, UnknownUser
 
 DAY = 86400.0
 
 
-class Accounts(Shell):
+class AccountRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def issue_token(
@@ -35,7 +35,7 @@ class Accounts(Shell):
 
         def decide() -> Decision[IssuedToken]:
             now = time.time()
-            token = Token(token_hash, user, role, now, now + days * DAY if days else None)
+            token = TokenRecord(token_hash, user, role, now, now + days * DAY if days else None)
             return Decision(_issued(token), partial(self._registry.issue, token))
 
         parts = {"user": user, "role": role, "hash": token_hash} | ({"days": days} if days else {})
@@ -51,7 +51,7 @@ class Accounts(Shell):
         parts = {"token": token, "hash": token_hash}
         return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
 
-    def _token(self, digits: str) -> Token:
+    def _token(self, digits: str) -> TokenRecord:
         found = self._registry.tokens_like(digits) if len(digits) >= SHOWN else []
         live = [one for one in found if not ended(one, time.time())]
         if len(live) != 1:
@@ -75,11 +75,11 @@ class Accounts(Shell):
         return self._once(context.request_id, "revoke", {"user": user}, RevokedTokens, decide)
 
 
-def replaced(old: Token, token_hash: str, now: float) -> Token:
+def replaced(old: TokenRecord, token_hash: str, now: float) -> TokenRecord:
     """Whose role is the same, and whose life is as long."""
     expires = None if old.expires is None else now + old.expires - old.created
-    return Token(token_hash, old.user, old.role, now, expires)
+    return TokenRecord(token_hash, old.user, old.role, now, expires)
 
 
-def _issued(token: Token) -> IssuedToken:
+def _issued(token: TokenRecord) -> IssuedToken:
     return IssuedToken(user=token.user, role=token.role, expires=token.expires)

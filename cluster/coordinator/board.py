@@ -22,7 +22,7 @@ from cluster.domain.base import RequestContext, new_id
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
-from cluster.registry import Registry, Run, Task
+from cluster.registry import Registry, RunRecord, TaskRecord
 from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import fits
@@ -38,8 +38,8 @@ KINDS: tuple[RunKind, ...] = ("refresh", "measure", "fit", "evaluate", "compose"
 class TaskEntry:
     """A task, its training, champion and first version, and a refresh that is owed or failed."""
 
-    task: Task
-    training: Run
+    task: TaskRecord
+    training: RunRecord
     champion: VectorRef | None
     first: VectorRef | None
     refresh: RunState | None
@@ -58,7 +58,7 @@ class Vanished:
     owners: Owners = frozenset()
 
 
-Entry = TaskEntry | Run | Vanished
+Entry = TaskEntry | RunRecord | Vanished
 
 
 class Key(NamedTuple):
@@ -106,7 +106,7 @@ class Board:
         self._waiting: dict[Key, None] = {}  # of these, what waits
         self._vanished: dict[Key, None] = {}  # and what is gone, in the same order
         self._number = self._floor = 0
-        self._left: dict[str, Run] = {}  # work that is owed, or failed or was cancelled
+        self._left: dict[str, RunRecord] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
         self._state: State | None = None  # and its changes, and what of it is told who waits
         self._changes, self._plan = 0, object()
@@ -179,7 +179,7 @@ class Board:
             training = replace(entry.training, progress=progress)
             self._put(key, replace(entry, training=training))
         key = Key(False, run_id)
-        if isinstance(run := self._entries.get(key), Run):
+        if isinstance(run := self._entries.get(key), RunRecord):
             self._put(key, replace(run, progress=progress))
 
     # -- inside
@@ -201,7 +201,7 @@ class Board:
         newer = takewhile(lambda key: self._numbers[key] > number, reversed(self._numbers))
         return reversed([*newer])
 
-    def _put(self, key: Key, entry: TaskEntry | Run | None) -> None:
+    def _put(self, key: Key, entry: TaskEntry | RunRecord | None) -> None:
         if entry is None:
             old = self._entries.get(key)
             if old is None or isinstance(old, Vanished):
@@ -218,7 +218,7 @@ class Board:
         if entry is None:
             self._forget()
 
-    def _gone(self, entry: TaskEntry | Run) -> Vanished:
+    def _gone(self, entry: TaskEntry | RunRecord) -> Vanished:
         if isinstance(entry, TaskEntry):
             return Vanished()
         return Vanished(entry.kind, entry.user, owners_of(entry, self._owners))
@@ -301,7 +301,7 @@ class Board:
             elif self._entries.get(key) != run:
                 self._put(key, run)
 
-    def _is_past(self, run: Run, awaited: Collection[str], state: State) -> bool:
+    def _is_past(self, run: RunRecord, awaited: Collection[str], state: State) -> bool:
         """A refresh that failed, of a vector that is no champion any more, or a fit of others than
         those of now; a composition that failed or was cancelled, and that its user awaits no
         more."""
@@ -319,7 +319,7 @@ class Board:
         return entry.champion if isinstance(entry, TaskEntry) else None
 
 
-def owners_of(run: Run, owners: Mapping[str, str]) -> Owners:
+def owners_of(run: RunRecord, owners: Mapping[str, str]) -> Owners:
     """Of pairs that are measured it is enough to see one."""
     groups = [{run.task} if run.task else set[str]()]
     if run.kind == "fit":
@@ -334,7 +334,7 @@ def owners_of(run: Run, owners: Mapping[str, str]) -> Owners:
 
 def _waits(entry: Entry) -> bool:
     run = entry.training if isinstance(entry, TaskEntry) else entry
-    return isinstance(run, Run) and run.state == RunState.QUEUED
+    return isinstance(run, RunRecord) and run.state == RunState.QUEUED
 
 
 K = TypeVar("K")

@@ -7,7 +7,7 @@ from functools import partial
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
-from cluster.coordinator.runs import Runs
+from cluster.coordinator.runs import RunRequests
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
@@ -24,13 +24,13 @@ from cluster.domain.status import OWED, STOPPED, CompositionRun
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Composed, ComposeWork, tasks_of
 from cluster.reading.models import require_sum, tasks_in
-from cluster.registry import Run
+from cluster.registry import RunRecord
 from cluster.scheduler import upkeep
 from tacl.compose.terms import Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
-class Compositions(Runs):
+class CompositionRequests(RunRequests):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     # -- sums
@@ -196,6 +196,6 @@ class Compositions(Runs):
         return done is not None and not all(map(self._blobs.exists, blobs_of(done)))
 
 
-def _is_of(run: Run, user: str, visibility: Visibility) -> bool:
+def _is_of(run: RunRecord, user: str, visibility: Visibility) -> bool:
     own = isinstance(run.work, ComposeWork) and run.work.user == user
     return own and visibility.sees_all(tasks_of(run.work))

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cluster.coordinator import garbage, views
-from cluster.coordinator.accounts import Accounts
-from cluster.coordinator.compositions import Compositions
+from cluster.coordinator.accounts import AccountRequests
+from cluster.coordinator.compositions import CompositionRequests
 from cluster.coordinator.outdated import Outdated
-from cluster.coordinator.tasks import Tasks
-from cluster.coordinator.vectors import Vectors
+from cluster.coordinator.tasks import TaskRequests
+from cluster.coordinator.vectors import VectorRequests
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import CollectedGarbage
@@ -28,7 +28,7 @@ from cluster.storage.checkpoints import runs
 LOOKS = 2  # at models, without the lock: at the last one few are new
 
 
-class Coordinator(Tasks, Vectors, Compositions, Accounts):
+class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequests):
     """`cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
 
     def status(

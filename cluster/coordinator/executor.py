@@ -35,9 +35,9 @@ from cluster.scheduler import plan
 from cluster.scheduler import state as facts
 from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.budget import granted
-from cluster.scheduler.finishing import Pace, ends
+from cluster.scheduler.finishing import Forecast, ends
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import Measured as Values
+from cluster.scheduler.state import CellsMeasured
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
 from tacl.errors import RunFailed
@@ -93,7 +93,7 @@ class Execution:
         self._due: list[facts.Instruction] = []
         self._lists = Lists(registry, self._blobs, lock)
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
-        self.pace, self._foreseen = Pace(), 0.0
+        self.forecast, self._foreseen = Forecast(), 0.0
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
         self._said: str | None = None  # why not everything could be looked after
@@ -101,7 +101,7 @@ class Execution:
         self._shared_at = -SHARES  # when it was looked at what users took
         self.state = self._taken_over()
         for run, seconds in took(registry):
-            self.pace.took(self.state, run, seconds)
+            self.forecast.took(self.state, run, seconds)
         self.heads = FittedHeads.of_all(registry, self.state.owners)
         self._forget_checkpoints()
         self._look_at_shares()
@@ -171,7 +171,9 @@ class Execution:
     def foreseen(self) -> facts.State:
         """The plan, with when its runs will be done, as of a second ago at most."""
         if (now := time.time()) - self._foreseen > 1.0:
-            self.state.ends = ends(self.state, partial(self.pace.left, self.state, now=now), now)
+            self.state.ends = ends(
+                self.state, partial(self.forecast.left, self.state, now=now), now
+            )
             self._foreseen = now
         return self.state
 
@@ -254,7 +256,7 @@ class Execution:
                     self.happened(facts.Failed(run_id, "vectors moved before its tasks were known"))
 
         with self._lock:
-            new = {one.run_id for one in self._due if isinstance(one, facts.Fit)}
+            new = {one.run_id for one in self._due if isinstance(one, facts.FitHeads)}
             due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
         for run_id in (run_id for run_id in due if run_id not in new):
             self._retries.done(("list its tasks", run_id), partial(write, run_id))
@@ -284,8 +286,8 @@ class Execution:
         self._told.pop(run_id, None)
         if isinstance(outcome, Finished):
             self._cleared[run_id] = None
-            self.pace.ended(self.state, self.state.runs[run_id], time.time())
-        self.pace.forget(run_id)
+            self.forecast.ended(self.state, self.state.runs[run_id], time.time())
+        self.forecast.forget(run_id)
         self.happened(event)
 
     def _recorded(self, run_id: str, result: Result, written: str) -> facts.Event:
@@ -294,7 +296,7 @@ class Execution:
             task, seen = reference.task, self._registry.seen(reference)
             row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
-            vector = facts.Vector(reference.version, reference.digest, seen)
+            vector = facts.VectorVersion(reference.version, reference.digest, seen)
             near = result.near if isinstance(result, Trained) else ()
             return facts.Published(run_id, task, vector, row, reference.head_blob, champion, near)
         if isinstance(result, Composed):
@@ -304,7 +306,7 @@ class Execution:
         if isinstance(result, Fitted):
             self.heads = self.heads.added(run_id, result, self.state.owners)
         if isinstance(result, Measured):
-            return Values(run_id, values_of(result))
+            return CellsMeasured(run_id, values_of(result))
         return facts.Ended(run_id)
 
     def _grant(self, run_id: str) -> int:
@@ -345,16 +347,16 @@ class Execution:
                 work = self._registry.start(run_id)
                 self._lists.forget(run_id)
                 self._place(work, needs)
-                self.pace.begun(run_id, time.time())
+                self.forecast.begun(run_id, time.time())
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
             case facts.Measure(_, cost):
                 work = work_orders.measuring(self._registry, self._base, instruction)
                 self._registry.add_run(work, None, cost=cost)
-            case facts.Refresh(_, cost):
+            case facts.RefreshChampion(_, cost):
                 work = work_orders.refreshing(self._registry, self._base, instruction)
                 self._registry.add_run(work, instruction.task, cost=cost)
-            case facts.Fit():
+            case facts.FitHeads():
                 self._registry.add_run(work_orders.fitting(self._base, instruction), None)
                 self._lists.accepted(instruction)
             case facts.Requeue(run_id, cause):
@@ -381,7 +383,7 @@ class Execution:
             failpoints.reached("work stopped")
         self._told.pop(run_id, None)
         self._lists.forget(run_id)
-        self.pace.forget(run_id)
+        self.forecast.forget(run_id)
         if forget:
             self._cleared[run_id] = None
 
@@ -402,7 +404,7 @@ class Execution:
         state = restored(self._registry, self._base.digest, {one.run_id for one in found.adopted})
         for attempt in sorted(found.adopted):
             self._place(works[attempt], state.runs[attempt.run_id].needs)
-            self.pace.begun(attempt.run_id, starts[attempt.run_id])
+            self.forecast.begun(attempt.run_id, starts[attempt.run_id])
             LOG.info("goes on", extra=_named(attempt))
         return state
 

@@ -25,7 +25,7 @@ class Lists:
         self._champions: dict[str, facts.Champions] = {}  # of what is not listed yet
         self._written = set[str]()  # ids of fits that can start
 
-    def accepted(self, fit: facts.Fit) -> None:
+    def accepted(self, fit: facts.FitHeads) -> None:
         self._champions[fit.run_id] = fit.champions
         self._written.discard(fit.run_id)
 

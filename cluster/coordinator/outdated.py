@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from cluster.domain.compositions import Composition
 from cluster.domain.status import OWED
 from cluster.domain.work import EvaluateWork
-from cluster.reading.fits import Fit, added, asked, told
+from cluster.reading.fits import HeadFit, added, asked, told
 from cluster.registry import Registry
 from cluster.scheduler import upkeep
 from cluster.scheduler.state import State
@@ -19,7 +19,7 @@ class Outdated:
     """Made under the lock; `look` without it, and once more under it, before `run_ids` are
     forgotten."""
 
-    def __init__(self, fits: tuple[Fit, ...], state: State) -> None:
+    def __init__(self, fits: tuple[HeadFit, ...], state: State) -> None:
         self._fits, self._owners, self._event = fits, dict(state.owners), -1
         self._champions = {task: vector.digest for task, vector in state.champions.items()}
         self._needed: set[str] | None = None
@@ -34,7 +34,7 @@ class Outdated:
             models = map(added, _models(registry, since))
             self._needed |= asked(self._fits, models, self._owners)
 
-    def run_ids(self, state: State, kept: Iterable[Fit]) -> list[str]:
+    def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
         """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
         and they are not of the present champions. Those not `kept` any more are left out: they are
         forgotten, or saw a purged task, and their files are deleted with it."""

@@ -10,7 +10,7 @@ from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.names import no_such
 from cluster.domain.tasks import CHAMPION, VectorRef
 from cluster.domain.visibility import ALL, Visibility
-from cluster.registry import Registry, Task
+from cluster.registry import Registry, TaskRecord
 from cluster.storage.blobs import Blobs
 from tacl.compose.terms import Term
 from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
@@ -19,7 +19,9 @@ from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
 class Pins:
     """Args: `unready` says the state of a task that has no vector yet."""
 
-    def __init__(self, registry: Registry, blobs: Blobs, unready: Callable[[Task], str]) -> None:
+    def __init__(
+        self, registry: Registry, blobs: Blobs, unready: Callable[[TaskRecord], str]
+    ) -> None:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
     def composed(
@@ -57,7 +59,7 @@ class Pins:
             for term, place in zip(terms, places, strict=True)
         ]
 
-    def _version(self, term: Term, task: Task, aliases: Mapping[str, int]) -> int:
+    def _version(self, term: Term, task: TaskRecord, aliases: Mapping[str, int]) -> int:
         if not aliases:
             raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
         version = term.version or aliases.get(term.alias or CHAMPION)

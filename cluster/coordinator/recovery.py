@@ -10,13 +10,19 @@ from cluster.coordinator.board import KINDS
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
-from cluster.registry import Registry
-from cluster.registry import Run as Record
+from cluster.registry import Registry, RunRecord
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.finishing import KEPT
 from cluster.scheduler.matrix import restore
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import Cell, Effect, Run, State, Task, Vector
+from cluster.scheduler.state import (
+    Effect,
+    MatrixCell,
+    PlannedRun,
+    PlannedTask,
+    State,
+    VectorVersion,
+)
 
 
 def restored(registry: Registry, base: str, running: Collection[str] = ()) -> State:
@@ -29,7 +35,7 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
         options, owner = (task.options, task.owner) if task else (Options(), "")
         allowed = allowance(task.train.rows, options) if task else 0
         known = (shard.ordinal, options, shard.blob.digest, owner, shard.head, allowed)
-        state.tasks[shard.task] = Task(*known)
+        state.tasks[shard.task] = PlannedTask(*known)
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in registry.runs(states=(*OWED, *STOPPED)):
@@ -69,7 +75,7 @@ class SeenLater(Set[str]):
 
 def _restore_vectors(state: State, registry: Registry) -> None:
     for ref in registry.champion_references().values():
-        state.champions[ref.task] = Vector(ref.version, ref.digest, SeenLater(registry, ref))
+        state.champions[ref.task] = VectorVersion(ref.version, ref.digest, SeenLater(registry, ref))
     rows: dict[str, dict[str, Effect]] = {task: {} for task in state.champions}
     state.near = {pair for pair in registry.near() if state.tasks.keys() >= {*pair}}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}
@@ -84,10 +90,10 @@ def _restore_vectors(state: State, registry: Registry) -> None:
     state.crowned = dict.fromkeys(task for task in state.tasks if task in state.champions)
 
 
-def _run(record: Record, running: bool) -> Run:
+def _run(record: RunRecord, running: bool) -> PlannedRun:
     owed = RunState.RUNNING if running else RunState.QUEUED
     state = RunState.FAILED if record.state in STOPPED else owed
-    return Run(
+    return PlannedRun(
         record.run_id,
         record.kind,
         record.number,
@@ -113,7 +119,7 @@ def _others_of(work: Work) -> frozenset[str]:
     return frozenset(shard.task for shard in work.others)
 
 
-def took(registry: Registry) -> Iterator[tuple[Run, float]]:
+def took(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:
     """The latest runs of each kind that have a result, and their seconds."""
     for kind in ("train", *KINDS):
         for record in registry.runs(states=(RunState.DONE,), kinds=(kind,), newest=KEPT):
@@ -133,11 +139,11 @@ def imports(work: Work) -> bool:
     return isinstance(work, TrainWork) and work.submission.vector_blob is not None
 
 
-def cells_of(work: Work) -> tuple[Cell, ...]:
+def cells_of(work: Work) -> tuple[MatrixCell, ...]:
     """The pairs that a measure measures."""
     if not isinstance(work, MeasureWork):
         return ()
     return tuple(
-        Cell(vector.task, vector.digest, shard.task, shard.blob.digest, shard.head)
+        MatrixCell(vector.task, vector.digest, shard.task, shard.blob.digest, shard.head)
         for vector, shard in work.pairs
     )

@@ -19,7 +19,7 @@ from cluster.scheduler import upkeep
 from tacl.errors import RunFailed
 
 
-class Runs(Quotas):
+class RunRequests(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def lease(self, asked: Lease) -> Leave:
@@ -106,7 +106,7 @@ class Runs(Quotas):
     def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
         self._board.progressed(run_id, task, progress)
         if progress.step is not None and progress.steps is not None:
-            self._execution.pace.stepped(run_id, progress.step, progress.steps, time.time())
+            self._execution.forecast.stepped(run_id, progress.step, progress.steps, time.time())
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:

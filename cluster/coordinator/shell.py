@@ -29,7 +29,7 @@ from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
 from cluster.reading.reads import Reads
 from cluster.reading.sight import Known
-from cluster.registry import Registry, Request, Task
+from cluster.registry import Registry, Request, TaskRecord
 from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
@@ -222,7 +222,7 @@ class Shell(Reads):
     def _visibility(self, context: RequestContext) -> Visibility:
         return Visibility(context.user, self._state.owners)
 
-    def _seen_task(self, context: RequestContext, name: str) -> Task:
+    def _seen_task(self, context: RequestContext, name: str) -> TaskRecord:
         """Raises UnknownTask, also for one that the asker does not see."""
         return self._registry.task(name, self._visibility(context))
 
@@ -258,6 +258,6 @@ class Shell(Reads):
         self._board.look(self._state)
         return self._board.task(name)
 
-    def _task_state(self, task: Task) -> str:
+    def _task_state(self, task: TaskRecord) -> str:
         owner = RequestContext(user=task.submission.owner)
         return self._sight(owner).state_of(self._entry(owner, task.name))

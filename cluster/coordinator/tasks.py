@@ -30,7 +30,7 @@ from tacl.compose.terms import Term
 from tacl.errors import SameData
 
 
-class Tasks(Quotas):
+class TaskRequests(Quotas):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def admit(self, context: RequestContext, name: str | None) -> None:

@@ -13,10 +13,10 @@ from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import InterferenceReport, TaskInterference
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
-from cluster.scheduler.state import Championed, Effect, Vector
+from cluster.scheduler.state import Championed, Effect, VectorVersion
 
 
-class Vectors(Shell):
+class VectorRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def move_alias(
@@ -58,7 +58,7 @@ class Vectors(Shell):
             return interference.of_task(self._sight(context), task)
 
     def _crowned(self, reference: VectorRef) -> None:
-        vector = Vector(reference.version, reference.digest, self._registry.seen(reference))
+        vector = VectorVersion(reference.version, reference.digest, self._registry.seen(reference))
         row = {
             (one.on, one.shard_digest, one.head): Effect(one.tau_jp, one.logits)
             for one in self._registry.effects(reference.task, reference.version)

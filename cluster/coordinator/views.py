@@ -16,10 +16,9 @@ from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
 from cluster.reading.sight import Sight
-from cluster.registry import Run
+from cluster.registry import RunRecord
 from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
-from cluster.scheduler.state import Run as Planned
-from cluster.scheduler.state import State
+from cluster.scheduler.state import PlannedRun, State
 from cluster.scheduler.upkeep import is_due
 
 NEWEST = 20  # runs, and versions with their curves, that a task tells of
@@ -36,7 +35,7 @@ class PlanSight(Sight):
     def status(self, page: Page, base: Base, trouble: str | None) -> shown.ClusterStatus:
         entries = [entry for _, entry in page.entries]
         tasks = [self.task(one) for one in entries if isinstance(one, TaskEntry)]
-        work = [one for one in entries if isinstance(one, Run)]
+        work = [one for one in entries if isinstance(one, RunRecord)]
         return shown.ClusterStatus(
             base=base,
             tasks=tuple(sorted(tasks, key=lambda one: one.ordinal or 0)),
@@ -112,7 +111,7 @@ class PlanSight(Sight):
         why = self._reason(entry.training)
         return shown.TASK_STATES[entry.training.state] + (f" ({why})" if why else "")
 
-    def run(self, record: Run) -> shown.RunStatus:
+    def run(self, record: RunRecord) -> shown.RunStatus:
         return shown.RunStatus(
             **self._progress(record),
             kind=record.kind,
@@ -123,7 +122,7 @@ class PlanSight(Sight):
             state=record.state,
         )
 
-    def composition_run(self, record: Run) -> shown.CompositionRun:
+    def composition_run(self, record: RunRecord) -> shown.CompositionRun:
         work = record.work
         assert isinstance(work, orders.ComposeWork)
         is_done = record.state == shown.RunState.DONE
@@ -142,7 +141,7 @@ class PlanSight(Sight):
             report=result and result.report,
         )
 
-    def _progress(self, record: Run) -> dict[str, Any]:
+    def _progress(self, record: RunRecord) -> dict[str, Any]:
         """The fields of RunProgress. Rank 0 tells of steps when it asks for the next, so of
         the last ones never."""
         progress, planned = record.progress, self._waiting(record)
@@ -163,7 +162,7 @@ class PlanSight(Sight):
             "ended": record.ended,
         }
 
-    def _reason(self, record: Run) -> str | None:
+    def _reason(self, record: RunRecord) -> str | None:
         """Why it waits, or why it failed."""
         own = record.task is not None  # then it is about that one alone, and who asks sees it
         if record.cause and not own and not orders.is_seen(record.work, self.visibility):
@@ -175,7 +174,7 @@ class PlanSight(Sight):
         parts += [f"started again after: {record.cause}"] if record.cause else []
         return "; ".join(parts) or None
 
-    def _waiting(self, record: Run) -> Planned | None:
+    def _waiting(self, record: RunRecord) -> PlannedRun | None:
         """The run in the plan, while it waits there too."""
         planned = self.state.runs.get(record.run_id)
         waits = planned is not None and record.state == planned.state == shown.RunState.QUEUED
@@ -193,7 +192,7 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 
-def _going_first(state: State, run: Planned) -> Iterator[Planned]:
+def _going_first(state: State, run: PlannedRun) -> Iterator[PlannedRun]:
     """What runs, and what waits and has its turn before this. What no node can hold keeps nobody
     waiting."""
     yield from (one for one in state.runs.values() if one.state == shown.RunState.RUNNING)
@@ -201,13 +200,13 @@ def _going_first(state: State, run: Planned) -> Iterator[Planned]:
     yield from (one for one in before if placeable(state.nodes, one.needs))
 
 
-def _key(run: Planned) -> Key:
+def _key(run: PlannedRun) -> Key:
     """A training is told of with its task."""
     is_training = run.kind == "train"
     return Key(is_training, (run.task or "") if is_training else run.run_id)
 
 
-def _phase(record: Run) -> shown.Phase | None:
+def _phase(record: RunRecord) -> shown.Phase | None:
     if record.state != shown.RunState.RUNNING:
         return None
     if record.progress is not None:
@@ -215,7 +214,7 @@ def _phase(record: Run) -> shown.Phase | None:
     return shown.Phase.STARTING if record.kind == "train" else None
 
 
-def _is_timed(record: Run) -> bool:
+def _is_timed(record: RunRecord) -> bool:
     """Whether it is told when it will be done. What others took says little of a training that
     runs: its own steps do, once one is done. (An import has none.)"""
     if record.kind != "train" or record.state != shown.RunState.RUNNING:
@@ -225,7 +224,7 @@ def _is_timed(record: Run) -> bool:
     return isinstance(record.work, orders.TrainWork) and bool(record.work.submission.vector_blob)
 
 
-def _about(record: Run) -> str:
+def _about(record: RunRecord) -> str:
     is_refresh = record.kind == "refresh"  # whose work is long: it is not read for this
     return (
         f"refreshing {record.task}@v{record.version}" if is_refresh else orders.about(record.work)

@@ -10,8 +10,8 @@ from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import MERGES, answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
-from cluster.registry import Registry, Task
-from cluster.scheduler.state import Champions, Fit, Measure, Refresh
+from cluster.registry import Registry, TaskRecord
+from cluster.scheduler.state import Champions, FitHeads, Measure, RefreshChampion
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import store_tasks
 
@@ -35,7 +35,7 @@ def measuring(registry: Registry, base: Base, measure: Measure) -> orders.Measur
     return orders.MeasureWork(run_id=measure.run_id, base=base, pairs=pairs)
 
 
-def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.RefreshWork:
+def refreshing(registry: Registry, base: Base, refresh: RefreshChampion) -> orders.RefreshWork:
     named = ((refresh.task, refresh.own), *refresh.others)
     shards = registry.shards_with(named)
     versions = {one.version: one for one in registry.references(refresh.task)}
@@ -51,7 +51,7 @@ def refreshing(registry: Registry, base: Base, refresh: Refresh) -> orders.Refre
     )
 
 
-def fitting(base: Base, fit: Fit) -> orders.FitWork:
+def fitting(base: Base, fit: FitHeads) -> orders.FitWork:
     """Its tasks are listed later."""
     unlisted = BlobRef(digest="", rows=len(fit.champions))
     return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=unlisted)
@@ -173,7 +173,7 @@ def uses(work: orders.Work, task: str, purged: bool) -> bool:
     return task in orders.tasks_of(work) and (purged or not of_a_model)
 
 
-def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[Task, VectorRef]]:
+def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[TaskRecord, VectorRef]]:
     """These tasks, in this order, each with the vector of its training; removed ones too."""
     tasks = {task.name: task for task in registry.tasks(with_removed=True, names=names)}
     first = registry.first_references(names)

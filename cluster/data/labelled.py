@@ -47,7 +47,7 @@ class Reading(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledSplits:
     """Good rows of the splits to train and to test on."""
 
     columns: tuple[str, str]  # of the inputs, of the classes
@@ -81,7 +81,7 @@ def labelled(
     fewest: int = 1,
     skip_bad: bool | None = None,
     **reading: Unpack[Reading],
-) -> Labelled:
+) -> LabelledSplits:
     """`fewest`: rows of a task; `skip_bad`: whether bad rows are left out, None where nobody can
     choose that.
 
@@ -115,7 +115,7 @@ def labelled(
     notes = [*source.notes, *(f"left out, no labels: split {name}" for name in left_out)]
     notes += [f"left out, not needed: split {name}" for name in unused]
     notes += [f"left out: {listed(wrong)}"] * bool(wrong)
-    return Labelled((column, label), task, raws, left_out, len(wrong), tuple(notes))
+    return LabelledSplits((column, label), task, raws, left_out, len(wrong), tuple(notes))
 
 
 def _good(

@@ -61,7 +61,7 @@ def on_group(
     )
     from ray.train.v2.api.exceptions import WorkerGroupError
 
-    class Group(TorchTrainer):
+    class GroupTrainer(TorchTrainer):
         """Without a process that would outlive it and needs Ray's dashboard: the coordinator gives
         back what a lost group held."""
 
@@ -71,7 +71,7 @@ def on_group(
 
     shared = home.shared()
     gpus = {"GPU": options.gpus_per_worker} if options.gpus_per_worker else {}
-    trainer = Group(
+    trainer = GroupTrainer(
         function,
         train_loop_config=config,
         scaling_config=ScalingConfig(

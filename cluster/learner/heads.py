@@ -23,7 +23,7 @@ from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, answering_heads, frozen_heads, views
+from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
@@ -35,7 +35,7 @@ TOGETHER = 64_000  # of one part of all tasks: what a fit holds is bounded
 LEAST_ROWS = 64  # of one part of one task, however many tasks there are
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 
-Pair = tuple[Rows, Rows]  # at theta0, and under sums
+Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 
 def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
@@ -47,35 +47,35 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
     materials = Materials(home, work.base, device)
     at_theta0 = AtTheta0(materials, home, work.owner)
     seeing = Seeing(materials, tasks, at_theta0)
-    lesson = Lesson({}, {}, {}, at_theta0.generic(home.founded().generic))
+    rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name = task.vector.task
-        lesson.train[name] = seeing.rows(task, task.train)
-        lesson.validation[name] = seeing.rows(task, task.validation)
-        lesson.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
+        rows.train[name] = seeing.rows(task, task.train)
+        rows.validation[name] = seeing.rows(task, task.validation)
+        rows.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
         if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
-    return learned(materials, [task.vector for task in tasks], lesson, started)
+    return learned(materials, [task.vector for task in tasks], rows, started)
 
 
 @dataclass(frozen=True)
-class Lesson:
+class HeadRows:
     """Labelled rows by task: at theta0 and as the model moves them; `frozen`: more at theta0. And
     samples of no task."""
 
     train: dict[str, Pair]
     validation: dict[str, Pair]
-    frozen: dict[str, Rows]
+    frozen: dict[str, LabelledFeatures]
     generic: tuple[Tensor, Tensor]
 
 
 def learned(
-    materials: Materials, vectors: Sequence[VectorRef], lesson: Lesson, started: float
+    materials: Materials, vectors: Sequence[VectorRef], rows: HeadRows, started: float
 ) -> Fitted:
     """Heads of the tasks of these vectors, drawn towards those that they were trained under."""
-    train, validation = lesson.train, lesson.validation
+    train, validation = rows.train, rows.validation
     trained = {vector.task: materials.head(vector.head_blob) for vector in vectors}
-    frozen, novelty = frozen_heads(trained, lesson.frozen, _plain(validation), lesson.generic)
+    frozen, novelty = frozen_heads(trained, rows.frozen, _plain(validation), rows.generic)
     fitted = answering_heads(trained, frozen, train, validation)
     known = _accuracies(fitted, views(validation))
     frozen_known = _accuracies(frozen, _plain(validation))
@@ -109,7 +109,7 @@ class AtTheta0:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
 
-    def rows(self, task: str, part: BlobRef, most: int) -> Rows:
+    def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
         """At most so many of a part of a task's rows, at most FROZEN_ROWS."""
         raws, labels = labelled_rows(self._materials.blobs, part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
@@ -118,7 +118,7 @@ class AtTheta0:
         chosen = set(sample_rows(range(len(raws)), most, 0))  # some of the stored
         places = [place for place, row in enumerate(stored) if row in chosen]
         labels_N = torch.tensor([labels[stored[place]] for place in places])
-        return Rows(plain_NE[places], labels_N)
+        return LabelledFeatures(plain_NE[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
         """Samples of no task, to learn from and to judge by."""
@@ -183,21 +183,23 @@ class Seeing:
             write(file, seen)
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         plain = self._at_theta0.rows(name, part, self.most)
-        return plain, Rows(moved_ND, torch.tensor([labels[row] for row in chosen]))
+        return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))
 
 
-def _plain(pairs: Mapping[str, Pair]) -> dict[str, Rows]:
+def _plain(pairs: Mapping[str, Pair]) -> dict[str, LabelledFeatures]:
     return {task: plain for task, (plain, _) in pairs.items()}
 
 
-def _accuracies(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> dict[str, float]:
+def _accuracies(
+    heads: Mapping[str, Head], rows: Mapping[str, LabelledFeatures]
+) -> dict[str, float]:
     """With the task known."""
     return {
         t: metrics.accuracy(heads[t].logits(r.features_ND), r.labels_N) for t, r in rows.items()
     }
 
 
-def _unknown(heads: Mapping[str, Head], rows: Mapping[str, Rows]) -> float:
+def _unknown(heads: Mapping[str, Head], rows: Mapping[str, LabelledFeatures]) -> float:
     features = {task: one.features_ND for task, one in rows.items()}
     labels = {task: one.labels_N for task, one in rows.items()}
     return metrics.absolute(metrics.class_incremental(features, labels, heads))

@@ -31,7 +31,7 @@ from tacl.evaluation.metrics import accuracy
 from tacl.heads.head import Head
 from tacl.interchange import hub
 from tacl.interchange.adapter import folder_of_adapter, vector_of_adapter
-from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
+from tacl.interchange.checkpoint import ImportedVector, vector_of_checkpoint
 from tacl.interchange.stated import Stated, stated
 from tacl.interchange.vector_file import VECTOR, is_vector, vector_of_file
 from tacl.models.frozen import trainable_blocks
@@ -86,7 +86,7 @@ def _at_hand(checkpoint: str, backbone: Backbone) -> Iterator[tuple[Path, tuple[
         yield folder, (f"from {from_}",)
 
 
-def _read(name: str, backbone: Backbone, path: Path) -> Imported:
+def _read(name: str, backbone: Backbone, path: Path) -> ImportedVector:
     if is_vector(path):
         return vector_of_file(name, backbone, path)
     if folder := folder_of_adapter(path):

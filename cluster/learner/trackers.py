@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.learner.tracking import Facts, scalars
+from cluster.learner.tracking import TrackedRun, scalars
 from tacl.errors import BadConfig
 from tacl.training.loop import StepRecord
 
@@ -19,7 +19,7 @@ OF_RUN = "tacl.run_id"  # the tag by which an attempt finds the run of the one b
 class MLflowRun:
     """One run for all attempts of a training: steps that are done again have the same numbers."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: TrackedRun) -> None:
         try:
             from mlflow import MlflowClient
             from mlflow.entities import Metric, Param
@@ -69,7 +69,7 @@ class MLflowRun:
 class TensorBoard:
     """DIRECTORY/TASK/RUN; steps after the one that a training goes on with are written anew."""
 
-    def __init__(self, facts: Facts, directory: Path) -> None:
+    def __init__(self, facts: TrackedRun, directory: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:

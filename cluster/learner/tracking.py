@@ -31,7 +31,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Facts:
+class TrackedRun:
     """What is known of a training before its first step; after a death it starts again later."""
 
     run_id: str
@@ -56,7 +56,7 @@ def scalars(record: StepRecord) -> dict[str, float]:
     return found if record.penalty is None else {**found, "penalty": record.penalty}
 
 
-def asked_for(facts: Facts) -> list[Callable[[], Tracker]]:
+def asked_for(facts: TrackedRun) -> list[Callable[[], Tracker]]:
     """Those that the environment names; each is made in its own thread, and imported there."""
     found: list[Callable[[], Tracker]] = []
     if os.environ.get("MLFLOW_TRACKING_URI"):
@@ -66,13 +66,13 @@ def asked_for(facts: Facts) -> list[Callable[[], Tracker]]:
     return found
 
 
-def _mlflow(facts: Facts) -> Tracker:
+def _mlflow(facts: TrackedRun) -> Tracker:
     from cluster.learner.trackers import MLflowRun
 
     return MLflowRun(facts)
 
 
-def _tensorboard(facts: Facts, folder: Path) -> Tracker:
+def _tensorboard(facts: TrackedRun, folder: Path) -> Tracker:
     from cluster.learner.trackers import TensorBoard
 
     return TensorBoard(facts, folder)
@@ -100,7 +100,7 @@ class Tracked:
 
 
 @contextmanager
-def tracked(facts: Facts | None) -> Iterator[Tracked]:
+def tracked(facts: TrackedRun | None) -> Iterator[Tracked]:
     """`metrics` are to be set to those of the result; None: another rank tells. A training that
     gives way has not ended: another attempt goes on."""
     told = Tracked([] if facts is None else asked_for(facts))

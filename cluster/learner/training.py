@@ -26,7 +26,7 @@ from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Begins, Hears, in_phases
-from cluster.learner.tracking import Facts, Tracked, tracked
+from cluster.learner.tracking import Tracked, TrackedRun, tracked
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.curvature import measure
@@ -96,12 +96,14 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     module = materials.linearized(config.precision)
     with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
         kept = checkpoints(home.checkpoints, work.run_id)
-        run = Run(work, materials, engine, ranks, config, kept)
+        run = TrainingState(work, materials, engine, ranks, config, kept)
         begins(Phase.SAMPLES)
         return _trained(run, head, data, known, started)
 
 
-def _trained(run: Run, head: Head, data: Labelled, known: Teller, started: float) -> Trained | None:
+def _trained(
+    run: TrainingState, head: Head, data: Labelled, known: Teller, started: float
+) -> Trained | None:
     """From the step that was reached before to the last; rank 0 measures and stores."""
     engine, materials, config = run.engine, run.materials, run.config
     step = run.resume()
@@ -127,13 +129,13 @@ def _trained(run: Run, head: Head, data: Labelled, known: Teller, started: float
     return found
 
 
-def _facts(run: Run, step: int) -> Facts:
+def _facts(run: TrainingState, step: int) -> TrackedRun:
     """What a tracker shows of a training."""
     work, submission = run.work, run.work.submission
     about = {"base": work.base.spec, "owner": submission.owner, "rows": submission.train.rows}
     about |= {"classes": len(submission.classes), "workers": run.ranks.size}
     parameters = {**about, **run.config.as_dict()}
-    return Facts(work.run_id, submission.name, work.attempt, step, parameters)
+    return TrackedRun(work.run_id, submission.name, work.attempt, step, parameters)
 
 
 def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
@@ -168,7 +170,7 @@ def build_engine(
 
 
 @dataclass
-class Run:
+class TrainingState:
     """What one rank remembers of a run: the shards it has seen, its curves, its checkpoints."""
 
     work: TrainWork
@@ -314,7 +316,7 @@ def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:
 
 
 def _result(
-    run: Run, head: Head, validation: Labelled, seconds: dict[str, float], started: float
+    run: TrainingState, head: Head, validation: Labelled, seconds: dict[str, float], started: float
 ) -> Trained:
     """Measures and stores the vector: as it is kept, in float32 whatever it was trained in."""
     materials, submission = run.materials, run.work.submission

@@ -12,7 +12,7 @@ Added = Sequence[tuple[str, str]]  # what a sum adds: tasks, and digests of thei
 
 
 @dataclass(frozen=True)
-class Fit:
+class HeadFit:
     """`heads` by task: what is asked of one costs the same however many there are."""
 
     run_id: str
@@ -21,10 +21,10 @@ class Fit:
     novelty: str | None
 
     @staticmethod
-    def of(run_id: str, result: Fitted, owners: Mapping[str, str]) -> Fit:
+    def of(run_id: str, result: Fitted, owners: Mapping[str, str]) -> HeadFit:
         heads = {one.task: one for one in result.heads}
         taught = frozenset(owner for task, owner in owners.items() if task in heads)
-        return Fit(run_id, taught, heads, result.novelty)
+        return HeadFit(run_id, taught, heads, result.novelty)
 
     def has(self, task: str, vector: str) -> bool:
         """`vector`: its digest."""
@@ -41,7 +41,7 @@ def added(model: Composition) -> Added:
     return [(term.vector.task, term.vector.digest) for term in terms if term.coefficient > 0]
 
 
-def answering(fits: Iterable[Fit], added: Added, owners: Mapping[str, str]) -> Fit | None:
+def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) -> HeadFit | None:
     """The first that has all of these vectors. What private tasks taught is for models of their
     owner's tasks."""
     may = {owners[task] for task, _ in added if task in owners}
@@ -51,7 +51,7 @@ def answering(fits: Iterable[Fit], added: Added, owners: Mapping[str, str]) -> F
     return None
 
 
-def told(fits: Sequence[Fit], champions: Mapping[str, str]) -> set[str]:
+def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:
     """Ids of the fits shown in a status: for each set of owners whose private tasks taught them,
     the newest fit of every champion (task -> digest of its vector)."""
     found, left = set[str](), dict[frozenset[str], set[str]]()
@@ -63,7 +63,7 @@ def told(fits: Sequence[Fit], champions: Mapping[str, str]) -> set[str]:
     return found
 
 
-def asked(fits: Sequence[Fit], models: Iterable[Added], owners: Mapping[str, str]) -> set[str]:
+def asked(fits: Sequence[HeadFit], models: Iterable[Added], owners: Mapping[str, str]) -> set[str]:
     """Ids of those that models answer with. The others can go: of these models each still answers
     with the first that has all of its vectors, which is the same."""
     found = (answering(fits, one, owners) for one in models)

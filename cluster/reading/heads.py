@@ -13,7 +13,7 @@ from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import EvaluateWork, Work
-from cluster.reading.fits import Fit, added, answering
+from cluster.reading.fits import HeadFit, added, answering
 from cluster.registry import Registry
 
 
@@ -21,16 +21,16 @@ from cluster.registry import Registry
 class FittedHeads:
     """Of every fit that is kept, in the order in which they ended."""
 
-    fits: tuple[Fit, ...]
+    fits: tuple[HeadFit, ...]
 
     @staticmethod
     def of_all(registry: Registry, owners: Mapping[str, str]) -> FittedHeads:
         purged = registry.purged()
-        found = (Fit.of(run_id, result, owners) for run_id, result in registry.fits())
+        found = (HeadFit.of(run_id, result, owners) for run_id, result in registry.fits())
         return FittedHeads(tuple(fit for fit in found if not purged & fit.heads.keys()))
 
     def added(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> FittedHeads:
-        return FittedHeads((*self.fits, Fit.of(run_id, result, owners)))
+        return FittedHeads((*self.fits, HeadFit.of(run_id, result, owners)))
 
     def purged(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task not in fit.heads))

@@ -16,7 +16,7 @@ from cluster.domain.compositions import Fitted
 from cluster.reading.heads import FittedHeads
 from cluster.reading.reads import Reads
 from cluster.reading.sight import Known
-from cluster.registry import Registry, Task
+from cluster.registry import Registry, TaskRecord
 from cluster.registry.journal import Happened
 from cluster.storage.home import Home
 
@@ -84,5 +84,5 @@ class Reader(Reads):
         return known.heads
 
 
-def _private(tasks: Iterable[Task]) -> dict[str, str]:
+def _private(tasks: Iterable[TaskRecord]) -> dict[str, str]:
     return {task.name: task.submission.owner for task in tasks if task.submission.private}

@@ -13,7 +13,7 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, tasks_of
 from cluster.reading.models import again, tasks_in
 from cluster.reading.sight import Sight
-from cluster.registry import Met, Registry, Vector
+from cluster.registry import Met, Registry, VectorRecord
 
 BYTES = 16_000  # of vectors in one answer; a version that has more by itself comes alone
 READ = 5_000  # samples that they met: all are read, to tell of those that are seen
@@ -36,7 +36,7 @@ def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorSt
     return found
 
 
-def _page(registry: Registry, task: str | None, after: str) -> list[Vector]:
+def _page(registry: Registry, task: str | None, after: str) -> list[VectorRecord]:
     """As many as met READ samples together, or one: few met as many as there are tasks."""
     page = registry.vectors_after(task, after, AT_ONCE)
     counts = registry.met_counts([one.reference.run_id for one in page])
@@ -44,7 +44,7 @@ def _page(registry: Registry, task: str | None, after: str) -> list[Vector]:
     return page[: max(1, sum(count <= READ for count in met))]
 
 
-def _told(sight: Sight, page: Sequence[Vector]) -> Iterator[reports.VectorStatus]:
+def _told(sight: Sight, page: Sequence[VectorRecord]) -> Iterator[reports.VectorStatus]:
     seen = [entry for entry in page if sight.visibility.sees(entry.reference.task)]
     champions = sight.registry.champion_versions({entry.reference.task for entry in seen})
     met = _met(sight, [entry.reference for entry in seen])
@@ -53,7 +53,7 @@ def _told(sight: Sight, page: Sequence[Vector]) -> Iterator[reports.VectorStatus
         yield _vector(entry, champions.get(ref.task) == ref.version, met[ref.run_id])
 
 
-def _vector(entry: Vector, champion: bool, met: Sequence[Met]) -> reports.VectorStatus:
+def _vector(entry: VectorRecord, champion: bool, met: Sequence[Met]) -> reports.VectorStatus:
     return reports.VectorStatus(
         **entry.reference.model_dump(exclude={"accepted_metrics"}),
         champion=champion,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import is_seen
 from cluster.reading.heads import FittedHeads
-from cluster.registry import Registry, Run
+from cluster.registry import Registry, RunRecord
 from tacl.errors import UnknownRun
 
 
@@ -34,7 +34,7 @@ class Sight:
         """Raises UnknownTask, also for one that the asker does not see."""
         self.registry.task(task, self.visibility)
 
-    def seen_run(self, run_id: str) -> Run:
+    def seen_run(self, run_id: str) -> RunRecord:
         """Raises UnknownRun when there is none that the asker sees."""
         run = self.registry.run(run_id)
         if not is_seen(run.work, self.visibility):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from cluster.domain.users import Holder, TokenStatus
-from cluster.registry import Token
+from cluster.registry import TokenRecord
 from tacl.errors import NotAuthenticated
 
 OVERLAP = 3600.0  # seconds that a token lives on beside its successor, and between notes of its use
 SHOWN = 8  # first characters of a token's hash
 
 
-def ended(token: Token, now: float) -> bool:
+def ended(token: TokenRecord, now: float) -> bool:
     return token.expires is not None and token.expires <= now
 
 
-def is_noted(token: Token, now: float) -> bool:
+def is_noted(token: TokenRecord, now: float) -> bool:
     """Whether the registry says of its use as much as it is to."""
     return now - (token.used or 0) <= OVERLAP
 
 
-def held_by(token: Token | None, now: float) -> Holder | NotAuthenticated:
+def held_by(token: TokenRecord | None, now: float) -> Holder | NotAuthenticated:
     if token is None:
         return NotAuthenticated("this token is not known; ask for one: `tacl users issue NAME`")
     if ended(token, now):
@@ -27,7 +27,7 @@ def held_by(token: Token | None, now: float) -> Holder | NotAuthenticated:
     return Holder(user=token.user, role=token.role)
 
 
-def listed(token: Token) -> TokenStatus:
+def listed(token: TokenRecord) -> TokenStatus:
     return TokenStatus(
         user=token.user,
         role=token.role,

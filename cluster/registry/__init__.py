@@ -9,19 +9,19 @@ tables, `database` how they are opened.
 
 from __future__ import annotations
 
-from cluster.registry.aliases import Aliases
+from cluster.registry.aliases import AliasTable
 from cluster.registry.balance import Balance
-from cluster.registry.compositions import Models
+from cluster.registry.compositions import ModelTable
 from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal, Request
 from cluster.registry.ran import Ran, RunTimes
-from cluster.registry.runs import Run
-from cluster.registry.samples import Samples
+from cluster.registry.runs import RunRecord
+from cluster.registry.samples import SampleTable
 from cluster.registry.schema import CANCELLED
-from cluster.registry.tasks import Task, Tasks
-from cluster.registry.tokens import Token, Tokens
-from cluster.registry.vectors import Met, Vector, Vectors
+from cluster.registry.tasks import TaskRecord, TaskTable
+from cluster.registry.tokens import TokenRecord, TokenTable
+from cluster.registry.vectors import Met, VectorRecord, VectorTable
 
 __all__ = [
     "CANCELLED",
@@ -30,14 +30,23 @@ __all__ = [
     "Ran",
     "Registry",
     "Request",
-    "Run",
-    "Task",
-    "Token",
-    "Vector",
+    "RunRecord",
+    "TaskRecord",
+    "TokenRecord",
+    "VectorRecord",
 ]
 
 
 class Registry(
-    Tasks, Samples, Vectors, Aliases, Models, Tokens, Erasure, Balance, RunTimes, Journal
+    TaskTable,
+    SampleTable,
+    VectorTable,
+    AliasTable,
+    ModelTable,
+    TokenTable,
+    Erasure,
+    Balance,
+    RunTimes,
+    Journal,
 ):
     """One database; see the module's docstring. `url` as SQLAlchemy reads it."""

@@ -23,7 +23,7 @@ _MOVES = (
 )
 
 
-class Aliases(Database):
+class AliasTable(Database):
     """Which version a name means now, and what it meant before."""
 
     def aliases(self, task: str) -> dict[str, int]:

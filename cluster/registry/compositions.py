@@ -47,7 +47,7 @@ _DONE = (
 )
 
 
-class Models(Database):
+class ModelTable(Database):
     """Every user's current model."""
 
     def compose(self, model: Composition, request: Request) -> None:

@@ -35,15 +35,15 @@ from cluster.registry.schema import (
 LATER = 60.0  # seconds
 
 
-class Reference(NamedTuple):
+class BlobUse(NamedTuple):
     """Whose file, and what it is, for people. Files of users' models are of no task: ''."""
 
     task: str
     what: str
 
 
-References = dict[str, Reference]  # by digest
-Naming = Iterator[tuple[str, Reference]]  # the same, one after the other
+References = dict[str, BlobUse]  # by digest
+Naming = Iterator[tuple[str, BlobUse]]  # the same, one after the other
 
 _SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
 _SHARDS_OF = _SHARDS.where(*given(SHARD.c.task))
@@ -148,7 +148,7 @@ def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
     _owe(db, digests, 0.0)
 
 
-def owe_later(db: sa.Connection, files: Iterable[tuple[str, Reference]]) -> None:
+def owe_later(db: sa.Connection, files: Iterable[tuple[str, BlobUse]]) -> None:
     """Perhaps nobody needs these files any more: then they are deleted, once whoever asks of them
     now has been answered."""
     _owe(db, [digest for digest, _ in files], time.time() + LATER)
@@ -180,9 +180,9 @@ def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -
 
 def parts_of(submission: Submission) -> References:
     name, blobs = submission.name, submission.parts.items()
-    found = {b.digest: Reference(name, f"the {part} rows of {name}") for part, b in blobs}
+    found = {b.digest: BlobUse(name, f"the {part} rows of {name}") for part, b in blobs}
     if submission.vector_blob is not None:
-        found[submission.vector_blob] = Reference(name, f"the imported vector of {name}")
+        found[submission.vector_blob] = BlobUse(name, f"the imported vector of {name}")
     return found
 
 
@@ -209,9 +209,9 @@ def _samples(shards: Iterable[sa.Row], without: Collection[str] = ()) -> Naming:
     for row in shards:
         if row.task not in without:
             what = f"the samples of {row.task}, version {row.version}"
-            yield row.digest, Reference(row.task, what)
+            yield row.digest, BlobUse(row.task, what)
             if row.statistics is not None:
-                yield row.statistics, Reference(row.task, f"the statistics of {row.task}")
+                yield row.statistics, BlobUse(row.task, f"the statistics of {row.task}")
 
 
 def _needed(shards: sa.Select) -> sa.Select:
@@ -231,8 +231,8 @@ def _vectors(references: Iterable[sa.Row], without: Collection[str] = ()) -> Nam
     for row in references:
         if row.task not in without:
             ref = VectorRef.model_validate_json(row.reference)
-            yield ref.head_blob, Reference(ref.task, f"the head of {ref.task}")
-            yield ref.blob, Reference(ref.task, f"the vector {ref.name}")
+            yield ref.head_blob, BlobUse(ref.task, f"the head of {ref.task}")
+            yield ref.blob, BlobUse(ref.task, f"the vector {ref.name}")
 
 
 def _asked_of(db: sa.Connection) -> Naming:
@@ -249,12 +249,12 @@ def _asked_of(db: sa.Connection) -> Naming:
     for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
             if digest is not None:
-                yield digest, Reference("", "of a model that is to be evaluated")
+                yield digest, BlobUse("", "of a model that is to be evaluated")
 
 
 def listed_of(work: FitWork) -> Naming:
     if digest := work.listed.digest:
-        yield digest, Reference("", "the tasks whose heads are to be fitted")
+        yield digest, BlobUse("", "the tasks whose heads are to be fitted")
 
 
 def _given_for(work: str) -> Naming:
@@ -262,7 +262,7 @@ def _given_for(work: str) -> Naming:
     given = [making.fit.shots, making.fit.held_out] if making.fit else []
     for blob in [*given, making.adapt and making.adapt.inputs]:
         if blob is not None:
-            yield blob.digest, Reference("", "rows that a model is to be made from")
+            yield blob.digest, BlobUse("", "rows that a model is to be made from")
 
 
 def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
@@ -293,10 +293,10 @@ def _saw(result: Fitted, tasks: set[str]) -> bool:
 
 def _heads_of(result: Fitted) -> Naming:
     if result.novelty is not None:
-        yield result.novelty, Reference("", "what tells inputs of none of the tasks")
+        yield result.novelty, BlobUse("", "what tells inputs of none of the tasks")
     for one in result.heads:
-        yield one.head, Reference(one.task, f"the fitted head of {one.task}")
-        yield one.frozen, Reference(one.task, f"the head of {one.task} on the base")
+        yield one.head, BlobUse(one.task, f"the fitted head of {one.task}")
+        yield one.frozen, BlobUse(one.task, f"the head of {one.task} on the base")
 
 
 def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
@@ -325,11 +325,11 @@ def _parts_of_made(row: sa.Row, target: bool = True) -> Naming:
     """`target`: with those of the model's own task."""
     if row.merged is not None:
         blob = Merged.model_validate_json(row.merged).blob
-        yield blob, Reference("", "the merged vector of a model")
+        yield blob, BlobUse("", "the merged vector of a model")
     if row.target is not None and target:
         found = Target.model_validate_json(row.target)
-        yield found.head_blob, Reference("", "the head of a model's own task")
+        yield found.head_blob, BlobUse("", "the head of a model's own task")
         if found.held_out is not None:
-            yield found.held_out.digest, Reference("", "rows that judge a model's own task")
+            yield found.held_out.digest, BlobUse("", "rows that judge a model's own task")
     if row.fitted is not None:
         yield from _heads_of(Fitted.model_validate_json(row.fitted))

@@ -57,7 +57,7 @@ _TOLD = (
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """A piece of work and how far it is; the columns of RUN."""
 
     number: int
@@ -85,7 +85,7 @@ class Run:
         return _WORK.validate_json(self.written).model_copy(update={"attempt": self.attempt})
 
 
-class Runs(Database):
+class RunTable(Database):
     """What is owed, what runs, and what became of it."""
 
     def add_run(
@@ -197,7 +197,7 @@ class Runs(Database):
         with self._read() as db:
             return exists(db, RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
 
-    def run(self, run_id: str) -> Run:
+    def run(self, run_id: str) -> RunRecord:
         """UnknownRun when there is none."""
         for row in self._rows(_RUN, run_id=run_id):
             return run_of(row)
@@ -212,7 +212,7 @@ class Runs(Database):
         user: str | None = None,
         newest: int | None = None,
         naming: str | None = None,
-    ) -> list[Run]:
+    ) -> list[RunRecord]:
         """In order of acceptance: all, or so many of the newest. `naming`: whose work has this name
         somewhere, of which the database alone looks at the others."""
         wanted: dict[str, Collection[Any] | None] = {"state": states, "kind": kinds, "task": tasks}
@@ -231,7 +231,7 @@ class Runs(Database):
 
     def evaluations(
         self, user: str | None, models: Collection[str] = ()
-    ) -> list[tuple[Run, orders.Evaluated]]:
+    ) -> list[tuple[RunRecord, orders.Evaluated]]:
         """Those of a user, or of anybody, and of these models: the latest PAGE, oldest first."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
         if user is not None:
@@ -378,12 +378,12 @@ def end(db: sa.Connection, run_id: str, result: orders.Result, written: str = ""
     return _update(db, run_id, state=RunState.DONE, result=text, cause=None, ended=time.time())
 
 
-def run_of(row: sa.Row) -> Run:
+def run_of(row: sa.Row) -> RunRecord:
     values = dict(row._mapping)
     values.pop("result", None)
     written, progress = values.pop("work"), values.pop("progress")
     state = RunState(values.pop("state"))
-    return Run(
+    return RunRecord(
         **values,
         state=state,
         written=written,

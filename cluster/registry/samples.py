@@ -14,7 +14,7 @@ from cluster.registry.journal import Request, log, remember
 from cluster.registry.schema import SHARD, TASK
 
 
-class Samples(Database):
+class SampleTable(Database):
     """What is in the store."""
 
     def grow(self, shard: Shard, request: Request) -> None:

@@ -37,7 +37,7 @@ _SAME = (
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskRecord:
     """An accepted task and the run that trains it."""
 
     name: str
@@ -48,7 +48,7 @@ class Task:
     removed: str | None = None  # removed | purged | cancelled
 
 
-class Tasks(Database):
+class TaskTable(Database):
     """What was submitted, by arrival."""
 
     def founded(self, base: Base, generic: BlobRef) -> None:
@@ -115,7 +115,7 @@ class Tasks(Database):
             log(db, how, f"by {by}" if by else f"{name} is withdrawn from later use", name)
             remember(db, request)
 
-    def task(self, name: str, visibility: Visibility = ALL) -> Task:
+    def task(self, name: str, visibility: Visibility = ALL) -> TaskRecord:
         """UnknownTask says which there are, of those that are seen."""
         seen = visibility.sees(name)
         for row in self._rows(_TASK, name=name) if seen else ():
@@ -157,7 +157,9 @@ class Tasks(Database):
         every = sa.union(*(sa.select(page.subquery()) for page in pages))
         return list(self._values(every.order_by(sa.text("1")).limit(PAGE)))
 
-    def tasks(self, with_removed: bool = False, names: Collection[str] | None = None) -> list[Task]:
+    def tasks(
+        self, with_removed: bool = False, names: Collection[str] | None = None
+    ) -> list[TaskRecord]:
         """By arrival, all or those of these names."""
         key = {} if names is None else {"name": names}
         return [_task(row) for row in self._rows(_tasks(with_removed, bool(key)), **key)]
@@ -170,7 +172,7 @@ class Tasks(Database):
         """Names of the tasks whose bytes are gone."""
         return set(self._values(_PURGED))
 
-    def any_task(self, name: str) -> Task:
+    def any_task(self, name: str) -> TaskRecord:
         """Also one that was removed: models that use it work on."""
         (row,) = self._rows(_TASK, name=name)
         return _task(row)
@@ -183,6 +185,6 @@ def _tasks(with_removed: bool, named: bool) -> sa.Select[Any]:
     return query.where(among(TASK.c.name)) if named else query
 
 
-def _task(row: sa.Row) -> Task:
+def _task(row: sa.Row) -> TaskRecord:
     submission = Submission.model_validate_json(row.submission)
-    return Task(row.name, row.ordinal, row.run_id, submission, row.created, row.removed)
+    return TaskRecord(row.name, row.ordinal, row.run_id, submission, row.created, row.removed)

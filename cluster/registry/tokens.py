@@ -20,7 +20,7 @@ _OF_USER = _TOKENS.where(*given(TOKEN.c.user))
 
 
 @dataclass(frozen=True)
-class Token:
+class TokenRecord:
     """`hash` is the sha256 of a token."""
 
     hash: str
@@ -31,14 +31,14 @@ class Token:
     used: float | None = None  # within an hour before its last use
 
 
-class Tokens(Database):
-    def issue(self, token: Token, request: Request) -> None:
+class TokenTable(Database):
+    def issue(self, token: TokenRecord, request: Request) -> None:
         """A further token of a user; their other ones stay. NameTaken for one that is known."""
         with self._write() as db:
             _issue(db, token)
             remember(db, request)
 
-    def rotate(self, old: Token, ends: float, new: Token, request: Request) -> None:
+    def rotate(self, old: TokenRecord, ends: float, new: TokenRecord, request: Request) -> None:
         """`new` in the place of `old`, which ends then."""
         with self._write() as db:
             db.execute(TOKEN.update().where(TOKEN.c.hash == old.hash).values(expires=ends))
@@ -56,18 +56,18 @@ class Tokens(Database):
         with self._write("relaxed") as db:
             db.execute(TOKEN.update().where(TOKEN.c.hash.in_(hashes)).values(used=at))
 
-    def tokens(self, *hashes: str) -> list[Token]:
+    def tokens(self, *hashes: str) -> list[TokenRecord]:
         """Those with these hashes."""
-        return [Token(**row._mapping) for row in self._rows(_BY_HASH, hash=hashes)]
+        return [TokenRecord(**row._mapping) for row in self._rows(_BY_HASH, hash=hashes)]
 
-    def tokens_like(self, digits: str) -> list[Token]:
+    def tokens_like(self, digits: str) -> list[TokenRecord]:
         """Those whose hash begins so."""
         return self._tokens(TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g")  # after f
 
-    def tokens_of(self, user: str) -> list[Token]:
-        return [Token(**row._mapping) for row in self._rows(_OF_USER, user=user)]
+    def tokens_of(self, user: str) -> list[TokenRecord]:
+        return [TokenRecord(**row._mapping) for row in self._rows(_OF_USER, user=user)]
 
-    def tokens_after(self, user: str) -> list[Token]:
+    def tokens_after(self, user: str) -> list[TokenRecord]:
         """Of the next PAGE users, by user, then by time."""
         users = sa.select(TOKEN.c.user).where(TOKEN.c.user > user).distinct()
         page = self._values(users.order_by(TOKEN.c.user).limit(PAGE))
@@ -78,11 +78,11 @@ class Tokens(Database):
         query = sa.select(TOKEN.c.user).where(TOKEN.c.user >= user[:1]).distinct()
         return list(self._values(query.order_by(TOKEN.c.user).limit(PAGE)))
 
-    def _tokens(self, *conditions: sa.ColumnElement[bool]) -> list[Token]:
-        return [Token(**row._mapping) for row in self._rows(_TOKENS.where(*conditions))]
+    def _tokens(self, *conditions: sa.ColumnElement[bool]) -> list[TokenRecord]:
+        return [TokenRecord(**row._mapping) for row in self._rows(_TOKENS.where(*conditions))]
 
 
-def _issue(db: sa.Connection, token: Token) -> None:
+def _issue(db: sa.Connection, token: TokenRecord) -> None:
     if not put_once(db, TOKEN, **vars(token)):
         raise NameTaken("this token is known already; make another one")
     log(db, "token", f"issued to {token.user} as {token.role}")

@@ -24,7 +24,7 @@ from cluster.registry.database import among, given, of, put, put_once
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
-from cluster.registry.runs import Run, Runs, end, is_done, run_of
+from cluster.registry.runs import RunRecord, RunTable, end, is_done, run_of
 from cluster.registry.samples import present
 from cluster.registry.schema import (
     ALIAS,
@@ -87,7 +87,7 @@ _MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*given(ARRIVAL.c.
 
 
 @dataclass(frozen=True)
-class Vector:
+class VectorRecord:
     """A published version with what made it."""
 
     reference: VectorRef
@@ -106,7 +106,7 @@ class Met(NamedTuple):
     version: int
 
 
-class Vectors(Runs, Effects):
+class VectorTable(RunTable, Effects):
     """Every version of every task's vector."""
 
     def finish(
@@ -190,7 +190,7 @@ class Vectors(Runs, Effects):
 
     def vectors(
         self, task: str | None = None, version: int | None = None, newest: int | None = None
-    ) -> list[Vector]:
+    ) -> list[VectorRecord]:
         """Of one task or all, by task's name and version: all, the one, or the last ones."""
         wanted = {VECTOR.c.task: task, VECTOR.c.version: version}
         these = (column == value for column, value in wanted.items() if value is not None)
@@ -198,7 +198,7 @@ class Vectors(Runs, Effects):
         rows = self._rows(sa.select(VECTOR).where(*these).order_by(*last).limit(newest))
         return [_vector(row) for row in reversed(rows)]
 
-    def vectors_after(self, task: str | None, after: str, most: int) -> list[Vector]:
+    def vectors_after(self, task: str | None, after: str, most: int) -> list[VectorRecord]:
         """The next of one task or all that were not removed, by task's name and version, after
         TASK@vN. Of all, without their curves."""
         name, _, number = after.rpartition("@v")
@@ -265,7 +265,7 @@ def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
     return json.loads(db.scalars(_WORK, of(run_id=run_id)).one())
 
 
-def _reference(db: sa.Connection, run: Run, result: Trained | Refreshed) -> VectorRef:
+def _reference(db: sa.Connection, run: RunRecord, result: Trained | Refreshed) -> VectorRef:
     """The next version of the run's task."""
     assert run.task is not None  # whoever makes a vector makes it for a task
     newest = sa.select(sa.func.max(VECTOR.c.version)).where(VECTOR.c.task == run.task)
@@ -291,7 +291,7 @@ def _filled(pair: Pair, ref: VectorRef) -> Pair:
     return pair.model_copy(update=names)
 
 
-def _vector(row: sa.Row) -> Vector:
+def _vector(row: sa.Row) -> VectorRecord:
     reference = VectorRef.model_validate_json(row.reference)
     config, curves = json.loads(row.config), json.loads(row.curves)
-    return Vector(reference, row.norm, config, curves, row.created)
+    return VectorRecord(reference, row.norm, config, curves, row.created)

@@ -38,7 +38,7 @@ from cluster.runtime.nodes import held_by, held_by_lasting, here, release_orphan
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
-from cluster.scheduler.reuse import RUNS, Idle, late, next_of, stays
+from cluster.scheduler.reuse import RUNS, IdleLearner, late, next_of, stays
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -74,7 +74,7 @@ class RayLauncher:
         self._home, self._learner, self._serving, self._runs = home, learner, serving, runs
         self._assigned = Assigned()
         # Two threads ask: whoever takes one out has it.
-        self._idle: dict[str, tuple[Idle, Any]] = {}
+        self._idle: dict[str, tuple[IdleLearner, Any]] = {}
 
     def nodes(self) -> tuple[Node, ...]:
         own = ray.get_runtime_context().get_node_id()
@@ -146,14 +146,14 @@ class RayLauncher:
     def let_go(self, handle: Process) -> None:
         if not stays(handle.needs, self._assigned.runs(handle.learner), self._runs):
             return self.cancel(handle)
-        idle = Idle(handle.learner, handle.needs, time.monotonic())
+        idle = IdleLearner(handle.learner, handle.needs, time.monotonic())
         self._idle[handle.learner] = idle, handle.actor
 
     def cancel(self, handle: Process) -> None:
         ray.kill(handle.actor)
         self._assigned.forget(handle.learner)
 
-    def _waits(self) -> list[Idle]:
+    def _waits(self) -> list[IdleLearner]:
         return [one for one, _ in tuple(self._idle.values())]
 
     def _end(self, learners: Iterable[str]) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from cluster.domain.status import RunState
 from cluster.scheduler.queue import free, in_order
-from cluster.scheduler.state import Run, State, Urgency
+from cluster.scheduler.state import PlannedRun, State, Urgency
 
 HORIZON = 100  # runs that wait, and of which it is told
 KEPT = 4  # ended runs of a kind, by which the next is judged
@@ -32,7 +32,7 @@ class Steps(NamedTuple):
     done: int
 
 
-class Pace:
+class Forecast:
     """How long runs take. Times are seconds since 1970."""
 
     def __init__(self) -> None:
@@ -53,12 +53,12 @@ class Pace:
         looks.append(Steps(at, done))
         self._steps[run_id] = steps
 
-    def ended(self, state: State, run: Run, at: float) -> None:
+    def ended(self, state: State, run: PlannedRun, at: float) -> None:
         """With a result."""
         if run.run_id in self._begun:
             self.took(state, run, at - self._begun[run.run_id])
 
-    def took(self, state: State, run: Run, seconds: float) -> None:
+    def took(self, state: State, run: PlannedRun, seconds: float) -> None:
         """One of its kind, to its result."""
         each = self._each.setdefault(_kind(run), deque(maxlen=KEPT))
         each.append(max(0.0, seconds) / size_of(state, run))
@@ -67,7 +67,7 @@ class Pace:
         for known in (self._begun, self._looks, self._steps):
             known.pop(run_id, None)
 
-    def left(self, state: State, run: Run, now: float) -> float | None:
+    def left(self, state: State, run: PlannedRun, now: float) -> float | None:
         """Seconds of work; None where nothing tells: nothing of its kind has ended here, or it
         takes longer than what has."""
         each = self._each.get(_kind(run))
@@ -93,11 +93,11 @@ def rest(looks: Sequence[Steps], steps: int, now: float) -> float | None:
     return max(0.0, (steps - last.done) * each - (silent - late))
 
 
-def _kind(run: Run) -> Kind:
+def _kind(run: PlannedRun) -> Kind:
     return run.kind, run.kind == "train" and run.urgency == Urgency.AWAITED
 
 
-def size_of(state: State, run: Run) -> int:
+def size_of(state: State, run: PlannedRun) -> int:
     """What its time grows with: rows of a training, pairs of a measure, tasks of a fit."""
     task = state.tasks.get(run.task or "")
     of_training = run.kind == "train" and run.urgency == Urgency.TRAINING
@@ -106,7 +106,7 @@ def size_of(state: State, run: Run) -> int:
     return max(1, known.get(run.kind, 1))
 
 
-def ends(state: State, left: Callable[[Run], float | None], now: float) -> dict[str, float]:
+def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -> dict[str, float]:
     """When runs will be done, by id: of those that run, and of the first HORIZON that wait; `left`
     are the seconds that each needs. What is not known, or waits for what is not, is left out."""
     room = free(state)
@@ -128,7 +128,7 @@ def ends(state: State, left: Callable[[Run], float | None], now: float) -> dict[
     return found
 
 
-def _in_order(state: State) -> list[Run]:
+def _in_order(state: State) -> list[PlannedRun]:
     """What runs, then what waits as it goes."""
     running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
     return running + in_order(state)[:HORIZON]

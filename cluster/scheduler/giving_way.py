@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from cluster.domain.status import RunState
 from cluster.scheduler.queue import has_room, in_turn
-from cluster.scheduler.state import Needs, Node, Run, State, Urgency
+from cluster.scheduler.state import Needs, Node, PlannedRun, State, Urgency
 
 MOST = 2  # times that a run gives way
 
@@ -30,7 +30,7 @@ def mark(state: State) -> None:
         run.gives_way = run.run_id in chosen
 
 
-def giving_way(state: State) -> list[Run]:
+def giving_way(state: State) -> list[PlannedRun]:
     """Those in whose place the first starts that waits, in the order of the queue, and can."""
     running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
     # Those that were told before, then upkeep, then those that were accepted last.
@@ -42,12 +42,12 @@ def giving_way(state: State) -> list[Run]:
     return []
 
 
-def _could(state: State, run: Run) -> bool:
+def _could(state: State, run: PlannedRun) -> bool:
     """To anything."""
     return run.urgency != Urgency.AWAITED and (run.gave_way < MOST or run.user in state.over)
 
 
-def _gives_way_to(state: State, run: Run, waiting: Run) -> bool:
+def _gives_way_to(state: State, run: PlannedRun, waiting: PlannedRun) -> bool:
     if waiting.urgency == Urgency.UPKEEP or not _could(state, run):
         return False
     if run.urgency == Urgency.UPKEEP:
@@ -58,9 +58,9 @@ def _gives_way_to(state: State, run: Run, waiting: Run) -> bool:
     return waiting.urgency == Urgency.AWAITED and is_small and run.gave_way < MOST
 
 
-def _fewest(state: State, needs: Needs, able: Sequence[Run]) -> list[Run]:
+def _fewest(state: State, needs: Needs, able: Sequence[PlannedRun]) -> list[PlannedRun]:
     """As many as are enough, in their order; none where all are not."""
-    chosen = list[Run]()
+    chosen = list[PlannedRun]()
     for run in able:
         if _is_enough(state, needs, chosen):
             break
@@ -73,7 +73,7 @@ def _fewest(state: State, needs: Needs, able: Sequence[Run]) -> list[Run]:
     return chosen
 
 
-def _is_enough(state: State, needs: Needs, chosen: Sequence[Run]) -> bool:
+def _is_enough(state: State, needs: Needs, chosen: Sequence[PlannedRun]) -> bool:
     """Where each of several nodes has its own room, the place of a worker is a piece of one: which
     it is nobody knows."""
     given = [one.needs for one in chosen]

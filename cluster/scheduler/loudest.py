@@ -16,7 +16,7 @@ from typing import NamedTuple
 from cluster.scheduler.state import State
 
 
-class Pair(NamedTuple):
+class LoudPair(NamedTuple):
     """`share`: the change of the answers of `on`, of what its own vector does to them."""
 
     share: float
@@ -24,9 +24,9 @@ class Pair(NamedTuple):
     on: str  # whose inputs
 
 
-def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[Pair]:
+def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[LoudPair]:
     """Of tasks that are seen the pairs of the largest share, the largest first."""
-    found: list[Pair] = []
+    found: list[LoudPair] = []
     for bound, task in reversed(state.by_bound):
         if len(found) == most and (bound, task) < found[0][:2]:
             break  # also where many are equally loud: then those of the last names are told
@@ -64,11 +64,11 @@ def _put(state: State, task: str, bound: float) -> None:
     insort(state.by_bound, (bound, task))
 
 
-def shares_of(state: State, task: str) -> Iterator[Pair]:
+def shares_of(state: State, task: str) -> Iterator[LoudPair]:
     """Of a champion on the inputs of others, where both were measured."""
     for on in state.rows[task]:
         if on != task and (share := share_of(state, task, on)) is not None:
-            yield Pair(share, task, on)
+            yield LoudPair(share, task, on)
 
 
 def share_of(state: State, task: str, on: str) -> float | None:

@@ -16,7 +16,16 @@ from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
 from cluster.scheduler.queue import next_run, starts
-from cluster.scheduler.state import Cell, Effect, Fail, Row, Run, State, Stop, Vector
+from cluster.scheduler.state import (
+    Effect,
+    Fail,
+    MatrixCell,
+    PlannedRun,
+    Row,
+    State,
+    Stop,
+    VectorVersion,
+)
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
 
@@ -46,7 +55,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
         case facts.Championed(task, vector, row):
             _crown(state, task, vector, row)
             state.ask.add(task)
-        case facts.Measured(run_id, values):
+        case facts.CellsMeasured(run_id, values):
             _end(state, run_id, measured=values)
         case facts.Ended(run_id):
             _end(state, run_id)
@@ -74,7 +83,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
 def _arrive(state: State, event: facts.SamplesArrived) -> None:
     known = state.tasks.get(event.task)
     head = known.head if known else ""
-    state.tasks[event.task] = facts.Task(
+    state.tasks[event.task] = facts.PlannedTask(
         event.ordinal, event.options, event.shard, event.owner, head, event.allowance
     )
     if event.private:
@@ -88,7 +97,7 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
 def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
-        run = Run(event.run_id, event.kind, 0, event.task, event.needs, event.urgency)
+        run = PlannedRun(event.run_id, event.kind, 0, event.task, event.needs, event.urgency)
         owed.add(state, run)
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0
@@ -99,7 +108,7 @@ def _queue(state: State, event: facts.Requested) -> None:
     _take_turn(state, run)
 
 
-def _take_turn(state: State, run: Run) -> None:
+def _take_turn(state: State, run: PlannedRun) -> None:
     """Who has nothing else of its kind waits from now on, however long ago theirs began."""
     whose = run.urgency, run.user
     others = (one for one in state.runs.values() if (one.urgency, one.user) == whose)
@@ -120,7 +129,7 @@ def _publish(state: State, event: facts.Published) -> None:
     _end(state, event.run_id)
 
 
-def _crown(state: State, task: str, vector: Vector, measured: Row) -> None:
+def _crown(state: State, task: str, vector: VectorVersion, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
     lessons.moves(state, task, vector.digest)
@@ -141,7 +150,7 @@ def _is_of_now(state: State, name: str, shard: str, head: str) -> bool:
     return task is not None and (task.shard, task.head) == (shard, head)
 
 
-def _end(state: State, run_id: str, measured: Mapping[Cell, Effect] | None = None) -> None:
+def _end(state: State, run_id: str, measured: Mapping[MatrixCell, Effect] | None = None) -> None:
     """The run is done. Pairs it was to measure and did not are never asked for again."""
     run = state.runs.pop(run_id)
     state.done.add(run_id)
@@ -188,14 +197,14 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
     state.ask.discard(task)
 
 
-def _ask(state: State, run: Run) -> None:
+def _ask(state: State, run: PlannedRun) -> None:
     """What this run was about may be due for a refresh now."""
     state.ask.update(cell.task for cell in run.cells)
     if run.task is not None:
         state.ask.add(run.task)
 
 
-def _concerns(state: State, run: Run, task: str) -> bool:
+def _concerns(state: State, run: PlannedRun, task: str) -> bool:
     about = run.kind in ("train", "refresh") and run.task == task
     in_cells = any(task in (c.task, c.on) for c in run.cells)
     return about or task in run.others or in_cells or owed.concerns(state, run, task)

@@ -21,7 +21,7 @@ from functools import partial
 from cluster.domain.status import RunKind, RunState, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.domain.visibility import ALL, Visibility
-from cluster.scheduler.state import ONE_CPU, Needs, Node, Run, Start, State, Urgency
+from cluster.scheduler.state import ONE_CPU, Needs, Node, PlannedRun, Start, State, Urgency
 
 PATIENCE = 4  # runs of other urgencies that may pass one that waits
 DOING: dict[RunKind, str] = {
@@ -68,7 +68,7 @@ def free(state: State) -> Node:
     )
 
 
-def _fits(state: State, run: Run) -> bool:
+def _fits(state: State, run: PlannedRun) -> bool:
     return has_room(state, run.needs, (), state.free)
 
 
@@ -111,31 +111,31 @@ def starts(state: State) -> Iterator[Start]:
         yield Start(run.run_id, run.needs)
 
 
-def next_run(state: State) -> Run | None:
+def next_run(state: State) -> PlannedRun | None:
     return next((run for run in in_turn(state) if _fits(state, run)), None)
 
 
-def in_turn(state: State) -> list[Run]:
+def in_turn(state: State) -> list[PlannedRun]:
     """Those of which the first that fits starts: while one is late, that one alone."""
     late = _late(state)
     return [late] if late else _firsts(state)
 
 
-def _firsts(state: State) -> list[Run]:
+def _firsts(state: State) -> list[PlannedRun]:
     """Of each urgency the first that waits; one that no node can hold now keeps nobody waiting."""
-    waiting: dict[Urgency, list[Run]] = {urgency: [] for urgency in Urgency}
+    waiting: dict[Urgency, list[PlannedRun]] = {urgency: [] for urgency in Urgency}
     for run in state.runs.values():
         if run.state == RunState.QUEUED and placeable(state.nodes, run.needs):
             waiting[run.urgency].append(run)
     return [min(runs, key=partial(_turn, state)) for runs in waiting.values() if runs]
 
 
-def _turn(state: State, run: Run) -> tuple[bool, int, int]:
+def _turn(state: State, run: PlannedRun) -> tuple[bool, int, int]:
     """The lowest is next."""
     return run.user in state.over, state.turns.get((run.urgency, run.user), -1), run.number
 
 
-def in_order(state: State) -> list[Run]:
+def in_order(state: State) -> list[PlannedRun]:
     """What waits, as it starts where there is room for each, and nothing else comes."""
     waiting = [run for run in state.runs.values() if run.state == RunState.QUEUED]
     rounds = Counter[tuple[Urgency, str | None]]()
@@ -147,7 +147,7 @@ def in_order(state: State) -> list[Run]:
     return sorted(waiting, key=lambda run: keys[run.run_id])
 
 
-def _late(state: State) -> Run | None:
+def _late(state: State) -> PlannedRun | None:
     """The one that has let enough others pass; none of a user who took their minutes: it would give
     the room back that was kept for it."""
     firsts = (run for run in _firsts(state) if run.user not in state.over)
@@ -158,14 +158,14 @@ def _late(state: State) -> Run | None:
 # -- what people are told
 
 
-def waits_for(state: State, run: Run) -> WaitsFor:
+def waits_for(state: State, run: PlannedRun) -> WaitsFor:
     """What has to change before a queued run starts."""
     if not placeable(state.nodes, run.needs):
         return WaitsFor.NODES
     return WaitsFor.TURN if _fits(state, run) else WaitsFor.ROOM
 
 
-def reason(state: State, run: Run, visibility: Visibility = ALL) -> str:
+def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
     """Why a queued run waits; what is not seen has no name."""
     asked, room = resources(run.needs), free(state)
     if waits_for(state, run) == WaitsFor.NODES:
@@ -195,7 +195,7 @@ def situation(state: State) -> object:
     return state.nodes, state.free, places, turns, late and late.run_id
 
 
-def _ahead(state: State, run: Run) -> Run | None:
+def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
     """The run that this one lets go first, though there is room for it."""
     firsts = _firsts(state)
     ahead = _late(state) or next((one for one in firsts if one.urgency == run.urgency), None)
@@ -224,7 +224,7 @@ def _count(number: int, unit: str) -> str:
     return f"{number} {unit}" + ("" if number == 1 else "s")
 
 
-def _name(run: Run, visibility: Visibility) -> str:
+def _name(run: PlannedRun, visibility: Visibility) -> str:
     """A run in a sentence."""
     task = run.task if run.task and visibility.sees(run.task) else "a private task"
     if run.kind == "train":

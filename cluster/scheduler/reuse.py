@@ -16,7 +16,7 @@ RUNS = 20  # of one learner: what libraries leave behind does not add up
 SECONDS = 3.0  # that one waits
 
 
-class Idle(NamedTuple):
+class IdleLearner(NamedTuple):
     """A learner whose work ended well, at `since` seconds of a clock, and what it reserved."""
 
     learner: str
@@ -28,7 +28,7 @@ class Next(NamedTuple):
     """Who does a piece of work, None for a new learner; and those that end now, so that it has the
     room that they hold."""
 
-    learner: Idle | None
+    learner: IdleLearner | None
     ended: frozenset[str]
 
 
@@ -38,7 +38,7 @@ def stays(needs: Needs, runs: int, most: int = RUNS) -> bool:
     return needs.workers == 1 and runs < most
 
 
-def next_of(idle: Collection[Idle], needs: Needs, there: Collection[str]) -> Next:
+def next_of(idle: Collection[IdleLearner], needs: Needs, there: Collection[str]) -> Next:
     """The one that waits for the shortest of those that are `there`, and reserved what is needed
     now. Where none did, all end: which of them is in the way only the cluster knows."""
     same = [one for one in idle if one.needs == needs and one.learner in there]
@@ -47,6 +47,6 @@ def next_of(idle: Collection[Idle], needs: Needs, there: Collection[str]) -> Nex
     return Next(None, frozenset(one.learner for one in idle))
 
 
-def late(idle: Collection[Idle], now: float) -> frozenset[str]:
+def late(idle: Collection[IdleLearner], now: float) -> frozenset[str]:
     """Those that have waited for long enough."""
     return frozenset(one.learner for one in idle if now - one.since > SECONDS)

@@ -48,7 +48,7 @@ class Needs(NamedTuple):
 ONE_CPU = Needs()
 
 
-class Cell(NamedTuple):
+class MatrixCell(NamedTuple):
     """One pair to measure: by names for people, by digests for what it means."""
 
     task: str  # whose vector
@@ -78,7 +78,7 @@ Row = Mapping[tuple[str, str, str], Effect]
 
 
 @dataclass
-class Task:
+class PlannedTask:
     """A task with samples in the store; GENERIC is one, without options of interest."""
 
     ordinal: int
@@ -95,8 +95,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Vector:
-    """A task's champion."""
+class VectorVersion:
+    """A version of a task's vector: its champion, or one that was just made."""
 
     version: int
     digest: str
@@ -104,7 +104,7 @@ class Vector:
 
 
 @dataclass
-class Run:
+class PlannedRun:
     """A run that is owed, or failed; done runs are only remembered by id."""
 
     run_id: str
@@ -115,7 +115,7 @@ class Run:
     urgency: Urgency = Urgency.UPKEEP
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
-    cells: tuple[Cell, ...] = ()  # of a measure
+    cells: tuple[MatrixCell, ...] = ()  # of a measure
     others: frozenset[str] = frozenset()  # of a refresh: tasks whose rows it sees
     owner: str = ""  # of a fit: whose private tasks are among its tasks, "" where none is
     tasks: int = field(default=0, compare=False)  # about how many a fit is of
@@ -142,10 +142,10 @@ class State:
     base: str  # digest
     nodes: tuple[Node, ...] = ()
     free: tuple[Node, ...] = ()  # of each node, as the cluster says; () where it says nothing
-    tasks: dict[str, Task] = field(default_factory=dict[str, Task])
+    tasks: dict[str, PlannedTask] = field(default_factory=dict[str, PlannedTask])
     # of the private tasks, removed ones too
     owners: dict[str, str] = field(default_factory=dict[str, str])
-    champions: dict[str, Vector] = field(default_factory=dict[str, Vector])
+    champions: dict[str, VectorVersion] = field(default_factory=dict[str, VectorVersion])
     # champion's task -> on -> what is measured
     rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
     # beside it (`matrix`): on -> whose rows have it; and of every row which is measured next
@@ -159,8 +159,8 @@ class State:
     )
     # pairs of tasks whose samples are the same kind of data, each both ways
     near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    unmeasurable: set[Cell] = field(default_factory=set[Cell])  # their run failed
-    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    unmeasurable: set[MatrixCell] = field(default_factory=set[MatrixCell])  # their run failed
+    runs: dict[str, PlannedRun] = field(default_factory=dict[str, PlannedRun])
     done: set[str] = field(default_factory=set[str])  # ids of finished runs
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
@@ -224,7 +224,7 @@ class Championed:
     """The champion of a task was moved to another version by hand; `row` as in Published."""
 
     task: str
-    vector: Vector
+    vector: VectorVersion
     row: Row
 
 
@@ -261,7 +261,7 @@ class Published(RunEvent):
     """
 
     task: str
-    vector: Vector
+    vector: VectorVersion
     row: Row
     head: str
     champion: bool = True
@@ -269,8 +269,8 @@ class Published(RunEvent):
 
 
 @dataclass(frozen=True)
-class Measured(RunEvent):
-    values: Mapping[Cell, Effect]
+class CellsMeasured(RunEvent):
+    values: Mapping[MatrixCell, Effect]
 
 
 class Ended(RunEvent):
@@ -307,7 +307,7 @@ class Failed(RunEvent):
     cause: str
 
 
-_OfRun = Requested | Published | Measured | Ended | Cancelled | PlaceGivenBack | Died | Failed
+_OfRun = Requested | Published | CellsMeasured | Ended | Cancelled | PlaceGivenBack | Died | Failed
 Event = NodesChanged | MinutesTaken | SamplesArrived | Championed | Removed | Forgotten | _OfRun
 
 
@@ -329,11 +329,11 @@ class Measure(Instruction):
     """Accept a run that measures these pairs. `cost`: of what the arrivals may."""
 
     cost: int
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
 
 
 @dataclass(frozen=True)
-class Refresh(Instruction):
+class RefreshChampion(Instruction):
     """Accept a run that refreshes the task's champion against the other shards, named by task."""
 
     cost: int
@@ -344,7 +344,7 @@ class Refresh(Instruction):
 
 
 @dataclass(frozen=True)
-class Fit(Instruction):
+class FitHeads(Instruction):
     """Accept a run that fits the heads of these champions.
     `owner`: whose private tasks are among them, "" where none is."""
 

@@ -22,7 +22,14 @@ from cluster.scheduler import state as facts
 from cluster.scheduler.lessons import champions as champions_of
 from cluster.scheduler.lessons import lessons
 from cluster.scheduler.queue import needs_of, placeable
-from cluster.scheduler.state import Cell, Fit, Measure, Refresh, Run, State
+from cluster.scheduler.state import (
+    FitHeads,
+    MatrixCell,
+    Measure,
+    PlannedRun,
+    RefreshChampion,
+    State,
+)
 
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
 MEASURE_BATCH = 64  # pairs in one piece of work
@@ -46,7 +53,7 @@ def upkeep(state: State) -> Iterator[facts.Instruction]:
     yield from _fits(state)
 
 
-def add(state: State, run: Run) -> None:
+def add(state: State, run: PlannedRun) -> None:
     state.numbers += 1
     run.number = state.numbers
     state.runs[run.run_id] = run
@@ -67,9 +74,9 @@ def shares(state: State, task: str) -> bool:
     return state.tasks[task].options.share == "samples"
 
 
-def cell_of(state: State, task: str, on: str) -> Cell:
+def cell_of(state: State, task: str, on: str) -> MatrixCell:
     probe = state.tasks[on]
-    return Cell(task, state.champions[task].digest, on, probe.shard, probe.head)
+    return MatrixCell(task, state.champions[task].digest, on, probe.shard, probe.head)
 
 
 def _active(state: State, kind: RunKind, task: str | None = None) -> bool:
@@ -77,14 +84,14 @@ def _active(state: State, kind: RunKind, task: str | None = None) -> bool:
     return any(task is None or run.task == task for run in runs)
 
 
-def _measures(state: State, wanted: Iterator[Cell]) -> Iterator[Measure]:
+def _measures(state: State, wanted: Iterator[MatrixCell]) -> Iterator[Measure]:
     """One measure at a time: what goes missing meanwhile makes the next batch."""
     most = min(MEASURE_BATCH, budget.cells(state.balance))
     if most == 0 or _active(state, "measure"):
         return
     if cells := tuple(islice(wanted, most)):
         run_id = identity("measure", {"base": state.base, "cells": cells})
-        add(state, Run(run_id, "measure", 0, cells=cells))
+        add(state, PlannedRun(run_id, "measure", 0, cells=cells))
         state.balance -= (cost := len(cells) * budget.CELL)
         yield Measure(run_id, cost, cells)
 
@@ -98,12 +105,12 @@ def could_measure(state: State) -> bool:
     return next(chain(*wanted), None) is not None
 
 
-def _own(state: State) -> Iterator[Cell]:
+def _own(state: State) -> Iterator[MatrixCell]:
     """Vectors that are not measured on their own inputs, without which nothing is known of them."""
     return _able(state, ((task, task) for task, row in state.rows.items() if task not in row))
 
 
-def _unmeasured(state: State, met: bool) -> Iterator[Cell]:
+def _unmeasured(state: State, met: bool) -> Iterator[MatrixCell]:
     """Pairs that are not measured: on own inputs, then on the newest task first. Those that were
     not `met` are few at a time: what is known of them decides about refreshes. A vector has met a
     newer task only if it became champion since."""
@@ -140,7 +147,7 @@ def _lacking(state: State, on: str, met: bool, orders: Orders) -> Iterator[str]:
             yield task
 
 
-def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[Cell]:
+def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[MatrixCell]:
     """Without those whose run failed, and those of the same kind of data."""
     cells = (cell_of(state, task, on) for task, on in pairs if (task, on) not in state.near)
     return (cell for cell in cells if cell not in state.unmeasurable)
@@ -175,7 +182,7 @@ def _saves(state: State) -> bool:
     return False
 
 
-def _refreshes(state: State) -> Iterator[Refresh]:
+def _refreshes(state: State) -> Iterator[RefreshChampion]:
     """Once what decides is measured, and arrivals are gathered: of the vectors that are due those
     that do the most, and now and then the one that waits longest."""
     if state.balance < budget.REFRESH or _active(state, "measure"):
@@ -191,7 +198,7 @@ def _refreshes(state: State) -> Iterator[Refresh]:
             continue
         others = frozenset(name for name, _ in refresh.others)
         needs = needs_of("refresh", state.tasks[task].options)
-        add(state, Run(refresh.run_id, "refresh", 0, task, needs, others=others))
+        add(state, PlannedRun(refresh.run_id, "refresh", 0, task, needs, others=others))
         state.balance -= refresh.cost
         state.refreshes += 1
         yield refresh
@@ -260,7 +267,7 @@ def _visibility(state: State, task: str) -> Visibility:
     return Visibility(state.tasks[task].owner, state.owners)
 
 
-def refresh_of(state: State, task: str) -> Refresh:
+def refresh_of(state: State, task: str) -> RefreshChampion:
     """The refresh of a task's champion against the shards of those it disturbs and of the newest;
     the same inputs, the same id."""
     vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
@@ -274,10 +281,10 @@ def refresh_of(state: State, task: str) -> Refresh:
     options = known[task].options.model_dump()
     parts = {"base": state.base, "task": task, "vector": vector.digest, "parent": vector.version}
     run_id = identity("refresh", {**parts, "own": own, "others": others, "options": options})
-    return Refresh(run_id, budget.REFRESH, task, vector.digest, own, others)
+    return RefreshChampion(run_id, budget.REFRESH, task, vector.digest, own, others)
 
 
-def is_current(state: State, run: Run) -> bool:
+def is_current(state: State, run: PlannedRun) -> bool:
     """Whether a failed run is worth another try: a fit is not when champions have changed, a
     refresh not when there is another one, or when the vector or the samples are no longer those of
     then."""
@@ -292,15 +299,15 @@ def is_current(state: State, run: Run) -> bool:
 # -- heads
 
 
-def _fits(state: State) -> Iterator[Fit]:
+def _fits(state: State) -> Iterator[FitHeads]:
     """One at a time, and when vectors rest: what is measured or refreshed may move them."""
     if not rests(state):  # which fits there are is worked out where it matters
         return
     for run_id, owner in fits(state).items():
         if is_owed(state, run_id):
             champions = champions_of(state, owner)
-            add(state, Run(run_id, "fit", 0, owner=owner, tasks=len(champions)))
-            yield Fit(run_id, owner, champions)
+            add(state, PlannedRun(run_id, "fit", 0, owner=owner, tasks=len(champions)))
+            yield FitHeads(run_id, owner, champions)
             return
 
 
@@ -318,7 +325,7 @@ def is_owed(state: State, run_id: str) -> bool:
     return run_id not in state.runs and run_id not in state.done
 
 
-def concerns(state: State, run: Run, task: str) -> bool:
+def concerns(state: State, run: PlannedRun, task: str) -> bool:
     """Whether a fit has the task's champion among its own: whoever asked for it saw that one."""
     known = state.tasks.get(task)
     there = known is not None and known.teaches and task in state.champions

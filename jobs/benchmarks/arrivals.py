@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 
 from cluster.domain.status import RunKind, RunState
-from cluster.registry import Registry, Run
+from cluster.registry import Registry, RunRecord
 from cluster.storage.home import Home
 from jobs.console.documents import markdown_table
 from tacl.errors import BadConfig
@@ -23,7 +23,7 @@ LAST = 4  # arrivals that a line of the summary is the mean of
 
 
 @dataclass
-class Arrival:
+class ArrivalTimes:
     """Seconds that runs took from their start to their end, by kind. What was accepted once the
     vector of a task was there, and before the next one's, is what its arrival caused."""
 
@@ -43,10 +43,10 @@ class Arrival:
         return self.upkeep + self.seconds["fit"]
 
 
-def arrivals(runs: Sequence[Run]) -> list[Arrival]:
+def arrivals(runs: Sequence[RunRecord]) -> list[ArrivalTimes]:
     """Of runs that are done, in the order in which the vectors came."""
     trainings = sorted((r for r in runs if r.kind == "train"), key=lambda run: run.ended or 0.0)
-    found = [Arrival(run.task or "", _seconds(run)) for run in trainings]
+    found = [ArrivalTimes(run.task or "", _seconds(run)) for run in trainings]
     came = [run.ended or 0.0 for run in trainings]
     for run in runs:
         if run.kind in KINDS and (place := bisect_right(came, run.created)):
@@ -56,11 +56,11 @@ def arrivals(runs: Sequence[Run]) -> list[Arrival]:
     return found
 
 
-def _seconds(run: Run) -> float:
+def _seconds(run: RunRecord) -> float:
     return (run.ended or 0.0) - (run.started or 0.0)
 
 
-def bench_arrivals(home: Home) -> list[Arrival]:
+def bench_arrivals(home: Home) -> list[ArrivalTimes]:
     """Raises BadConfig where no task has a vector yet."""
     home.founded()
     registry = Registry(home.registry_url)
@@ -73,7 +73,7 @@ def bench_arrivals(home: Home) -> list[Arrival]:
     return found
 
 
-def markdown(found: Sequence[Arrival], picture: str) -> str:
+def markdown(found: Sequence[ArrivalTimes], picture: str) -> str:
     heads = (
         "arrival",
         "task",
@@ -105,20 +105,20 @@ def markdown(found: Sequence[Arrival], picture: str) -> str:
     return f"{about}\n\n![Seconds of each arrival]({picture})\n\n{table}\n"
 
 
-def _shares(found: Sequence[Arrival]) -> str:
+def _shares(found: Sequence[ArrivalTimes]) -> str:
     """Of training: upkeep, and all."""
     training = sum(one.training for one in found)
     upkeep, everything = sum(one.upkeep for one in found), sum(one.all for one in found)
     return f"{upkeep / training:.2f}, all {everything / training:.2f}"
 
 
-def _sizes(found: Sequence[Arrival]) -> str:
+def _sizes(found: Sequence[ArrivalTimes]) -> str:
     sizes = [size for size in (4, 8, 14, 25, 40) if size <= len(found)]
     shares = (f"{_shares(found[size - LAST : size])} at {size}" for size in sizes)
     return "; ".join(shares) or "too few"
 
 
-def picture(found: Sequence[Arrival], path: Path) -> None:
+def picture(found: Sequence[ArrivalTimes], path: Path) -> None:
     """Seconds over arrivals, one kind on the other; and the training."""
     from jobs.console.plots import drawing
 

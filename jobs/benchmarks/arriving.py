@@ -17,7 +17,7 @@ from cluster.domain.work import Measured, MeasureWork, Trained
 from cluster.scheduler.upkeep import COLUMN
 from cluster.storage.samples import store_shard
 from jobs.benchmarks.calls import NOBODY
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.population import Population, Say, Size, made_up
 
 ARRIVALS = 5
@@ -25,7 +25,7 @@ MET = 8  # tasks on whose probes a new vector is measured at once
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ArrivalCost:
     """CPU milliseconds, and bytes that were written to files: of the vector with its row of the
     matrix, and its column under as many older vectors as are measured at once."""
 
@@ -33,24 +33,24 @@ class Arrival:
     written: int
 
 
-def arrival(population: Population, coordinator: Coordinator) -> Arrival:
+def arrival(population: Population, coordinator: Coordinator) -> ArrivalCost:
     """Of one more task of this home: the median of some, for now and then the database moves what
     it wrote to its place."""
     found = [_arrival(population, coordinator, number) for number in range(ARRIVALS)]
     spent, written = (statistics.median(one) for one in zip(*found, strict=True))
-    return Arrival(spent, int(written))
+    return ArrivalCost(spent, int(written))
 
 
-def in_small_homes(counts: Iterable[int], say: Say) -> dict[int, Arrival]:
+def in_small_homes(counts: Iterable[int], say: Say) -> dict[int, ArrivalCost]:
     """Of one more task of homes of so many, by their number."""
-    found = dict[int, Arrival]()
+    found = dict[int, ArrivalCost]()
     for tasks in counts:
         say(f"an arrival at {tasks} tasks")
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
             size = Size(tasks, versions=10, compositions=100 * tasks, rows=16, private=0)
             population = made_up(Path(folder) / "home", size)
             population.fill(lambda line: None)
-            coordinator = Coordinator(population.home.path, Idle())
+            coordinator = Coordinator(population.home.path, IdleLauncher())
             found[tasks] = arrival(population, coordinator)
             coordinator.close()
     return found

@@ -36,7 +36,7 @@ class Spread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cost:
+class CallCost:
     """Of one call: milliseconds by the clock and of the processor, and bytes of the answer as
     JSON."""
 
@@ -51,14 +51,14 @@ class Cost:
         return f"{self.who}: {self.what}"
 
 
-def cost(call: Call, rounds: int) -> Cost:
+def cost(call: Call, rounds: int) -> CallCost:
     found = list[tuple[float, float, int]]()
     for row in range(max(1, rounds // 10) if call.rare else rounds):
         start, busy = time.perf_counter(), time.process_time()
         answer = call.ask(row)
         taken, worked = time.perf_counter() - start, time.process_time() - busy
         found.append((1000 * taken, 1000 * worked, len(_json(answer))))
-    return Cost(call.who, call.what, *map(_spread, zip(*found, strict=True)))
+    return CallCost(call.who, call.what, *map(_spread, zip(*found, strict=True)))
 
 
 def _spread(values: Sequence[float]) -> Spread:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.step import Contestant, Rows, made_up, ordinary, small_tau
+from jobs.benchmarks.step import Contestant, StepRows, made_up, ordinary, small_tau
 from jobs.benchmarks.timing import MadeBytes, Run, Say, in_turns, setting
 from tacl.compose.arithmetic import composed
 from tacl.compose.scaled import ScaledEncoder, composed_block
@@ -137,7 +137,7 @@ def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
     return run
 
 
-def _learning(backbone: Any, vectors: Sequence[TaskVector], rows: Rows) -> Contestant:
+def _learning(backbone: Any, vectors: Sequence[TaskVector], rows: StepRows) -> Contestant:
     module = ScaledEncoder(backbone, vectors, [0.1] * len(vectors))
     return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
 

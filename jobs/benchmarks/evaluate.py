@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.step import Rows, made_up, small_tau
+from jobs.benchmarks.step import StepRows, made_up, small_tau
 from jobs.benchmarks.timing import Run, Say, in_turns, setting
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import Cached, cached_tangents
@@ -30,7 +30,7 @@ class EvaluationCase:
     """One task's rows and head, several vectors, and their cached tangents."""
 
     module: LinearizedEncoder
-    rows: Rows
+    rows: StepRows
     taus: dict[str, Params]
     cached: Cached
 

@@ -18,7 +18,7 @@ from cluster.scheduler.state import Needs
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import listed_tasks
 from jobs.benchmarks.calls import NOBODY
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.held import Hold
 from jobs.benchmarks.population import Population, fitted
 
@@ -33,7 +33,7 @@ class Step(NamedTuple):
     cpu_ms: float
 
 
-class Fitting(Idle):
+class FittingLauncher(IdleLauncher):
     """Starts nothing; what fits heads has found them by the next tick."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Fitting(Idle):
 def steps(
     population: Population,
     coordinator: Coordinator,
-    launcher: Fitting,
+    launcher: FittingLauncher,
     held: Sequence[Hold],
 ) -> list[Step]:
     """`held`: grows with each time under the lock."""
@@ -75,7 +75,7 @@ def steps(
 
 
 def _asked(
-    population: Population, coordinator: Coordinator, launcher: Fitting
+    population: Population, coordinator: Coordinator, launcher: FittingLauncher
 ) -> Iterator[tuple[str, Callable[[], object]]]:
     version, task = "", population.open[0].task
 

@@ -46,7 +46,7 @@ STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, and of one core
 GROWTH, FURTHEST = 1.5, 8  # of a fleet to the one before, and to what was asked for
 
 
-class Idle:
+class IdleLauncher:
     """Has room for everything and starts nothing."""
 
     def nodes(self) -> tuple[Node, ...]:
@@ -110,7 +110,7 @@ class WatchedFleet(WatchedCoordinator):
     """A coordinator as it is, but that the launcher of its runs starts nothing."""
 
     def __init__(self, home: str) -> None:
-        self._coordinator, self._turn = Coordinator(home, Idle()), threading.Lock()
+        self._coordinator, self._turn = Coordinator(home, IdleLauncher()), threading.Lock()
         self._heap = Heap()
         threading.Thread(target=self._watch, daemon=True).start()
 

@@ -26,7 +26,7 @@ from cluster.domain.work import FitTask, RefreshWork, TrainWork, Work, asked_by
 from cluster.registry import Registry
 from cluster.registry import schema as table
 from cluster.registry.effects import BLOCK, RECORD
-from cluster.scheduler.state import Fit
+from cluster.scheduler.state import FitHeads
 from cluster.scheduler.upkeep import COLUMN, RECENT, upkeep
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
@@ -210,15 +210,15 @@ class Population:
         """Earlier ones of fewer tasks, then what the plan asks for: one of all open tasks, and one
         with those of each owner of private ones."""
         state = restored(registry, self.base.digest)
-        while newest := next((one for one in upkeep(state) if isinstance(one, Fit)), None):
+        while newest := next((one for one in upkeep(state) if isinstance(one, FitHeads)), None):
             for part, share in enumerate(() if newest.owner else BEFORE):
                 some = islice(newest.champions.items(), round(share * len(newest.champions)))
-                self._fit(registry, Fit(identity("fit", {"part": part}), "", dict(some)))
+                self._fit(registry, FitHeads(identity("fit", {"part": part}), "", dict(some)))
             self._fit(registry, newest)
             del state.runs[newest.run_id]
             state.done.add(newest.run_id)
 
-    def _fit(self, registry: Registry, fit: Fit) -> None:
+    def _fit(self, registry: Registry, fit: FitHeads) -> None:
         blobs = self.home.blobs()
         work = listed(registry, blobs, fitting(self.base, fit), fit.champions)
         registry.add_run(work, None)

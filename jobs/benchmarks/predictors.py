@@ -33,8 +33,8 @@ from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.residency import drawn
 from jobs.benchmarks.sampled import Sampled
-from jobs.benchmarks.scale import Goal
-from jobs.benchmarks.serving import Facts, facts, free_port
+from jobs.benchmarks.scale import CheckedGoal
+from jobs.benchmarks.serving import LoadFigures, facts, free_port
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import machine
 from tacl.errors import ClusterNotRunning
@@ -75,7 +75,7 @@ class PredictorsRow:
 
     predictors: int  # of the echo none
     draw: str
-    facts: Facts
+    facts: LoadFigures
     cpu: Mapping[str, float]
     memory: Mapping[str, int]
     found: float = 0.0
@@ -105,7 +105,7 @@ class PredictorsFound:
     echo: PredictorsRow
     reads: Sequence[ReadRow]
 
-    def goals(self) -> list[Goal]:
+    def goals(self) -> list[CheckedGoal]:
         ratios = {
             f"processor time around predictors ({row.predictors}, {row.draw}), of the echo's": (
                 row.around / self.echo.around
@@ -118,7 +118,7 @@ class PredictorsFound:
             )
             for read in self.reads
         }
-        return [Goal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
+        return [CheckedGoal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
 
 
 def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:

@@ -18,7 +18,7 @@ from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease
 from cluster.storage.samples import training_inputs
 from jobs.benchmarks.calls import NOBODY, Ask, Call
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
 from jobs.benchmarks.scale import Scale, bench_scale
 from jobs.console.documents import markdown_table
@@ -96,7 +96,7 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
     size = Size(known, 1, 1, population.shards[0].blob.rows)
     small = made_up(population.home.path / f"of {known} tasks", size)
     small.fill(lambda line: None)
-    coordinator, arrivals = Coordinator(small.home.path, Idle()), Arrivals()
+    coordinator, arrivals = Coordinator(small.home.path, IdleLauncher()), Arrivals()
     run_id = coordinator.submit(NOBODY, small.newcomer("new", small.shards[0].blob)).run_id
     shards = [shard.blob for shard in (small.generic, *small.shards)]
     inputs = {shard.digest: training_inputs(small.home.blobs(), shard) for shard in shards}

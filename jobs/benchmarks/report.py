@@ -30,7 +30,7 @@ CLUSTERS = ("submit", "learners")  # made on a cluster of their own, whose learn
 
 
 @dataclass(frozen=True)
-class Bench:
+class Benchmark:
     """One of the runs: its command, and how it is made from here."""
 
     command: str
@@ -38,22 +38,22 @@ class Bench:
 
 
 BENCHES = {
-    "vit": Bench(f"step --model {VIT} --rounds 3", partial(bench_step, VIT, "float32", 16, 3)),
-    "vit_bf16": Bench(
+    "vit": Benchmark(f"step --model {VIT} --rounds 3", partial(bench_step, VIT, "float32", 16, 3)),
+    "vit_bf16": Benchmark(
         f"step --model {VIT} --dtype {HALF} --rounds 3", partial(bench_step, VIT, HALF, 16, 3)
     ),
-    "minilm": Bench(
+    "minilm": Benchmark(
         "step --model hf:minilm --batch 32", partial(bench_step, "hf:minilm", "float32", 32, 5)
     ),
-    "lite0": Bench(
+    "lite0": Benchmark(
         f"step --model '{LITE}' --batch 32 --rounds 3", partial(bench_step, LITE, "float32", 32, 3)
     ),
-    "compose": Bench("compose --rounds 3", partial(bench_compose, VIT, COUNTS, 16, 3)),
-    "evaluate": Bench("evaluate", partial(bench_evaluate, "embedded", 64, 5)),
-    "refresh": Bench("refresh", partial(bench_refresh, "hf:minilm", 3)),
-    "refresh_lite0": Bench(f"refresh --model '{LITE}'", partial(bench_refresh, LITE, 3)),
-    "submit": Bench("submit", lambda device, say: bench_submit(3, say)),
-    "learners": Bench(
+    "compose": Benchmark("compose --rounds 3", partial(bench_compose, VIT, COUNTS, 16, 3)),
+    "evaluate": Benchmark("evaluate", partial(bench_evaluate, "embedded", 64, 5)),
+    "refresh": Benchmark("refresh", partial(bench_refresh, "hf:minilm", 3)),
+    "refresh_lite0": Benchmark(f"refresh --model '{LITE}'", partial(bench_refresh, LITE, 3)),
+    "submit": Benchmark("submit", lambda device, say: bench_submit(3, say)),
+    "learners": Benchmark(
         f"learners --runs {QUEUED} --steps {STEPS} --rounds 2",
         lambda device, say: bench_learners(QUEUED, STEPS, 2, say),
     ),

@@ -20,10 +20,10 @@ import psutil
 
 from cluster.coordinator.core import Coordinator
 from cluster.runtime.heap import Heap
-from jobs.benchmarks.arriving import Arrival, arrival
-from jobs.benchmarks.calls import Call, Cost, cost
+from jobs.benchmarks.arriving import ArrivalCost, arrival
+from jobs.benchmarks.calls import Call, CallCost, cost
 from jobs.benchmarks.every import calls
-from jobs.benchmarks.fits import Fitting, Step, steps
+from jobs.benchmarks.fits import FittingLauncher, Step, steps
 from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
 from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Say, Size, made_up
@@ -42,16 +42,16 @@ STARTS = 3
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredHome:
     """A home of one size."""
 
     size: Size
-    start: Cost
-    opened: Cost  # by the process of a server
+    start: CallCost
+    opened: CallCost  # by the process of a server
     memory: int  # bytes of the coordinator
     held: Sequence[Hold]  # each time under the lock
-    calls: Sequence[Cost]
-    arrival: Arrival
+    calls: Sequence[CallCost]
+    arrival: ArrivalCost
     fits: Sequence[Step]
 
     @property
@@ -61,7 +61,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Goal:
+class CheckedGoal:
     """What is aimed at, and what was measured."""
 
     what: str
@@ -74,18 +74,18 @@ class Goal:
 class Scale:
     machine: str
     rounds: int
-    homes: dict[str, Measured]  # by the name of their size, the smaller first
+    homes: dict[str, MeasuredHome]  # by the name of their size, the smaller first
     fleets: Sequence[Fleet] = ()  # the smallest first
     upkeep: Sequence[Upkeep] = ()  # by the number of tasks
-    few: Mapping[int, Arrival] = field(default_factory=dict)  # in homes of fewer tasks
+    few: Mapping[int, ArrivalCost] = field(default_factory=dict)  # in homes of fewer tasks
 
     @property
-    def arrivals(self) -> dict[int, Arrival]:
+    def arrivals(self) -> dict[int, ArrivalCost]:
         """By the number of tasks that were there."""
         return {**self.few, **{one.size.tasks: one.arrival for one in self.homes.values()}}
 
-    def goals(self) -> list[Goal]:
-        return [Goal(what, goal, got, got > goal) for what, goal, got in self._goals()]
+    def goals(self) -> list[CheckedGoal]:
+        return [CheckedGoal(what, goal, got, got > goal) for what, goal, got in self._goals()]
 
     def _goals(self) -> Iterator[tuple[str, float, float]]:
         for size, one in self.homes.items():
@@ -120,7 +120,7 @@ class Scale:
             yield f"coordinator of {one.learners:,} learners, of one core", CORE, one.core
             yield f"wait of {one.learners:,} learners, ms at p99", STEP_MS, one.wait_p99
 
-    def by_call(self) -> Iterator[tuple[Cost, ...]]:
+    def by_call(self) -> Iterator[tuple[CallCost, ...]]:
         """Of every call, its cost at each size."""
         return zip(*(one.calls for one in self.homes.values()), strict=True)
 
@@ -135,7 +135,7 @@ def bench_scale(
 ) -> Scale:
     """`url` of an empty registry for each size, default SQLite; `only` some of the calls, default
     all; `beside` them others."""
-    found: dict[str, Measured] = {}
+    found: dict[str, MeasuredHome] = {}
     for name, size in sizes.items():
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
             population = made_up(Path(folder) / "home", size, url)
@@ -147,18 +147,18 @@ def bench_scale(
 
 
 def _measured(
-    population: Population, size: Size, rounds: int, only: Collection[str], others: list[Cost]
-) -> Measured:
+    population: Population, size: Size, rounds: int, only: Collection[str], others: list[CallCost]
+) -> MeasuredHome:
     home = population.home.path
-    start = cost(Call("", "start", lambda _: Coordinator(home, Fitting()).close()), STARTS)
+    start = cost(Call("", "start", lambda _: Coordinator(home, FittingLauncher()).close()), STARTS)
     opening = Call("server", "open the registry", lambda _: opened(population.home).close())
     opens = cost(opening, STARTS)
     before = _resident()
-    coordinator = Coordinator(home, launcher := Fitting())
+    coordinator = Coordinator(home, launcher := FittingLauncher())
     memory = _resident() - before
     heap = Heap()  # as its actor does
     coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
-    costs = list[Cost]()
+    costs = list[CallCost]()
     for call in calls(population, coordinator, rounds):
         if not only or call.what in only:
             costs.append(cost(call, rounds))
@@ -167,7 +167,7 @@ def _measured(
     arrived = arrival(population, coordinator)
     coordinator.close()
     heap.release()
-    return Measured(size, start, opens, memory, held.times, [*others, *costs], arrived, fits)
+    return MeasuredHome(size, start, opens, memory, held.times, [*others, *costs], arrived, fits)
 
 
 def _resident() -> int:

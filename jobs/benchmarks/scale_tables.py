@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jobs.benchmarks.arriving import Arrival
-from jobs.benchmarks.calls import Cost
+from jobs.benchmarks.arriving import ArrivalCost
+from jobs.benchmarks.calls import CallCost
 from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, STEP_MS, Fleet
 from jobs.benchmarks.population import BEFORE, Size
 from jobs.benchmarks.scale import (
@@ -20,7 +20,7 @@ from jobs.benchmarks.scale import (
     LOCK_MS,
     STARTS,
     TRAININGS,
-    Measured,
+    MeasuredHome,
     Scale,
 )
 from jobs.benchmarks.stream import Upkeep
@@ -89,7 +89,7 @@ for everybody; the longest time under the lock at once / the processor's time in
 """
 
 
-def _fits(homes: Sequence[Measured]) -> list[str]:
+def _fits(homes: Sequence[MeasuredHome]) -> list[str]:
     rows = (
         [some[0].what, *(f"{one.held_ms:.1f} / {one.cpu_ms:,.1f}" for one in some)]
         for some in zip(*(one.fits for one in homes), strict=True)
@@ -123,7 +123,7 @@ def _caused(one: Upkeep) -> Iterator[str]:
     yield from (f"{one.cpu_ms:.1f}", f"{one.longest_ms:.1f}")
 
 
-def _kept(one: Arrival | None) -> tuple[str, str]:
+def _kept(one: ArrivalCost | None) -> tuple[str, str]:
     return (f"{one.cpu_ms:.1f}", f"{one.written:,}") if one else ("", "")
 
 
@@ -181,7 +181,7 @@ def _described(size: Size) -> str:
     )
 
 
-def _call(costs: Sequence[Cost]) -> list[str]:
+def _call(costs: Sequence[CallCost]) -> list[str]:
     cells = [f"{c.cpu.median:,.2f} / {c.cpu.p99:,.2f}, {c.bytes.p99:,.0f} B" for c in costs]
     first, last = costs[0], costs[-1]
     ratio = f"{last.cpu.median / first.cpu.median:.2f}" if len(costs) > 1 else ""

@@ -40,7 +40,7 @@ ROWS = 64  # of a batch without a server around it
 
 
 @dataclass(frozen=True)
-class Facts:
+class LoadFigures:
     """What a number of users saw; times in seconds."""
 
     users: int
@@ -65,9 +65,9 @@ def facts(
     seconds: float,
     tally: loading.Tally,
     cpu: float | None = None,
-) -> Facts:
+) -> LoadFigures:
     cuts = statistics.quantiles(tally.latencies, n=100, method="inclusive")
-    return Facts(
+    return LoadFigures(
         users=users,
         requests=asking.requests,
         answers=asking.requests * asking.pictures,
@@ -94,7 +94,7 @@ class Loads:
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
-    def load(self, users: int, asking: loading.Asking) -> Facts:
+    def load(self, users: int, asking: loading.Asking) -> LoadFigures:
         """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
@@ -106,7 +106,7 @@ class Loads:
         self._say(f"{users} users, {asking.requests} requests")
         return replace(self._measured(askers, users, asking), bytes_per_user=grown)
 
-    def echoed(self, asking: loading.Asking) -> Facts:
+    def echoed(self, asking: loading.Asking) -> LoadFigures:
         """The same requests of a first user, answered as one of his by a deployment that does no
         work; after the server has ended."""
         wire = {task: list(shares.items()) for task, shares in self._oracle.expected(0)[0].items()}
@@ -117,7 +117,7 @@ class Loads:
             askers.ask(loading.Asking(asking.at_once, asking.at_once))  # everything is imported
             return self._measured(askers, 1, asking)
 
-    def _measured(self, askers: loading.Askers, users: int, asking: loading.Asking) -> Facts:
+    def _measured(self, askers: loading.Askers, users: int, asking: loading.Asking) -> LoadFigures:
         started, cpu = time.perf_counter(), sum(cpu_seconds(self._head).values())
         tally = askers.ask(asking, self._head, self._say)
         seconds = time.perf_counter() - started
@@ -186,21 +186,21 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServingReport:
     """Everything that is written of a run."""
 
     rows_per_second: dict[str, float]  # of passes without a server
     share: float  # of the speed of one model for all rows
     at_once: int
     mistakable: int  # of 1,000 pairs of users
-    loads: list[Facts]
-    echo: Facts | None = None
-    soak: Facts | None = None
+    loads: list[LoadFigures]
+    echo: LoadFigures | None = None
+    soak: LoadFigures | None = None
     vectors: int = loading.VECTORS
     of_each: int = loading.OF_EACH
 
 
-def bench_serving(client: Client, sizes: Sizes, rounds: int, say: loading.Say) -> Served:
+def bench_serving(client: Client, sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
     """On the cluster of a `populated` home; its server is started and stopped."""
     oracle = loading.Oracle(client, pictures_of(PICTURES))
     say("passes without a server")
@@ -215,7 +215,7 @@ def bench_serving(client: Client, sizes: Sizes, rounds: int, say: loading.Say) -
     client.stop_serving()
     echo = loads.echoed(sizes.asking)
     share, mistakable = alone["mixed"] / alone["one model"], oracle.mistakable(1000)
-    return Served(alone, share, sizes.asking.at_once, mistakable, found, echo, soak)
+    return ServingReport(alone, share, sizes.asking.at_once, mistakable, found, echo, soak)
 
 
 def free_port() -> int:
@@ -224,7 +224,7 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> Served:
+def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
@@ -237,7 +237,7 @@ LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", 
 LOADS += ("longest ms", "cold recipe ms", "registry bytes per user", "wrong answers")
 
 
-def written(found: Served, command: str) -> str:
+def written(found: ServingReport, command: str) -> str:
     """As Markdown."""
     rates = found.rows_per_second.items()
     parts = [
@@ -265,14 +265,14 @@ def written(found: Served, command: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _row(one: Facts) -> tuple[str, ...]:
+def _row(one: LoadFigures) -> tuple[str, ...]:
     times = map(_ms, (one.cpu, one.p50, one.p95, one.p99, one.longest, one.cold))
     grown = f"{one.bytes_per_user:.0f}" if one.users > 1 else "-"  # tables grow by pages
     rate = f"{one.per_second:.1f}"
     return f"{one.users}", f"{one.requests}", rate, *times, grown, f"{one.wrong}"
 
 
-def _beside(found: Served, echo: Facts) -> list[str]:
+def _beside(found: ServingReport, echo: LoadFigures) -> list[str]:
     """The server beside a deployment that does no work."""
     ours = found.loads[-1]
     row_s = 1 / found.rows_per_second["mixed"]  # of a pass, on one thread
@@ -296,7 +296,7 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{1000 * seconds:.0f}"
 
 
-def _soak(one: Facts) -> list[str]:
+def _soak(one: LoadFigures) -> list[str]:
     killed = ", ".join(f"{n} of the {name}" for name, n in one.killed.items())
     again = ", ".join(f"{n} times {why}" for why, n in sorted(one.again.items())) or "nothing"
     return [

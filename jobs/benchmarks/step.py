@@ -36,7 +36,7 @@ ERROR_ROWS = 2  # and one of another task: float64 is slow, and the error is the
 
 
 @dataclass(frozen=True)
-class Rows:
+class StepRows:
     """Rows of the task with their labels, and how many rows of other tasks come after them."""
 
     batch: Batch
@@ -53,14 +53,14 @@ class Rows:
         others = tangent_BD[own:].to(precision)
         return loss + STRENGTH * relative_tau_jp(others, "l2_squared", torch.tensor(1.0)).mean()
 
-    def first(self, others: int) -> Rows:
+    def first(self, others: int) -> StepRows:
         """The task's rows, and so many of other tasks."""
         return replace(self, batch=cut(self.batch, slice(len(self.labels_B) + others)))
 
-    def cast(self, dtype: torch.dtype, device: str) -> Rows:
+    def cast(self, dtype: torch.dtype, device: str) -> StepRows:
         precise = torch.float64 if dtype == torch.float64 else torch.float32
         weight_CD = self.head.weight_CD.to(device, precise)
-        return Rows(
+        return StepRows(
             each(self.batch, lambda x: x.to(device, dtype if x.is_floating_point() else None)),
             self.labels_B.to(device),
             replace(self.head, weight_CD=weight_CD),
@@ -77,7 +77,7 @@ def cut(batch: Batch, some: slice) -> Batch:
     return each(batch, lambda x: x[some])
 
 
-Forward = Callable[[], tuple[Rows, Tensor, Tensor]]  # (rows, features, tangent)
+Forward = Callable[[], tuple[StepRows, Tensor, Tensor]]  # (rows, features, tangent)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Contestant:
         self.loss().backward()
 
 
-def ordinary(one: Subject, rows: Rows, dtype: torch.dtype, device: str) -> Contestant:
+def ordinary(one: Subject, rows: StepRows, dtype: torch.dtype, device: str) -> Contestant:
     """The encoder fine-tuned as everybody does it; its other parameters are frozen."""
     encoder = copy.deepcopy(one.encoder).to(device, dtype)
     blocks = set(trainable_blocks(encoder, one.trainable))
@@ -108,12 +108,12 @@ def ordinary(one: Subject, rows: Rows, dtype: torch.dtype, device: str) -> Conte
     return Contestant(lambda: (rows, f := encoder(rows.batch), zero.expand_as(f)), trained)
 
 
-def ours(module: LinearizedEncoder, rows: Rows) -> Contestant:
+def ours(module: LinearizedEncoder, rows: StepRows) -> Contestant:
     return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
 
 
 def by_jvp(
-    one: Subject, rows: Rows, tau: Params, dtype: torch.dtype, device: str, calls: int
+    one: Subject, rows: StepRows, tau: Params, dtype: torch.dtype, device: str, calls: int
 ) -> Contestant:
     """`torch.func.jvp` with all rows in one call, or the task's and the others' in two."""
     encoder = copy.deepcopy(one.encoder).to(device, dtype)
@@ -130,7 +130,7 @@ def by_jvp(
         with sdpa_kernel(SDPBackend.MATH), _unfused():
             return jvp(features, (theta0,), (taus,))  # pyright: ignore[reportReturnType]
 
-    def forward() -> tuple[Rows, Tensor, Tensor]:
+    def forward() -> tuple[StepRows, Tensor, Tensor]:
         features, tangents = zip(*(one_call(batch) for batch in parts), strict=True)
         return rows, torch.cat(features), torch.cat(tangents)
 
@@ -198,10 +198,10 @@ def _linearized(one: Subject, tau: Params, dtype: torch.dtype, device: str) -> L
     return module
 
 
-def made_up(one: Subject, batch: int, others: int) -> Rows:
+def made_up(one: Subject, batch: int, others: int) -> StepRows:
     random = torch.Generator().manual_seed(0)
     rows, head = one.batch(batch + others, random), random_head(one, random)
-    return Rows(rows, torch.randint(CLASSES, (batch,), generator=random), head)
+    return StepRows(rows, torch.randint(CLASSES, (batch,), generator=random), head)
 
 
 def random_head(one: Subject, random: torch.Generator) -> Head:

@@ -18,7 +18,7 @@ from cluster.scheduler.budget import allowance
 from cluster.scheduler.matrix import restore
 from cluster.scheduler.plan import handle
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import Effect, Measure, Refresh, Start, State, Vector
+from cluster.scheduler.state import Effect, Measure, RefreshChampion, Start, State, VectorVersion
 from cluster.scheduler.upkeep import COLUMN, RECENT
 from jobs.benchmarks.arriving import MET
 
@@ -67,9 +67,9 @@ class Stream:
             owner = f"owner of {name}" if number <= min(PRIVATE, tasks // 20) else ""
             state.owners |= {name: owner} if owner else {}
             known = number, OPTIONS, _shard(name), owner, _head(name), granted
-            state.tasks[name] = facts.Task(*known)
+            state.tasks[name] = facts.PlannedTask(*known)
             near = names[max(0, number - 1 - RECENT) : number + COLUMN]
-            state.champions[name] = Vector(1, f"{name} v1", {_shard(one) for one in near})
+            state.champions[name] = VectorVersion(1, f"{name} v1", {_shard(one) for one in near})
             rows[name] = {one: self._effect(name, one) for one in near}
         restore(state, rows)
         state.crowned = dict.fromkeys(names)
@@ -93,11 +93,11 @@ class Stream:
         counted.longest_ms = max(counted.longest_ms, took)
         training = 2 * allowance(ROWS, OPTIONS)
         for one in said:
-            if isinstance(one, Measure | Refresh):
+            if isinstance(one, Measure | RefreshChampion):
                 counted.trainings += one.cost / training
             if isinstance(one, Measure):
                 counted.pairs += len(one.cells)
-            elif isinstance(one, Refresh):
+            elif isinstance(one, RefreshChampion):
                 counted.refreshes += 1
             elif isinstance(one, Start):
                 self.running.append(one.run_id)
@@ -105,7 +105,7 @@ class Stream:
     def _end_of(self, run_id: str) -> facts.Event:
         run, state = self.state.runs[run_id], self.state
         if run.kind == "measure":
-            return facts.Measured(run_id, {c: self._effect(c.task, c.on) for c in run.cells})
+            return facts.CellsMeasured(run_id, {c: self._effect(c.task, c.on) for c in run.cells})
         if run.kind == "fit":
             return facts.Ended(run_id)
         assert run.task is not None
@@ -115,7 +115,7 @@ class Stream:
         met = run.others if run.kind == "refresh" else state.tasks.keys() - {run.task}
         version = 1 + (old.version if old else 0)
         seen = (old.seen if old else frozenset()) | {_shard(one) for one in met}
-        vector = Vector(version, f"{run.task} v{version}", seen)
+        vector = VectorVersion(version, f"{run.task} v{version}", seen)
         newest = [run.task, *list(state.tasks)[-MET - 1 : -1]]
         heads = {one: state.tasks[one].head for one in newest} | {run.task: _head(run.task)}
         row = {(on, _shard(on), heads[on]): self._effect(run.task, on) for on in newest}

@@ -28,7 +28,7 @@ QUIET_SECONDS = 5.0  # between two plain lines about the same thing
 Watch = Callable[[ClusterStatus], None]
 
 
-class Pace:
+class Speed:
     """How fast each thing is, from the first step that was seen of it."""
 
     def __init__(self) -> None:
@@ -142,11 +142,11 @@ class TimeLeft(ProgressColumn):
 
 
 def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
-    last, pace = time.monotonic(), Pace()
+    last, speed = time.monotonic(), Speed()
 
     def count(done: int, total: int) -> None:
         nonlocal last
-        left = time_left(pace.left(what, done, total))
+        left = time_left(speed.left(what, done, total))
         if time.monotonic() - last > QUIET_SECONDS:
             last = time.monotonic()
             console.print(", ".join(filter(None, (f"{what}: {done} of {total}", left))))

@@ -12,7 +12,7 @@ from jobs.experiments.context import Bench
 from jobs.experiments.methods import Merging
 from jobs.experiments.models import Accuracies, Model, Vectors
 from tacl.evaluation import metrics
-from tacl.heads.fitting import Rows, answering_heads, frozen_heads
+from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads
 from tacl.heads.head import Head, beside
 from tacl.heads.novelty import Novelty
 from tacl.models.sums import Sums
@@ -123,13 +123,15 @@ def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
     return bench.cells.get("seen", decides, make, f"of {task}, {part}, seed {bench.seed}")
 
 
-def _rows(bench: Bench, part: str, cell: Cell, task: str, at: AtTheta0) -> tuple[Rows, Rows]:
+def _rows(
+    bench: Bench, part: str, cell: Cell, task: str, at: AtTheta0
+) -> tuple[LabelledFeatures, LabelledFeatures]:
     plain = _plain(bench, part, task, at)
-    return plain, Rows(cell.tensors()["moved"], plain.labels_N)
+    return plain, LabelledFeatures(cell.tensors()["moved"], plain.labels_N)
 
 
-def _plain(bench: Bench, part: str, task: str, at: AtTheta0) -> Rows:
-    return Rows(at(task, part), bench.rows(task).labels_N(part))
+def _plain(bench: Bench, part: str, task: str, at: AtTheta0) -> LabelledFeatures:
+    return LabelledFeatures(at(task, part), bench.rows(task).labels_N(part))
 
 
 def _head(bench: Bench, cell: Cell, task: str) -> Head:

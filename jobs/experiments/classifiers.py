@@ -34,7 +34,7 @@ Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all t
 
 
 @dataclass(frozen=True)
-class Given:
+class ClassifierRows:
     """What a classifier is fitted on: rows of some tasks."""
 
     seed: int
@@ -43,13 +43,13 @@ class Given:
     validation: Mapping[str, Rows]
 
     @staticmethod
-    def of(bench: Bench, tasks: Sequence[str], features: Features) -> Given:
+    def of(bench: Bench, tasks: Sequence[str], features: Features) -> ClassifierRows:
         classes = {task: bench.rows(task).classes for task in tasks}
         train, validation = (
             {task: (features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
             for part in ("train", "validation")
         )
-        return Given(bench.seed, classes, train, validation)
+        return ClassifierRows(bench.seed, classes, train, validation)
 
     @property
     def names(self) -> list[str]:
@@ -76,10 +76,10 @@ class Given:
         return metrics.absolute(found)
 
 
-Fit = Callable[[Given, Sequence[float]], tuple[Logits, float]]
+Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
 
 
-def logistic(given: Given, weights: Sequence[float]) -> tuple[Logits, float]:
+def logistic(given: ClassifierRows, weights: Sequence[float]) -> tuple[Logits, float]:
     """One softmax over all columns; its weight by the validation rows' cross-entropy."""
     train, validation = given.pooled(given.train), given.pooled(given.validation)
     mass_N = tasks_alike(len(labels_N) for _, labels_N in given.validation.values())
@@ -88,7 +88,7 @@ def logistic(given: Given, weights: Sequence[float]) -> tuple[Logits, float]:
 
 
 def solved(
-    given: Given,
+    given: ClassifierRows,
     ridges: Sequence[float],
     solve: Callable[[Moments, float], LinearHead],
     expansion: Expansion = IDENTITY,
@@ -98,17 +98,17 @@ def solved(
     return _best(given, {number: solve(moments, number).logits for number in ridges})
 
 
-def projected(given: Given, ridges: Sequence[float]) -> tuple[Logits, float]:
+def projected(given: ClassifierRows, ridges: Sequence[float]) -> tuple[Logits, float]:
     """RanPAC (arXiv 2307.02251) without its first session's training."""
     return solved(given, ridges, ridge, Expansion(WIDTH, given.seed))
 
 
-def nearest(given: Given, counts: Sequence[float]) -> tuple[Logits, float]:
+def nearest(given: ClassifierRows, counts: Sequence[float]) -> tuple[Logits, float]:
     rows = given.pooled(given.train)
     return _best(given, {k: Neighbours.of(*rows, given.names, int(k)).logits for k in counts})
 
 
-def _best(given: Given, found: Mapping[float, Logits]) -> tuple[Logits, float]:
+def _best(given: ClassifierRows, found: Mapping[float, Logits]) -> tuple[Logits, float]:
     """The first of the best."""
     best = max(found, key=lambda number: given.score(found[number]))
     return found[best], best
@@ -134,7 +134,7 @@ CLASSIFIERS = (
 
 
 @dataclass(frozen=True)
-class Fitted(Merging):
+class FittedClassifier(Merging):
     """A classifier on features of the model; `inner`: at theta0, inner blocks beside them."""
 
     classifier: Classifier = LOGISTIC
@@ -145,7 +145,7 @@ class Fitted(Merging):
         each task under its own vector, not under the model."""
         bench, used = model.bench, self.classifier
         features = model.alone if alone and not self.inner else self._features(model)
-        given = Given.of(bench, tasks, features)
+        given = ClassifierRows.of(bench, tasks, features)
         test = {task: features(task, "test") for task in tasks}
 
         def made() -> Made:
@@ -168,7 +168,8 @@ class Fitted(Merging):
         the one classifier of all tasks, whose cell comes along."""
         bench, pool = model.bench, model.bench.pool
         whole = self.judged(model, pool)
-        columns, logits = Given.of(bench, pool, self._features(model)).columns, whole.tensors()
+        columns = ClassifierRows.of(bench, pool, self._features(model)).columns
+        logits = whole.tensors()
         alone = {task: self.judged(model, [task], alone=True).tensors()[task] for task in pool}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
@@ -192,8 +193,8 @@ class Fitted(Merging):
         return together([*(cell.cost for cell in seen), whole.cost])
 
 
-FROZEN: dict[str, Fitted] = {
-    name: Fitted(name, None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one, inner)
+FROZEN: dict[str, FittedClassifier] = {
+    name: FittedClassifier(name, None, saw.ALL_LABELS, saw.VALIDATION, nothing, "none", one, inner)
     for name, one, inner in (
         *((f"frozen-{one.name}", one, False) for one in CLASSIFIERS),
         ("frozen-inner-logistic", LOGISTIC, True),

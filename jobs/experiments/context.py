@@ -34,18 +34,18 @@ BATCH = 64  # rows of one evaluation batch
 
 
 @dataclass(frozen=True)
-class Base:
+class LoadedBase:
     """A loaded encoder on the device of this process; shared by all seeds."""
 
     backbone: Backbone
     trainable: tuple[str, ...]
 
     @staticmethod
-    def of(suite: Suite) -> Base:
+    def of(suite: Suite) -> LoadedBase:
         cublas_workspaces(device())
         backbone = load_backbone(suite.base)
         backbone.encoder.to(device())
-        return Base(backbone, suite.trainable or backbone.trainable)
+        return LoadedBase(backbone, suite.trainable or backbone.trainable)
 
     def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
         """A new module whose tau is zero."""
@@ -77,7 +77,7 @@ class Base:
 class Bench:
     """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches."""
 
-    def __init__(self, suite: Suite, seed: int, data: Path, cells: Cells, base: Base) -> None:
+    def __init__(self, suite: Suite, seed: int, data: Path, cells: Cells, base: LoadedBase) -> None:
         self.suite, self.seed, self.cells, self.base = suite, seed, cells, base
         self.pool = suite.names
         self._data = data

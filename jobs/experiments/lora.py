@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jobs.experiments.cache import Cost, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.models import Vector
+from jobs.experiments.models import TrainedVector
 from tacl.evaluation import metrics
 from tacl.models.frozen import Batch, FrozenEncoder
 from tacl.training.config import TrainConfig
@@ -68,7 +68,7 @@ class LowRankEncoder(FrozenEncoder):
         return features_BD, torch.zeros_like(features_BD)
 
 
-def lora(bench: Bench, task: str) -> Vector:
+def lora(bench: Bench, task: str) -> TrainedVector:
     """What the factors of a task multiply to, at the rate that its validation rows like best."""
     rows = bench.rows(task)
     changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
@@ -92,7 +92,7 @@ def lora(bench: Bench, task: str) -> Vector:
         configs=[config.as_dict() for config in configs],
         data=[rows.digest("train"), rows.digest("validation"), list(rows.classes)],
     )
-    return Vector(cell, "ordinary", task, cell.cost, Cost())
+    return TrainedVector(cell, "ordinary", task, cell.cost, Cost())
 
 
 def _trained(bench: Bench, task: str, config: TrainConfig) -> Params:

@@ -15,7 +15,7 @@ from jobs.experiments.context import Bench
 from jobs.experiments.models import (
     KeptDirection,
     Model,
-    Vector,
+    TrainedVector,
     Vectors,
     apart,
     summed,
@@ -42,7 +42,11 @@ def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
 
 
 def merge_of(
-    bench: Bench, name: str, vectors: Sequence[Vector], merge: Callable[[], Params], what: str = ""
+    bench: Bench,
+    name: str,
+    vectors: Sequence[TrainedVector],
+    merge: Callable[[], Params],
+    what: str = "",
 ) -> KeptDirection:
     keys = [vector.key for vector in vectors]
     cell = bench.cell("merge", lambda: ({}, merge()), what or name, merge=name, vectors=keys)
@@ -111,7 +115,7 @@ def atlas(bench: Bench, first: Vectors) -> Model:
 
 def taught(
     bench: Bench,
-    vectors: Sequence[Vector],
+    vectors: Sequence[TrainedVector],
     tasks: Sequence[str],
     start: float,
     unlearned: str = "",

@@ -17,7 +17,7 @@ from jobs.experiments import saw
 from jobs.experiments.context import Bench
 from jobs.experiments.lora import lora
 from jobs.experiments.merging import adamerged, atlas, merged, one_delta
-from jobs.experiments.models import Model, Vector, Vectors, apart, on_grid, summed
+from jobs.experiments.models import Model, TrainedVector, Vectors, apart, on_grid, summed
 from jobs.experiments.table import Method
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.merges import iso_c, ties, tsv_m
@@ -29,16 +29,16 @@ GRID = "one, by a grid"
 LEARNED = "learned, for each block"
 
 
-def linear(bench: Bench, task: str) -> Vector:
+def linear(bench: Bench, task: str) -> TrainedVector:
     """Linear fine-tuning without a penalty (arXiv 2305.12827)."""
     return trained(bench, task)
 
 
-def ordinary(bench: Bench, task: str) -> Vector:
+def ordinary(bench: Bench, task: str) -> TrainedVector:
     return trained(bench, task, regime="ordinary")
 
 
-def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> Vector:
+def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> TrainedVector:
     """With the cyclical penalty on the inputs of every other task and the generic set.
 
     `most` bounds the samples of each; `changed` are fields of TrainConfig.
@@ -57,7 +57,7 @@ LONGER: dict[str, Any] = {"steps": 400, "learning_rate": 2e-4}  # two passes at 
 longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
 
 
-def arriving(bench: Bench, task: str) -> Vector:
+def arriving(bench: Bench, task: str) -> TrainedVector:
     """As `longer`, where tasks arrive one by one: against the samples that were there by then."""
     order = order_of(bench)
     there = [*bench.suite.generics, *order[: order.index(task)]]
@@ -71,7 +71,7 @@ def order_of(bench: Bench) -> list[str]:
     return order
 
 
-def curvature(bench: Bench, task: str) -> Vector:
+def curvature(bench: Bench, task: str) -> TrainedVector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
     return tau_jp(bench, task, penalty="curvature", strength=CURVATURE * bench.suite.strength)
 
@@ -98,7 +98,7 @@ def refreshed_total(bench: Bench, first: Vectors) -> Model:
 
 def after_refresh(
     bench: Bench, first: Vectors, config: RefreshConfig | None = None
-) -> dict[str, Vector]:
+) -> dict[str, TrainedVector]:
     """Against the samples of all others in `first`. The generic set is nobody's task."""
     return {
         task: refreshed(bench, vector, [name for name in first if name != task], config)
@@ -132,7 +132,7 @@ class Merging(Method):
     def model(self, bench: Bench) -> Model:
         return self.make(bench, self.vectors(bench))
 
-    def added(self, bench: Bench) -> dict[str, Vector]:
+    def added(self, bench: Bench) -> dict[str, TrainedVector]:
         """The vectors that are added up: after the refresh where there is one."""
         first = self.vectors(bench)
         return after_refresh(bench, first) if self.make is refreshed_total else first

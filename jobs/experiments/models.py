@@ -46,7 +46,7 @@ class KeptDirection:
 
 
 @dataclass(frozen=True)
-class Vector(KeptDirection):
+class TrainedVector(KeptDirection):
     """The vector of a task. `cost` is that of its training, `later` that of its refreshes;
     `refresh` is the last of them, accepted or not, `first` the vector before all of them."""
 
@@ -57,7 +57,7 @@ class Vector(KeptDirection):
     first: Cell | None = None
 
 
-def task_vectors(bench: Bench, vectors: Iterable[Vector]) -> list[TaskVector]:
+def task_vectors(bench: Bench, vectors: Iterable[TrainedVector]) -> list[TaskVector]:
     base = bench.backbone.digest
     return [TaskVector.of_params(v.task, base, v.regime, v.tau()) for v in vectors]
 
@@ -118,7 +118,7 @@ def features_of(bench: Bench, regime: Regime, tau: Params, items: Sequence[Item]
     return cached.linearized({"tau": 1.0})
 
 
-Vectors = Mapping[str, Vector]  # by task
+Vectors = Mapping[str, TrainedVector]  # by task
 GRID_ROWS = "validation:100"  # of each task: an ordinary model is run at every one of 21 points
 
 

@@ -12,16 +12,25 @@ from cluster.learner.training import MEASURED
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import REMEASURED, allowance
 from cluster.scheduler.plan import handle
-from cluster.scheduler.state import ONE_CPU, Effect, Fit, Measure, Node, Refresh, Start, State
+from cluster.scheduler.state import (
+    ONE_CPU,
+    Effect,
+    FitHeads,
+    Measure,
+    Node,
+    RefreshChampion,
+    Start,
+    State,
+)
 from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import BATCH, Bench
-from jobs.experiments.models import Vector, Vectors
+from jobs.experiments.models import TrainedVector, Vectors
 from jobs.experiments.training import refreshed
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.evaluation.tangents import cached_tangents
 
 
-def planned(bench: Bench, vectors: Sequence[Vector]) -> Iterator[tuple[Vectors, Cost]]:
+def planned(bench: Bench, vectors: Sequence[TrainedVector]) -> Iterator[tuple[Vectors, Cost]]:
     """After each arrival, in this order: the vectors of then, and what its measuring and refreshing
     took. Each was trained against the generic samples and those before it."""
     plan = _Plan(bench)
@@ -34,13 +43,13 @@ class _Plan:
     """The coordinator's state, and the vectors that it knows by their keys."""
 
     def __init__(self, bench: Bench) -> None:
-        self.bench, self.now = bench, dict[str, Vector]()
+        self.bench, self.now = bench, dict[str, TrainedVector]()
         self._generic = bench.suite.generics[0]
         self._state = State(bench.backbone.digest)
         self._asked = dict[str, facts.Instruction]()
         self._happens(facts.NodesChanged((Node(1),)), self._arrived(GENERIC, Options(), 0))
 
-    def arrive(self, vector: Vector) -> list[Cost]:
+    def arrive(self, vector: TrainedVector) -> list[Cost]:
         """What it cost until nothing more is due."""
         bench, task = self.bench, vector.task
         rows = bench.rows(task).count("train")
@@ -78,15 +87,15 @@ class _Plan:
             case Measure(cells=cells):
                 found = {cell: self._effect(cell.task, cell.on) for cell in cells}
                 values = {cell: effect for cell, (effect, _) in found.items()}
-                return facts.Measured(run_id, values), [cost for _, cost in found.values()]
-            case Refresh():
+                return facts.CellsMeasured(run_id, values), [cost for _, cost in found.values()]
+            case RefreshChampion():
                 return self._refresh(work)
-            case Fit():  # this table has the heads of the training
+            case FitHeads():  # this table has the heads of the training
                 return facts.Ended(run_id), []
             case _:
                 raise AssertionError(f"nothing fails here: {work}")
 
-    def _refresh(self, work: Refresh) -> tuple[facts.Event, list[Cost]]:
+    def _refresh(self, work: RefreshChampion) -> tuple[facts.Event, list[Cost]]:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
         after = refreshed(self.bench, before, [one for one in others if one != GENERIC])
@@ -108,7 +117,7 @@ class _Plan:
             row[on, self._shard(on), self._head(on, task)] = effect
             costs.append(cost)
         old = self._state.champions.get(task)
-        vector = facts.Vector(old.version + 1 if old else 1, self.now[task].key, seen)
+        vector = facts.VectorVersion(old.version + 1 if old else 1, self.now[task].key, seen)
         return facts.Published(run_id, task, vector, row, self._head(task, task)), costs
 
     def _effect(self, task: str, on: str) -> tuple[Effect, Cost]:

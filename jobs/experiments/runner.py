@@ -17,10 +17,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from jobs.console.progress import Pace, time_left
+from jobs.console.progress import Speed, time_left
 from jobs.experiments import table as tables
 from jobs.experiments.cache import Cells
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table
 from tacl.errors import BadConfig
@@ -77,7 +77,7 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     before anything is computed when rows made otherwise are in the table's place.
     """
     cells = Cells(request.out / CELLS, say)
-    base = Base.of(request.suite)
+    base = LoadedBase.of(request.suite)
     done = Done(_grown(request, _fresh(request, base)), [], cells.made)
     entries: list[Entry] = []
     rows = len(request.seeds) * len(request.variants)
@@ -111,7 +111,7 @@ def _grown(request: TableRequest, fresh: Table) -> Table:
     return tables.grown(fresh, request.out / f"{fresh.name}.json")
 
 
-def _fresh(request: TableRequest, base: Base) -> Table:
+def _fresh(request: TableRequest, base: LoadedBase) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
     return Table(
@@ -171,7 +171,7 @@ def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
 def _piece(request: TableRequest, seed: int, work: Callable[[Bench], Any]) -> Piece:
     def run() -> None:
         cells = Cells(request.out.absolute() / CELLS)
-        base = Base.of(request.suite)
+        base = LoadedBase.of(request.suite)
         work(Bench(request.suite, seed, request.data.absolute(), cells, base))
 
     return run
@@ -187,9 +187,9 @@ def _side_by_side(
 
     remote = ray.remote(num_cpus=1, max_retries=2)(run)
     names = {remote.remote(piece): name for name, piece in pieces}
-    waiting, pace = list(names), Pace()
+    waiting, speed = list(names), Speed()
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
         ray.get(done)
-        left = time_left(pace.left("pieces", len(names) - len(waiting), len(names)))
+        left = time_left(speed.left("pieces", len(names) - len(waiting), len(names)))
         say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")

@@ -20,7 +20,7 @@ from cluster.storage.drafts import beside
 from jobs.experiments.bootstrap import Difference
 from jobs.experiments.cache import Cost, together
 from jobs.experiments.context import Bench
-from jobs.experiments.models import Vector
+from jobs.experiments.models import TrainedVector
 from jobs.experiments.suites import Suite
 from tacl.errors import BadConfig
 
@@ -201,7 +201,7 @@ def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | N
     return paths
 
 
-Train = Callable[[Bench, str], Vector]
+Train = Callable[[Bench, str], TrainedVector]
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class Method:
     saw_training: str
     saw_merging: str
 
-    def vectors(self, bench: Bench) -> dict[str, Vector]:
+    def vectors(self, bench: Bench) -> dict[str, TrainedVector]:
         """As first trained."""
         train = self.train
         return {task: train(bench, task) for task in bench.pool} if train else {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import Bench
-from jobs.experiments.models import KeptDirection, Vector
+from jobs.experiments.models import KeptDirection, TrainedVector
 from tacl.curvature.statistics import FORMAT
 from tacl.data.batches import Labelled
 from tacl.heads.head import RowLoss, union
@@ -28,9 +28,9 @@ def trained(
     others: Sequence[str] = (),
     most: int | None = None,
     regime: Regime = "linearized",
-    start: Vector | None = None,
+    start: TrainedVector | None = None,
     **changed: Any,
-) -> Vector:
+) -> TrainedVector:
     """The vector of a task, with the tauJp penalty on the samples of `others` if there are any.
 
     `most` bounds the samples of every other task; training goes on from `start`, or from 0;
@@ -63,7 +63,7 @@ def trained(
         **statistics,
         start=start.key if start else None,
     )
-    return Vector(cell, regime, task, cell.cost, Cost())
+    return TrainedVector(cell, regime, task, cell.cost, Cost())
 
 
 def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: Any) -> KeptDirection:
@@ -89,8 +89,8 @@ def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: An
 
 
 def refreshed(
-    bench: Bench, vector: Vector, others: Sequence[str], config: RefreshConfig | None = None
-) -> Vector:
+    bench: Bench, vector: TrainedVector, others: Sequence[str], config: RefreshConfig | None = None
+) -> TrainedVector:
     """The vector made way for `others` without a label; itself where that was not accepted.
 
     Refreshed again, it is held to what it was before the first time.

@@ -25,6 +25,6 @@ themselves. They are less than samples, not nothing.
 """
 
 from tacl.curvature.measuring import measure
-from tacl.curvature.statistics import Layer, Statistics, merged
+from tacl.curvature.statistics import KroneckerFactors, Statistics, merged
 
-__all__ = ["Layer", "Statistics", "measure", "merged"]
+__all__ = ["KroneckerFactors", "Statistics", "measure", "merged"]

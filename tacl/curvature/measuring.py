@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from tacl.backbone import Backbone, Item
-from tacl.curvature.statistics import Layer, Statistics
+from tacl.curvature.statistics import KroneckerFactors, Statistics
 from tacl.data.splits import sample_rows
 from tacl.dual.attention import multi_head_attention
 from tacl.errors import EmptySplit
@@ -125,7 +125,9 @@ class _Sums:
 
     def statistics(self, rows: int) -> Statistics:
         layers = tuple(
-            Layer(weight, bias, self.a[weight] / self.positions[weight], self.b[weight] / rows)
+            KroneckerFactors(
+                weight, bias, self.a[weight] / self.positions[weight], self.b[weight] / rows
+            )
             for weight, bias in self.biases.items()
         )
         diagonal = {name: value / rows for name, value in self.diagonal.items()}

@@ -17,7 +17,7 @@ FORMAT = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class KroneckerFactors:
     """Factors of the blocks `weight` and, where there is one, `bias`: the last row of A is its."""
 
     weight: str
@@ -47,7 +47,7 @@ class Statistics:
     rows: int
     feature_norm: float
     coherence: float
-    layers: tuple[Layer, ...]
+    layers: tuple[KroneckerFactors, ...]
     diagonal: Params
 
     def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
@@ -63,7 +63,7 @@ class Statistics:
 
     def to(self, device: torch.device | str) -> Statistics:
         layers = tuple(
-            Layer(one.weight, one.bias, one.a_II.to(device), one.b_OO.to(device))
+            KroneckerFactors(one.weight, one.bias, one.a_II.to(device), one.b_OO.to(device))
             for one in self.layers
         )
         diagonal = {name: value.to(device) for name, value in self.diagonal.items()}
@@ -96,7 +96,7 @@ def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statis
     if not all(value.isfinite().all() for value in tensors.values()):
         raise ValueError("a value is not finite")
     layers = tuple(
-        Layer(weight, bias, tensors[f"a:{weight}"], tensors[f"b:{weight}"])
+        KroneckerFactors(weight, bias, tensors[f"a:{weight}"], tensors[f"b:{weight}"])
         for weight, bias in head["bias"].items()
     )
     diagonal = {
@@ -125,7 +125,7 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
         return sum(values, torch.zeros(())) / len(statistics)
 
     layers = [
-        Layer(
+        KroneckerFactors(
             first.layers[i].weight,
             first.layers[i].bias,
             mean(one.layers[i].a_II for one in statistics),

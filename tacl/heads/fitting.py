@@ -28,7 +28,7 @@ DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledFeatures:
     """features_ND of labelled rows of one task, labels_N among its classes."""
 
     features_ND: Tensor
@@ -52,8 +52,8 @@ def _some(names: Sequence[str], seed: str) -> frozenset[str]:
 
 def fitted_heads(
     trained: Mapping[str, Head],
-    train: Mapping[str, Rows],
-    validation: Mapping[str, Rows],
+    train: Mapping[str, LabelledFeatures],
+    validation: Mapping[str, LabelledFeatures],
 ) -> dict[str, Head]:
     """The columns of every task, from one multinomial logistic regression over all of them.
 
@@ -64,7 +64,7 @@ def fitted_heads(
     """
     prior, begins = union(list(trained.values())), starts(trained.values())
 
-    def pooled(rows: Mapping[str, Rows]) -> tuple[Tensor, Tensor]:
+    def pooled(rows: Mapping[str, LabelledFeatures]) -> tuple[Tensor, Tensor]:
         labels = [rows[t].labels_N + start for t, start in zip(trained, begins, strict=True)]
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
@@ -81,8 +81,8 @@ def fitted_heads(
 
 def frozen_heads(
     trained: Mapping[str, Head],
-    train: Mapping[str, Rows],
-    validation: Mapping[str, Rows],
+    train: Mapping[str, LabelledFeatures],
+    validation: Mapping[str, LabelledFeatures],
     generic: tuple[Tensor, Tensor],
 ) -> tuple[dict[str, Head], Novelty]:
     """Heads from rows at theta0, f and what inner blocks give, and what tells rows of none of
@@ -95,7 +95,7 @@ def frozen_heads(
     any_head = next(iter(wide.values()))
     nothing = Head(torch.zeros_like(any_head.weight_CD[:1]), any_head.scale, (GENERIC,))
     learned, judged = (
-        Rows(features_ND, torch.zeros(len(features_ND), dtype=torch.long))
+        LabelledFeatures(features_ND, torch.zeros(len(features_ND), dtype=torch.long))
         for features_ND in generic
     )
     judged_by = {**validation, GENERIC: judged}
@@ -107,8 +107,8 @@ def frozen_heads(
 def answering_heads(
     trained: Mapping[str, Head],
     frozen: Mapping[str, Head],
-    train: Mapping[str, tuple[Rows, Rows]],
-    validation: Mapping[str, tuple[Rows, Rows]],
+    train: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
+    validation: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
 ) -> dict[str, Head]:
     """The same from rows at theta0 and under sums, side by side; with the weights for the latter
     alone.
@@ -126,15 +126,19 @@ def answering_heads(
     }
 
 
-def views(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+def views(
+    pairs: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
+) -> dict[str, LabelledFeatures]:
     """Rows of every task as the heads see them."""
     return {
-        task: Rows(beside(plain.features_ND, moved.features_ND), moved.labels_N)
+        task: LabelledFeatures(beside(plain.features_ND, moved.features_ND), moved.labels_N)
         for task, (plain, moved) in pairs.items()
     }
 
 
-def _under_sums(pairs: Mapping[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+def _under_sums(
+    pairs: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
+) -> dict[str, LabelledFeatures]:
     return {task: moved for task, (_, moved) in pairs.items()}
 
 

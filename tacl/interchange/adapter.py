@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint
-from tacl.interchange.checkpoint import Imported, change, classifier_rows, require_like
+from tacl.interchange.checkpoint import ImportedVector, change, classifier_rows, require_like
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
 from tacl.vectors import Block, Dense, LowRank, TaskVector
@@ -55,7 +55,7 @@ def folder_of_adapter(path: Path) -> Path | None:
     return None
 
 
-def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> Imported:
+def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVector:
     """Raises BadCheckpoint when the adapter does something that is not understood here, or is of
     another base."""
     config, tensors = _config(folder), _tensors(folder)
@@ -78,7 +78,7 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> Imported:
         )
     vector = TaskVector(task, backbone.digest, "ordinary", blocks)
     aside = {key: others[key] for key in found.aside if key in others}
-    return Imported(vector, found.aside, _notes(config), classifier_rows(aside))
+    return ImportedVector(vector, found.aside, _notes(config), classifier_rows(aside))
 
 
 # -- what the files say

@@ -22,7 +22,7 @@ KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-t
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedVector:
     """`vector` has a block for every tensor of the encoder that differs from theta0, statistics
     of normalisation layers among them. `aside` are the file's tensors that are no part of it, and
     `classifier` the rows of the classifier among these."""
@@ -33,7 +33,7 @@ class Imported:
     classifier: int | None = None
 
 
-def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
+def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> ImportedVector:
     """Raises BadCheckpoint when the file cannot be read or lacks, adds or reshapes tensors, and
     BaseMismatch when its weights have nothing in common with theta0."""
     tensors = read_tensors(path)
@@ -49,7 +49,7 @@ def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> Imported:
         raise BadCheckpoint(f"{path} holds the weights of the base {backbone.spec}, unchanged")
     rows = classifier_rows({key: tensors[key] for key in found.aside})
     vector = TaskVector(task, backbone.digest, "ordinary", blocks)
-    return Imported(vector, found.aside, classifier=rows)
+    return ImportedVector(vector, found.aside, classifier=rows)
 
 
 def classifier_rows(aside: Mapping[str, Tensor]) -> int | None:

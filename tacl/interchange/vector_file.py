@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint, BaseMismatch, CorruptBlob
-from tacl.interchange.checkpoint import Imported, require_like
+from tacl.interchange.checkpoint import ImportedVector, require_like
 from tacl.vectors.blocks import GROUP, Block, Dense, EightBit, LowRank, as_rows
 from tacl.vectors.files import METADATA_KEY
 from tacl.vectors.vector import TaskVector
@@ -33,7 +33,7 @@ def is_vector(path: Path) -> bool:
         return False
 
 
-def vector_of_file(task: str, backbone: Backbone, path: Path) -> Imported:
+def vector_of_file(task: str, backbone: Backbone, path: Path) -> ImportedVector:
     """Bit for bit, under another name. Raises BadCheckpoint for a file that is damaged or does not
     fit the base, BaseMismatch for a vector of another one."""
     file = path / VECTOR if path.is_dir() else path
@@ -51,7 +51,7 @@ def vector_of_file(task: str, backbone: Backbone, path: Path) -> Imported:
         if name not in theta0 or not theta0[name].is_floating_point():
             raise BadCheckpoint(f"{file} changes {name[:80]!r}, which {backbone.spec} has not")
         _require_fitting(name, block, theta0[name])
-    return Imported(replace(vector, task=task))
+    return ImportedVector(replace(vector, task=task))
 
 
 def _require_fitting(name: str, block: Block, theta0: Tensor) -> None:

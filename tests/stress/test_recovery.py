@@ -27,7 +27,7 @@ from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.plan import validate
-from cluster.scheduler.state import Cell, Node, State
+from cluster.scheduler.state import MatrixCell, Node, State
 from cluster.storage.samples import store_rows
 from tacl.errors import AliasMoved, StorageUnavailable
 from tests.support.budget import budget, seconds
@@ -61,7 +61,7 @@ def test_checkpoints_of_ended_runs_are_forgotten(scene: Scene) -> None:
     assert [folder.name for folder in (scene.home.path / "checkpoints").iterdir()] == [owed]
 
 
-def still_unmeasurable(state: State) -> set[Cell]:
+def still_unmeasurable(state: State) -> set[MatrixCell]:
     """Of tasks that were not removed."""
     return {cell for cell in state.unmeasurable if {cell.task, cell.on} <= state.tasks.keys()}
 

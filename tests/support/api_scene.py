@@ -11,7 +11,7 @@ from fastapi import FastAPI
 
 from cluster.api.access import hashed
 from cluster.api.app import create_app
-from cluster.api.service import Answered, Given, M, P, Question, R
+from cluster.api.service import Answered, M, P, Question, R, SentFiles
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
@@ -55,7 +55,7 @@ class Local:
     async def reads(self) -> bool:
         return True
 
-    async def prepare(self, given: Given[M]) -> M:
+    async def prepare(self, given: SentFiles[M]) -> M:
         return given.stored(Home(self.home))
 
     def reference(self, name: str) -> Path:

@@ -10,30 +10,30 @@ from cluster.scheduler.plan import handle, validate
 from cluster.scheduler.queue import needs_of, placeable, reason, urgency_of, waits_for
 from cluster.scheduler.state import (
     ONE_CPU,
-    Cell,
+    CellsMeasured,
     Died,
     Effect,
     Ended,
     Event,
     Fail,
     Failed,
-    Fit,
+    FitHeads,
     Instruction,
+    MatrixCell,
     Measure,
-    Measured,
     Needs,
     Node,
     NodesChanged,
     PlaceGivenBack,
+    PlannedRun,
     Published,
-    Refresh,
+    RefreshChampion,
     Requested,
     Requeue,
-    Run,
     SamplesArrived,
     Start,
     State,
-    Vector,
+    VectorVersion,
 )
 from cluster.scheduler.upkeep import is_due
 
@@ -41,7 +41,7 @@ PLENTY = 1_000_000  # more than any arrival of a test costs
 NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never", "on_arrival"))
 
 
-def values_of(run: Run, tau: float) -> dict[Cell, Effect]:
+def values_of(run: PlannedRun, tau: float) -> dict[MatrixCell, Effect]:
     """Of what it measures: its own inputs a vector moves by 1, all others by `tau`."""
     sizes = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
     return {cell: Effect(size, size if cell.head else None) for cell, size in sizes.items()}
@@ -67,7 +67,7 @@ class World:
     def happens(self, event: Event) -> list[Instruction]:
         if isinstance(event, Requested):
             self.accepted.add(event.run_id)
-        if isinstance(event, Published | Measured | Ended | Died | Failed | PlaceGivenBack):
+        if isinstance(event, Published | CellsMeasured | Ended | Died | Failed | PlaceGivenBack):
             self.running.remove(event.run_id)
         said = handle(self.state, event)
         for instruction in said:
@@ -98,7 +98,7 @@ class World:
 
     def _check(self, instruction: Instruction) -> None:
         match instruction:
-            case Measure(run_id) | Refresh(run_id) | Fit(run_id):
+            case Measure(run_id) | RefreshChampion(run_id) | FitHeads(run_id):
                 assert run_id not in self.state.done
                 self.accepted.add(run_id)
             case Start(run_id, needs):
@@ -139,7 +139,7 @@ class World:
         seen = frozenset(shard for name, shard, _ in known if name != task)
         sizes = {key: 1.0 if key[0] == task else tau for key in known if measured}
         row = {key: Effect(size, size if key[2] else None) for key, size in sizes.items()}
-        vector = Vector(version, f"{task} v{version}", seen)
+        vector = VectorVersion(version, f"{task} v{version}", seen)
         row = {key: effect for key, effect in row.items() if key[0] not in near}
         self.happens(Published(run_id, task, vector, row, heads[task], near=near))
 
@@ -147,7 +147,7 @@ class World:
         """A measure that runs is done."""
         runs = (self.state.runs[run_id] for run_id in sorted(self.running))
         run = next(run for run in runs if run.kind == "measure")
-        self.happens(Measured(run.run_id, values_of(run, tau)))
+        self.happens(CellsMeasured(run.run_id, values_of(run, tau)))
 
     def trained(self, *tasks: str, options: Options = NEVER) -> World:
         for task in tasks:

@@ -17,7 +17,7 @@ from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
     from jobs.benchmarks.load import Asking
-    from jobs.benchmarks.scale import Goal
+    from jobs.benchmarks.scale import CheckedGoal
 
 bench = typer.Typer(
     cls=Group, no_args_is_help=True, help="Measure cost on this machine, as ratios within one run."
@@ -229,7 +229,7 @@ def arrivals(
     return _kept(found, markdown(found, out.with_suffix(".png").name if out else "-"), out)
 
 
-def _goals(found: Sequence[Goal]) -> Any:
+def _goals(found: Sequence[CheckedGoal]) -> Any:
     shown = console.tables.table("what", "goal", "measured", "", right=("goal", "measured"))
     for one in found:
         missed = "missed" if one.missed else ""

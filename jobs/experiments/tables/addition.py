@@ -7,7 +7,7 @@ from dataclasses import replace
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
 from jobs.experiments.bootstrap import Difference, interval, packed, unpacked
-from jobs.experiments.classifiers import FROZEN, Fitted
+from jobs.experiments.classifiers import FROZEN, FittedClassifier
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
@@ -23,7 +23,7 @@ ABOUT = (
 )
 
 REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
-    f"{one.name}+logistic": Fitted(
+    f"{one.name}+logistic": FittedClassifier(
         f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, one.make
     )
     for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl", "mtl-softmax"))
@@ -44,8 +44,8 @@ COLUMNS = (
 )
 
 
-def entry(bench: Bench, method: Merging | Fitted | Answering) -> Entry:
-    if isinstance(method, Fitted | Answering):
+def entry(bench: Bench, method: Merging | FittedClassifier | Answering) -> Entry:
+    if isinstance(method, FittedClassifier | Answering):
         return of_fitted(bench, method)
     if method.train is None and bench.backbone.head_kind != "text":
         method = replace(method, saw_training=saw.HEADS)
@@ -58,7 +58,7 @@ def of_model(bench: Bench, method: Method, model: Model) -> Entry:
     return replace(made, right=right_rows(found) if method.name in AGAINST else {})
 
 
-def of_fitted(bench: Bench, method: Fitted | Answering) -> Entry:
+def of_fitted(bench: Bench, method: FittedClassifier | Answering) -> Entry:
     model = method.model(bench)
     found, whole = method.accuracies(model)
     fitting, facts = method.cost(bench, whole), {**model.facts, **whole.facts}

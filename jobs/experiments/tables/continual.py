@@ -20,7 +20,7 @@ from jobs.experiments.methods import order_of, ordinary
 from jobs.experiments.models import (
     Direction,
     Sum,
-    Vector,
+    TrainedVector,
     class_incremental,
     features,
     right,
@@ -71,7 +71,7 @@ def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[AfterArrival]:
     The new vector was trained against all of them: it needs none.
     """
     arrivals: list[AfterArrival] = []
-    now: dict[str, Vector] = {}
+    now: dict[str, TrainedVector] = {}
     for vector in _against_earlier(bench, order):
         before = sum(v.later.cpu_seconds for v in now.values())
         so_far = [*now, vector.task]
@@ -92,12 +92,12 @@ def tau_jp_upkeep(bench: Bench, order: list[str]) -> list[AfterArrival]:
     ]
 
 
-def _against_earlier(bench: Bench, order: list[str]) -> list[Vector]:
+def _against_earlier(bench: Bench, order: list[str]) -> list[TrainedVector]:
     generic = bench.suite.generics
     return [trained(bench, task, [*generic, *order[:k]]) for k, task in enumerate(order)]
 
 
-def _sums(vectors: list[Vector]) -> list[AfterArrival]:
+def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
     terms = [(1.0, vector) for vector in vectors]
     return [AfterArrival(Sum(terms[: k + 1]), v.cost, Cost()) for k, v in enumerate(vectors)]
 
@@ -105,7 +105,7 @@ def _sums(vectors: list[Vector]) -> list[AfterArrival]:
 def magmax_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
 
-    def merge(vectors: list[Vector]) -> Params:
+    def merge(vectors: list[TrainedVector]) -> Params:
         return magmax(task_vectors(bench, vectors), [1.0] * len(vectors))
 
     return _merges(bench, "magmax", one_after_another(bench, order), merge)
@@ -123,8 +123,8 @@ def sequential(bench: Bench, order: list[str]) -> list[AfterArrival]:
     return [AfterArrival(vector, vector.cost, Cost()) for vector in vectors]
 
 
-def one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
-    vectors: list[Vector] = []
+def one_after_another(bench: Bench, order: list[str]) -> list[TrainedVector]:
+    vectors: list[TrainedVector] = []
     for task in order:
         start = vectors[-1] if vectors else None
         vectors.append(trained(bench, task, regime="ordinary", start=start))
@@ -132,7 +132,10 @@ def one_after_another(bench: Bench, order: list[str]) -> list[Vector]:
 
 
 def _merges(
-    bench: Bench, name: str, vectors: list[Vector], merge: Callable[[list[Vector]], Params]
+    bench: Bench,
+    name: str,
+    vectors: list[TrainedVector],
+    merge: Callable[[list[TrainedVector]], Params],
 ) -> list[AfterArrival]:
     arrivals = []
     for k, vector in enumerate(vectors, start=1):

@@ -14,7 +14,7 @@ from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import PART, taught  # rows of target and control
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import Direction, KeptDirection, Vector, features, right
+from jobs.experiments.models import Direction, KeptDirection, TrainedVector, features, right
 from jobs.experiments.table import Entry, Method, Numbers, Spec, figures, means_of, shares
 from tacl.compose import grid
 
@@ -78,7 +78,7 @@ def entry(bench: Bench, method: Negating) -> Entry:
     return method.entry(bench, means, tasks, training=training, merging=costs)
 
 
-def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
+def unlearned(bench: Bench, vector: TrainedVector, control: str) -> Cell:
     """sum_b lambda_b tau_b of the target's vector, learned on labelled rows of it and of the
     control."""
     tasks = (vector.task, control)
@@ -99,7 +99,7 @@ def unlearned(bench: Bench, vector: Vector, control: str) -> Cell:
     )
 
 
-def _coefficient(bench: Bench, vector: Vector, control: str) -> float:
+def _coefficient(bench: Bench, vector: TrainedVector, control: str) -> float:
     def on(task: str) -> Callable[[float], float]:
         return lambda c: _accuracy(bench, vector, task, "validation", -c)
 

@@ -23,7 +23,13 @@ from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import KeptDirection, Vector, features, features_of, task_vectors
+from jobs.experiments.models import (
+    KeptDirection,
+    TrainedVector,
+    features,
+    features_of,
+    task_vectors,
+)
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Method, Numbers, Spec, Train, means_of, shares
 from tacl.compose.learning import Use, learn, learning_config
@@ -78,7 +84,7 @@ class LearnedJudge:
         return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
 
 
-Learn = Callable[[Bench, Sequence[Vector], str], LearnedJudge]  # vectors of the pool, target
+Learn = Callable[[Bench, Sequence[TrainedVector], str], LearnedJudge]  # vectors of the pool, target
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def few_shot(suite: Suite) -> list[Fitting]:
 
 
 def _with_shots(
-    bench: Bench, vectors: Sequence[Vector], target: str, count: int, top: str
+    bench: Bench, vectors: Sequence[TrainedVector], target: str, count: int, top: str
 ) -> LearnedJudge:
     data = some_of_each(bench.rows(target).train, count, bench.seed)
     direction = shots(bench, vectors, target, count) if vectors else None
@@ -112,7 +118,7 @@ def _with_shots(
     return LearnedJudge(direction, TOPS[top].of(head, features_ND, data.labels))
 
 
-def shots(bench: Bench, vectors: Sequence[Vector], target: str, count: int) -> KeptDirection:
+def shots(bench: Bench, vectors: Sequence[TrainedVector], target: str, count: int) -> KeptDirection:
     """Coefficients learned from `count` rows of each class."""
 
     def rows() -> Labelled:
@@ -137,7 +143,9 @@ def test_time(suite: Suite) -> list[Fitting]:
     return [Fitting(n, *TRAIN[n], "inputs of the target", columns, labels=False) for n in POOLED]
 
 
-def _adapted(bench: Bench, vectors: Sequence[Vector], target: str, part: str) -> LearnedJudge:
+def _adapted(
+    bench: Bench, vectors: Sequence[TrainedVector], target: str, part: str
+) -> LearnedJudge:
     """Coefficients learned from the inputs of a part of the target's rows."""
     how, rows = {"adapted": part}, partial(bench.rows(target).labelled, part)
     found = fitted(bench, vectors, target, how, "test-time", rows, MOST_STEPS)
@@ -153,7 +161,7 @@ def peft(suite: Suite) -> list[Fitting]:
 
 
 def _on_a_share(
-    bench: Bench, vectors: Sequence[Vector], target: str, share: int, parts: int
+    bench: Bench, vectors: Sequence[TrainedVector], target: str, share: int, parts: int
 ) -> LearnedJudge:
     """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
     how, rows = {"share": share, "parts": parts}, partial(share_of, bench, target, share)
@@ -179,7 +187,7 @@ def _some(data: Labelled, rows: list[int]) -> Labelled:
 
 def fitted(
     bench: Bench,
-    vectors: Sequence[Vector],
+    vectors: Sequence[TrainedVector],
     target: str,
     how: dict[str, Any],
     use: Use,

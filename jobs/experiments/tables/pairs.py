@@ -12,7 +12,7 @@ from torch import Tensor
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
-from jobs.experiments.models import Vector, tangent
+from jobs.experiments.models import TrainedVector, tangent
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Numbers, Spec, figures, shares
 from tacl.evaluation import metrics
@@ -50,7 +50,7 @@ def interference(bench: Bench, method: Merging) -> Entry:
     return _entry(bench, method, vectors, _correlated(points), {}, {"points": points})
 
 
-def _points(bench: Bench, vectors: Mapping[str, Vector], task: str) -> dict[str, Point]:
+def _points(bench: Bench, vectors: Mapping[str, TrainedVector], task: str) -> dict[str, Point]:
     """What every other vector does on rows of a task, against what the task's own does."""
     head, labels_N = bench.head(task), bench.rows(task).labels_N(PART)
     probe, test = (cached(bench, vectors, task, part) for part in ("probe", PART))
@@ -96,7 +96,7 @@ def _correlated(points: list[Point]) -> Numbers:
     }
 
 
-def cached(bench: Bench, vectors: Mapping[str, Vector], task: str, part: str) -> Cached:
+def cached(bench: Bench, vectors: Mapping[str, TrainedVector], task: str, part: str) -> Cached:
     """What the vectors do on a part of a task's rows."""
     tangents = {name: tangent(bench, vector, task, part) for name, vector in vectors.items()}
     return Cached(bench.features(task, part), tangents)
@@ -122,7 +122,7 @@ def three_pairs(pool: list[str]) -> list[tuple[str, str]]:
     return list(zip(pool[::2], pool[1::2], strict=False))[:3]
 
 
-def _entry(bench: Bench, method: Merging, vectors: dict[str, Vector], *found: Any) -> Entry:
+def _entry(bench: Bench, method: Merging, vectors: dict[str, TrainedVector], *found: Any) -> Entry:
     training = [vector.cost for vector in vectors.values()]
     merging = [vector.later for vector in vectors.values()]
     return method.entry(bench, *found, training=training, merging=merging)

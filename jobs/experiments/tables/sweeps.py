@@ -24,7 +24,7 @@ from jobs.experiments.methods import (
     tau_jp,
     total,
 )
-from jobs.experiments.models import Vector, Vectors, accuracies, summed, task_vectors
+from jobs.experiments.models import TrainedVector, Vectors, accuracies, summed, task_vectors
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Numbers, Spec, Train, figures, shares
 from jobs.experiments.tables import addition
@@ -97,7 +97,7 @@ def storages(suite: Suite) -> dict[str, Train]:
     return {storage: partial(_stored, storage=storage) for storage in get_args(Storage)}
 
 
-def _stored(bench: Bench, task: str, storage: Storage) -> Vector:
+def _stored(bench: Bench, task: str, storage: Storage) -> TrainedVector:
     """The penalised vector as it comes back from a file of that kind."""
     vector = tau_jp(bench, task)
     if storage == "float32":
@@ -112,19 +112,19 @@ def _stored(bench: Bench, task: str, storage: Storage) -> Vector:
     return replace(vector, cell=bench.cells.get("stored", decides, make, f"{task}, {storage}"))
 
 
-def _as_linear(bench: Bench, task: str) -> Vector:
+def _as_linear(bench: Bench, task: str) -> TrainedVector:
     """The ordinary vector, taken for a linearized one."""
     return replace(ordinary(bench, task), regime="linearized")
 
 
-def _repaired(bench: Bench, task: str, steps: int) -> Vector:
+def _repaired(bench: Bench, task: str, steps: int) -> TrainedVector:
     """From the ordinary vector on, in the linearized model and under the penalty."""
     public = ordinary(bench, task)
     found = trained(bench, task, others_of(bench, task), start=public, steps=steps)
     return replace(found, cost=together([public.cost, found.cost]))
 
 
-def _half(bench: Bench, task: str) -> Vector:
+def _half(bench: Bench, task: str) -> TrainedVector:
     """Generic sets, and a half of the other tasks chosen by seed."""
     others = [name for name in bench.pool if name != task]
     chosen = random.Random(f"half {bench.seed} {task}").sample(others, (len(others) + 1) // 2)

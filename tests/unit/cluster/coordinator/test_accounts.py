@@ -8,7 +8,7 @@ from cluster.coordinator import accounts
 from cluster.coordinator.accounts import DAY, replaced
 from cluster.domain.users import Holder
 from cluster.reading.tokens import OVERLAP, ended, held_by
-from cluster.registry.tokens import Token
+from cluster.registry.tokens import TokenRecord
 from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks
 
@@ -27,19 +27,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_token_is_somebodys_until_it_ends() -> None:
-    token = Token(OLD, "ann", "user", created=0.0, expires=10.0)
+    token = TokenRecord(OLD, "ann", "user", created=0.0, expires=10.0)
     assert held_by(token, 9.9) == Holder(user="ann", role="user")
     assert ended(token, 10.0)
     for one in (held_by(token, 10.0), held_by(None, 0.0)):
         assert isinstance(one, NotAuthenticated)
-    assert not ended(Token(OLD, "ann", "user", 0.0), 1e12)
+    assert not ended(TokenRecord(OLD, "ann", "user", 0.0), 1e12)
 
 
 def test_a_successor_lives_as_long() -> None:
-    assert replaced(Token(OLD, "ann", "admin", 5.0, 25.0), NEW, 100.0) == Token(
+    assert replaced(TokenRecord(OLD, "ann", "admin", 5.0, 25.0), NEW, 100.0) == TokenRecord(
         NEW, "ann", "admin", 100.0, 120.0
     )
-    assert replaced(Token(OLD, "ann", "user", 5.0), NEW, 100.0).expires is None
+    assert replaced(TokenRecord(OLD, "ann", "user", 5.0), NEW, 100.0).expires is None
 
 
 def test_it_ends(scene: Scene, clock: Clock) -> None:

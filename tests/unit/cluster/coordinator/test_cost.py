@@ -20,8 +20,8 @@ from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork
 from cluster.reading import reports
 from cluster.reading.reader import Reader
-from cluster.registry import Registry, Request, Run
-from cluster.scheduler.state import Fit, Node
+from cluster.registry import Registry, Request, RunRecord
+from cluster.scheduler.state import FitHeads, Node
 from cluster.storage.listed import listed_tasks
 from tacl.errors import SameData
 from tests.support.fakes import ADMIN, BASE, Scene, asks, submission
@@ -153,10 +153,10 @@ def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scen
 def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: Scene) -> None:
     registry = scene.coordinator._registry
     digests = {task: ref.digest for task, ref in registry.champion_references().items()}
-    asked = [Fit("fit", "", dict([*digests.items()][:count])) for count in (1, 2)]
+    asked = [FitHeads("fit", "", dict([*digests.items()][:count])) for count in (1, 2)]
     blobs = scene.home.blobs()
 
-    def work(fit: Fit) -> FitWork:
+    def work(fit: FitHeads) -> FitWork:
         return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions)
 
     counts = [len(statements(registry, lambda one=one: work(one))) for one in asked]
@@ -217,13 +217,13 @@ def test_who_ends_a_task_reads_no_work_of_others_that_waits(
     for task in ("new_s", "newXs", "other"):
         scene.submit(task)
         scene.coordinator.cancel(asks(f"stop {task}"), task, keep=True)
-    read, real = list[str](), Run.work.func
+    read, real = list[str](), RunRecord.work.func
 
-    def work(run: Run) -> Any:
+    def work(run: RunRecord) -> Any:
         read.append(run.task or "")
         return real(run)
 
-    monkeypatch.setattr(Run, "work", property(work))
+    monkeypatch.setattr(RunRecord, "work", property(work))
     ENDING[name](scene.coordinator)
     assert {*read} <= {"news", "new_s"}
     assert read or name in ("remove", "purge")

@@ -17,14 +17,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cluster.domain.work import Trained
 from cluster.learner import trackers, tracking, training
 from cluster.learner.learner import Learner
-from cluster.learner.tracking import Facts, Tracked
+from cluster.learner.tracking import Tracked, TrackedRun
 from cluster.storage.home import Home
 from tacl.errors import BadConfig
 from tacl.training.loop import StepRecord
 from tests.support import tiny
 
 STEPS = 6
-FACTS = Facts("run", "task", 1, 0, {})
+FACTS = TrackedRun("run", "task", 1, 0, {})
 
 
 @pytest.fixture(scope="module")

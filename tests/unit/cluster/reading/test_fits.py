@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Composition, Fitted, FittedHead
-from cluster.reading.fits import Fit, answering, asked, told
-from cluster.registry.compositions import Models
+from cluster.reading.fits import HeadFit, answering, asked, told
+from cluster.registry.compositions import ModelTable
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, Scene, asks
 
@@ -22,13 +22,13 @@ CHAMPIONS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12")).map(
 )
 
 
-def fit(number: int, vectors: dict[str, str]) -> Fit:
+def fit(number: int, vectors: dict[str, str]) -> HeadFit:
     def head(vector: str) -> FittedHead:
         blobs = {"head": f"{vector} {number}", "frozen": "frozen"}
         return FittedHead(task=vector[0], vector=vector, **blobs, accuracy=0.9, frozen_accuracy=0.8)
 
     heads = tuple(head(vector) for vector in vectors.values())
-    return Fit.of(str(number), Fitted(heads=heads, metrics={}), OWNERS)
+    return HeadFit.of(str(number), Fitted(heads=heads, metrics={}), OWNERS)
 
 
 def models_of(recipes: list[set[str]]) -> list[list[tuple[str, str]]]:
@@ -110,13 +110,13 @@ def test_the_models_of_everybody_are_read_without_the_lock(
     scene.trained("b", heads="fitted")
     scene.coordinator.compose(asks("ann", "ann"), "ann", ["+a"])
     read, lock = list[bool](), scene.coordinator._lock._lock
-    real = Models.recipes_after
+    real = ModelTable.recipes_after
 
-    def recipes_after(registry: Models, digest: str) -> list[Composition]:
+    def recipes_after(registry: ModelTable, digest: str) -> list[Composition]:
         read.append(lock._is_owned())  # type: ignore[attr-defined]
         return real(registry, digest)
 
-    monkeypatch.setattr(Models, "recipes_after", recipes_after)
+    monkeypatch.setattr(ModelTable, "recipes_after", recipes_after)
     scene.coordinator.collect()
     assert read
     assert not any(read)

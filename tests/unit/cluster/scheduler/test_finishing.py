@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from cluster.scheduler.finishing import HORIZON, LOOKS, Pace, Steps, ends, rest
-from cluster.scheduler.state import Ended, Needs, Node, Run
+from cluster.scheduler.finishing import HORIZON, LOOKS, Forecast, Steps, ends, rest
+from cluster.scheduler.state import Ended, Needs, Node, PlannedRun
 from tests.support.world import World
 
 
@@ -75,22 +75,22 @@ def world() -> World:
     return world
 
 
-def run(world: World, name: str) -> Run:
+def run(world: World, name: str) -> PlannedRun:
     return world.state.runs[name]
 
 
 def test_a_run_that_tells_its_steps_goes_on_at_their_pace(world: World) -> None:
-    pace, a = Pace(), run(world, "train a")
-    pace.begun("train a", 100.0)
-    assert pace.left(world.state, a, 100.0) is None
-    pace.stepped("train a", 10, 100, 110.0)
-    assert pace.left(world.state, a, 110.0) is None  # one look tells no pace
-    pace.stepped("train a", 30, 100, 120.0)
-    assert pace.left(world.state, a, 120.0) == pytest.approx(35.0)
-    assert pace.left(world.state, a, 125.0) == pytest.approx(30.0)
-    pace.begun("train a", 1000.0)  # again, from a checkpoint
-    pace.stepped("train a", 30, 100, 1010.0)
-    assert pace.left(world.state, a, 1010.0) is None
+    forecast, a = Forecast(), run(world, "train a")
+    forecast.begun("train a", 100.0)
+    assert forecast.left(world.state, a, 100.0) is None
+    forecast.stepped("train a", 10, 100, 110.0)
+    assert forecast.left(world.state, a, 110.0) is None  # one look tells no pace
+    forecast.stepped("train a", 30, 100, 120.0)
+    assert forecast.left(world.state, a, 120.0) == pytest.approx(35.0)
+    assert forecast.left(world.state, a, 125.0) == pytest.approx(30.0)
+    forecast.begun("train a", 1000.0)  # again, from a checkpoint
+    forecast.stepped("train a", 30, 100, 1010.0)
+    assert forecast.left(world.state, a, 1010.0) is None
 
 
 def timed(*seconds: float) -> list[Steps]:
@@ -102,13 +102,13 @@ def timed(*seconds: float) -> list[Steps]:
 def test_what_was_before_a_machine_became_busy_or_idle_does_not_count(
     world: World, before: float, after: float
 ) -> None:
-    pace, a, steps = Pace(), run(world, "train a"), 1000
-    pace.begun("train a", 0.0)
+    forecast, a, steps = Forecast(), run(world, "train a"), 1000
+    forecast.begun("train a", 0.0)
     looks = timed(*[before] * 300, *[after] * LOOKS)
     for look in looks:
-        pace.stepped("train a", look.done, steps, look.at)
+        forecast.stepped("train a", look.done, steps, look.at)
     left = (steps - looks[-1].done) * after
-    assert pace.left(world.state, a, looks[-1].at) == pytest.approx(left)
+    assert forecast.left(world.state, a, looks[-1].at) == pytest.approx(left)
 
 
 def test_steps_that_stop_coming_make_the_rest_longer() -> None:
@@ -121,34 +121,34 @@ def test_steps_that_stop_coming_make_the_rest_longer() -> None:
 
 
 def test_who_begins_to_count_something_else_has_no_pace_yet(world: World) -> None:
-    pace, a = Pace(), run(world, "train a")
-    pace.begun("train a", 0.0)
+    forecast, a = Forecast(), run(world, "train a")
+    forecast.begun("train a", 0.0)
     for at, done in enumerate((10, 20, 0)):
-        pace.stepped("train a", done, 100, float(at))
-    assert pace.left(world.state, a, 2.0) is None
-    pace.stepped("train a", 1, 100, 12.0)
-    assert pace.left(world.state, a, 12.0) == pytest.approx(990.0)
+        forecast.stepped("train a", done, 100, float(at))
+    assert forecast.left(world.state, a, 2.0) is None
+    forecast.stepped("train a", 1, 100, 12.0)
+    assert forecast.left(world.state, a, 12.0) == pytest.approx(990.0)
 
 
 def test_others_take_what_the_latest_of_their_kind_took(world: World) -> None:
-    pace, a, b = Pace(), run(world, "train a"), run(world, "train b")
+    forecast, a, b = Forecast(), run(world, "train a"), run(world, "train b")
     world.state.tasks["a"].allowance, world.state.tasks["b"].allowance = 100, 300
-    assert pace.left(world.state, b, 0.0) is None
-    pace.took(world.state, a, 50.0)
-    assert pace.left(world.state, b, 0.0) == pytest.approx(150.0)  # it is three times as large
+    assert forecast.left(world.state, b, 0.0) is None
+    forecast.took(world.state, a, 50.0)
+    assert forecast.left(world.state, b, 0.0) == pytest.approx(150.0)  # it is three times as large
     world.request("e", "evaluate")
-    assert pace.left(world.state, run(world, "e"), 0.0) is None
-    pace.begun("train a", 10.0)
-    assert pace.left(world.state, a, 30.0) == pytest.approx(30.0)
-    assert pace.left(world.state, a, 70.0) is None  # later than ever: nobody knows
+    assert forecast.left(world.state, run(world, "e"), 0.0) is None
+    forecast.begun("train a", 10.0)
+    assert forecast.left(world.state, a, 30.0) == pytest.approx(30.0)
+    assert forecast.left(world.state, a, 70.0) is None  # later than ever: nobody knows
 
 
 def test_what_has_ended_is_remembered_and_what_was_lost_is_not(world: World) -> None:
-    pace, a, b = Pace(), run(world, "train a"), run(world, "train b")
-    pace.begun("train a", 10.0)
-    pace.forget("train a")
-    pace.ended(world.state, a, 40.0)
-    assert pace.left(world.state, b, 0.0) is None
-    pace.begun("train a", 10.0)
-    pace.ended(world.state, a, 40.0)
-    assert pace.left(world.state, b, 0.0) == pytest.approx(30.0)
+    forecast, a, b = Forecast(), run(world, "train a"), run(world, "train b")
+    forecast.begun("train a", 10.0)
+    forecast.forget("train a")
+    forecast.ended(world.state, a, 40.0)
+    assert forecast.left(world.state, b, 0.0) is None
+    forecast.begun("train a", 10.0)
+    forecast.ended(world.state, a, 40.0)
+    assert forecast.left(world.state, b, 0.0) == pytest.approx(30.0)

@@ -19,8 +19,8 @@ from cluster.scheduler.state import (
     Node,
     NodesChanged,
     PlaceGivenBack,
+    PlannedRun,
     Requeue,
-    Run,
     State,
     Urgency,
 )
@@ -240,7 +240,7 @@ def test_whatever_is_there(nodes: list[Node], made: list, knows: bool, over: set
     free = tuple(Node(one.cpus - one.held_cpus, one.gpus - one.held_gpus) for one in nodes)
     state = State("base", tuple(nodes), free if knows else (), over=frozenset(over))
     for number, (kind, wants, urgency, is_now, user, gave_way) in enumerate(made):
-        run = Run(f"{number}", kind, number, None, wants, urgency, is_now, user=user)
+        run = PlannedRun(f"{number}", kind, number, None, wants, urgency, is_now, user=user)
         run.gave_way = gave_way
         state.runs[run.run_id] = run
     chosen = giving_way(state)

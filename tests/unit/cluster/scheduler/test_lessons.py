@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.tasks import Options
 from cluster.scheduler import lessons
-from cluster.scheduler.state import Run, State, Task, Vector
+from cluster.scheduler.state import PlannedRun, PlannedTask, State, VectorVersion
 from cluster.scheduler.upkeep import concerns, fits
 
 OWNERS = {"c": "ann", "d": "bob"}
@@ -19,8 +19,8 @@ MOVES = st.lists(st.tuples(st.sampled_from("abcdt"), st.sampled_from(["", "1", "
 def state_of(*champions: str) -> State:
     """Tasks a and b for everybody, c and d private, and t, which no heads are fitted of."""
     options = {name: Options(heads="trained" if name == "t" else "fitted") for name in "abcdt"}
-    tasks = {name: Task(place, options[name], name) for place, name in enumerate("abcdt")}
-    vectors = {name: Vector(1, f"{name} 1", frozenset()) for name in champions}
+    tasks = {name: PlannedTask(place, options[name], name) for place, name in enumerate("abcdt")}
+    vectors = {name: VectorVersion(1, f"{name} 1", frozenset()) for name in champions}
     return State("base", tasks=tasks, owners=dict(OWNERS), champions=vectors)
 
 
@@ -30,7 +30,7 @@ def move(state: State, task: str, version: str) -> None:
     lessons.moves(state, task, vector)
     state.champions.pop(task, None)
     if vector is not None:
-        state.champions[task] = Vector(int(version), vector, frozenset())
+        state.champions[task] = VectorVersion(int(version), vector, frozenset())
 
 
 @given(MOVES, MOVES)
@@ -52,7 +52,7 @@ def test_a_fit_is_of_everybodys_tasks_and_of_its_owners_own() -> None:
     of = {owner: lessons.champions(state, owner).keys() for owner in ("", "ann", "bob")}
     assert of == {"": {*"ab"}, "ann": {*"abc"}, "bob": {*"abd"}}
     for owner, tasks in of.items():
-        run = Run("fit", "fit", 0, owner=owner)
+        run = PlannedRun("fit", "fit", 0, owner=owner)
         assert {task for task in "abcdt" if concerns(state, run, task)} == tasks
 
 
@@ -69,7 +69,7 @@ def test_a_fit_is_another_when_any_of_its_tasks_has_another_champion() -> None:
 
 
 def test_a_champion_that_moves_is_no_reason_to_look_at_the_others() -> None:
-    class Closed(dict[str, Vector]):
+    class Closed(dict[str, VectorVersion]):
         def __iter__(self):
             raise AssertionError("all champions were looked at")
 

@@ -21,14 +21,14 @@ from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler.plan import DEATHS, validate
 from cluster.scheduler.queue import free, needs_of, reason, waits_for
 from cluster.scheduler.state import (
+    CellsMeasured,
     Died,
     Effect,
     Ended,
     Fail,
     Failed,
-    Fit,
+    FitHeads,
     Inconsistent,
-    Measured,
     MinutesTaken,
     Node,
     NodesChanged,
@@ -74,7 +74,7 @@ def test_a_refresh_that_no_node_can_hold_keeps_no_head_waiting() -> None:
     world.submit("b", Options(refresh="never"))
     world.publish("train b")
     world.measure(0.9)
-    (fit,) = [said for said in world.said if isinstance(said, Fit)]
+    (fit,) = [said for said in world.said if isinstance(said, FitHeads)]
     assert world.running == {fit.run_id}
     assert {run.kind for run in world.state.runs.values()} == {"refresh", "fit"}
     world.happens(NodesChanged((Node(4, 1),)))
@@ -178,7 +178,7 @@ class Anything(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, tau: float, well: bool) -> None:
         run = self.world.state.runs[self.pick(data, self.world.running)]
         if run.kind == "measure":
-            self.world.happens(Measured(run.run_id, values_of(run, tau)))
+            self.world.happens(CellsMeasured(run.run_id, values_of(run, tau)))
         elif run.kind in ("evaluate", "fit") or (run.kind == "refresh" and not well):
             self.world.happens(Ended(run.run_id))
         else:

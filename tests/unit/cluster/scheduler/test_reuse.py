@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from cluster.runtime import alone
 from cluster.scheduler import reuse
-from cluster.scheduler.reuse import Idle, late, next_of, stays
+from cluster.scheduler.reuse import IdleLearner, late, next_of, stays
 from cluster.scheduler.state import ONE_CPU, Needs
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 NEEDS = st.builds(Needs, st.just(1), st.integers(1, 2), st.integers(0, 1))
 IDLE = st.lists(
-    st.builds(Idle, NAMES, NEEDS, st.floats(0, 10)),
+    st.builds(IdleLearner, NAMES, NEEDS, st.floats(0, 10)),
     unique_by=lambda one: one.learner,
 )
 
 
 @given(IDLE, NEEDS, st.sets(NAMES))
 def test_one_that_is_there_and_has_the_same_room_or_all_of_them_end(
-    idle: list[Idle], needs: Needs, there: Collection[str]
+    idle: list[IdleLearner], needs: Needs, there: Collection[str]
 ) -> None:
     found = next_of(idle, needs, there)
     able = [one for one in idle if one.needs == needs and one.learner in there]
@@ -36,7 +36,11 @@ def test_one_that_is_there_and_has_the_same_room_or_all_of_them_end(
 
 
 def test_the_one_that_worked_last_goes_on() -> None:
-    idle = [Idle("a", ONE_CPU, 3.0), Idle("b", ONE_CPU, 5.0), Idle("c", ONE_CPU, 4.0)]
+    idle = [
+        IdleLearner("a", ONE_CPU, 3.0),
+        IdleLearner("b", ONE_CPU, 5.0),
+        IdleLearner("c", ONE_CPU, 4.0),
+    ]
     found = next_of(idle, ONE_CPU, "abc").learner
     assert found is not None
     assert found.learner == "b"
@@ -44,7 +48,7 @@ def test_the_one_that_worked_last_goes_on() -> None:
 
 @pytest.mark.parametrize("needs", [Needs(1, 2), Needs(1, 1, 1), Needs(2, 1)])
 def test_other_room_asks_for_another_learner(needs: Needs) -> None:
-    assert next_of([Idle("a", ONE_CPU, 0.0)], needs, "a") == (None, {"a"})
+    assert next_of([IdleLearner("a", ONE_CPU, 0.0)], needs, "a") == (None, {"a"})
 
 
 def test_a_leader_of_a_group_and_one_that_has_done_enough_end() -> None:
@@ -56,7 +60,7 @@ def test_a_leader_of_a_group_and_one_that_has_done_enough_end() -> None:
 
 
 @given(IDLE, st.floats(0, 20))
-def test_nobody_waits_for_long(idle: list[Idle], now: float) -> None:
+def test_nobody_waits_for_long(idle: list[IdleLearner], now: float) -> None:
     left = {one.learner for one in idle} - late(idle, now)
     assert left == {one.learner for one in idle if now - one.since <= reuse.SECONDS}
 

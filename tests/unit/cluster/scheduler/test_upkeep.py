@@ -14,19 +14,19 @@ from cluster.scheduler import budget as costs
 from cluster.scheduler import matrix, upkeep
 from cluster.scheduler.plan import handle
 from cluster.scheduler.state import (
-    Cell,
+    CellsMeasured,
     Effect,
     Ended,
     Failed,
+    MatrixCell,
     Measure,
-    Measured,
     Node,
     NodesChanged,
     Published,
-    Refresh,
+    RefreshChampion,
     Removed,
     SamplesArrived,
-    Vector,
+    VectorVersion,
 )
 from cluster.scheduler.upkeep import (
     MEASURE_BATCH,
@@ -47,8 +47,8 @@ def measures(world: World) -> list[Measure]:
     return [said for said in world.said if isinstance(said, Measure)]
 
 
-def refreshes(world: World) -> list[Refresh]:
-    return [said for said in world.said if isinstance(said, Refresh)]
+def refreshes(world: World) -> list[RefreshChampion]:
+    return [said for said in world.said if isinstance(said, RefreshChampion)]
 
 
 def arrived(world: World, task: str, tau: float, options: Options = NEVER) -> None:
@@ -69,8 +69,8 @@ def test_older_vectors_are_measured_on_a_newcomer_behind_its_head() -> None:
     assert len(measures(world)) == before
     world.publish("train c")
     assert measures(world)[-1].cells == (
-        Cell("a", "a v1", "c", "c 1", "head of c"),
-        Cell("b", "b v1", "c", "c 1", "head of c"),
+        MatrixCell("a", "a v1", "c", "c 1", "head of c"),
+        MatrixCell("b", "b v1", "c", "c 1", "head of c"),
     )
 
 
@@ -150,7 +150,9 @@ def test_a_failed_measure_is_not_repeated_until_it_is_asked_for() -> None:
 def test_a_new_version_of_a_vector_leaves_what_others_do_to_its_task() -> None:
     world = World(Node(4)).trained("a", "b")
     world.request("again", "refresh", "b")
-    said = world.happens(Published("again", "b", Vector(2, "b v2", frozenset()), {}, "head of b"))
+    said = world.happens(
+        Published("again", "b", VectorVersion(2, "b v2", frozenset()), {}, "head of b")
+    )
     assert "b" in world.state.rows["a"]  # the head is the same: nothing of others is asked again
     assert {cell.task for one in said if isinstance(one, Measure) for cell in one.cells} == {"b"}
 
@@ -158,7 +160,7 @@ def test_a_new_version_of_a_vector_leaves_what_others_do_to_its_task() -> None:
 def test_own_inputs_are_measured_first() -> None:
     world = World(Node(4)).trained("a", "b")
     world.request("again", "refresh", "b")
-    world.happens(Published("again", "b", Vector(2, "b v2", frozenset()), {}, "head of b"))
+    world.happens(Published("again", "b", VectorVersion(2, "b v2", frozenset()), {}, "head of b"))
     assert measures(world)[-1].cells[0].on == "b"
 
 
@@ -258,7 +260,9 @@ def test_a_new_version_starts_afresh() -> None:
 def test_a_vector_whose_alias_was_moved_meanwhile_is_no_champion() -> None:
     world = World(Node(4)).trained("a")
     world.request("force", "refresh", "a")
-    world.happens(Published("force", "a", Vector(2, "a v2", frozenset()), {}, "h", champion=False))
+    world.happens(
+        Published("force", "a", VectorVersion(2, "a v2", frozenset()), {}, "h", champion=False)
+    )
     assert world.state.champions["a"].version == 1
 
 
@@ -320,7 +324,9 @@ class Stream:
 
     @property
     def spent(self) -> int:
-        return sum(one.cost for one in self.world.said if isinstance(one, Measure | Refresh))
+        return sum(
+            one.cost for one in self.world.said if isinstance(one, Measure | RefreshChampion)
+        )
 
     def arrive(self, task: str, effects: dict[str, float]) -> int:
         """What it cost, when the cluster rests again."""
@@ -343,7 +349,7 @@ class Stream:
             c: 1.0 if c.task == c.on else self.effects.get((c.task, c.on), 0.0) for c in run.cells
         }
         values = {c: Effect(size, size if c.head else None) for c, size in sizes.items()}
-        self.world.happens(Measured(run_id, values))
+        self.world.happens(CellsMeasured(run_id, values))
 
     def _refreshed(self, run_id: str) -> None:
         """It does nothing any more to those whose samples it met."""
@@ -355,7 +361,7 @@ class Stream:
         old = state.champions[task]
         seen = old.seen | {state.tasks[name].shard for name in others}
         own = (task, state.tasks[task].shard, state.tasks[task].head)
-        vector = Vector(old.version + 1, f"{task} v{old.version + 1}", seen)
+        vector = VectorVersion(old.version + 1, f"{task} v{old.version + 1}", seen)
         self.world.happens(Published(run_id, task, vector, {own: Effect(1.0, 1.0)}, own[2]))
 
     def refreshed(self) -> list[str]:

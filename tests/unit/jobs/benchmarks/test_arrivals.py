@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.benchmarks.arrivals import Arrival, arrivals, bench_arrivals, markdown, picture
+from jobs.benchmarks.arrivals import ArrivalTimes, arrivals, bench_arrivals, markdown, picture
 from tacl.errors import BadConfig
 from tests.support.fakes import Scene
 
@@ -40,7 +40,7 @@ def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival
 
 def test_what_an_arrival_costs_is_told_with_the_heads_and_without() -> None:
     seconds = {"measure": 1.0, "refresh": 2.0, "fit": 4.0}
-    found = [Arrival(f"task{number}", 10.0, seconds) for number in range(4)]
+    found = [ArrivalTimes(f"task{number}", 10.0, seconds) for number in range(4)]
     assert [(one.upkeep, one.all) for one in found] == [(3.0, 7.0)] * 4
     text = markdown(found, "cost.png")
     assert "Of all 4: 0.30, all 0.70; of the last 4 at some sizes: 0.30, all 0.70 at 4." in text

@@ -317,7 +317,9 @@ def test_a_gpu_is_measured_where_there_is_one(
     """Its benches are those of the CPU, made there; nothing else is asked of a machine."""
     asked: list[str] = []
     benches = {
-        name: report.Bench(one.command, lambda device, say: asked.append(device) or {"threads": 1})
+        name: report.Benchmark(
+            one.command, lambda device, say: asked.append(device) or {"threads": 1}
+        )
         for name, one in report.BENCHES.items()
     }
     monkeypatch.setattr(report, "BENCHES", benches)

@@ -15,7 +15,7 @@ from cluster.domain.work import Lease
 from cluster.scheduler import leases
 from jobs.benchmarks import fleet
 from jobs.benchmarks.calls import NOBODY
-from jobs.benchmarks.fleet import Fleet, Idle
+from jobs.benchmarks.fleet import Fleet, IdleLauncher
 from jobs.benchmarks.scale import Scale
 from jobs.benchmarks.scale_tables import largest
 
@@ -41,7 +41,7 @@ def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(leases, "SHORTEST", 0.05)  # with three trainings 0.06, as they are told
     monkeypatch.setattr(leases, "SHARE", 50 * leases.COST)
     tasks = islice(fleet.alone(tmp_path / "home", lambda line: None), 3)
-    coordinator = Coordinator(tmp_path / "home", Idle())
+    coordinator = Coordinator(tmp_path / "home", IdleLauncher())
     runs = [coordinator.submit(NOBODY, task).run_id for task in tasks]
     near = Near(coordinator)
     learners = fleet.Learners(near)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from cluster.coordinator.core import Coordinator
 from jobs.benchmarks import registry as bench
 from jobs.benchmarks import scale, stream
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.population import BEFORE, Size, made_up
 from jobs.cli.main import app
 
@@ -26,7 +26,7 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Path) -> None:
     population = made_up(tmp_path / "home", SMALL)
     population.fill(lambda line: None)
-    coordinator = Coordinator(population.home.path, Idle())
+    coordinator = Coordinator(population.home.path, IdleLauncher())
     status = coordinator.status(bench.NOBODY)
     assert status.work == ()  # every pair is measured, nothing is owed
     assert status.trouble is None

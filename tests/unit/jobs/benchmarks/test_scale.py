@@ -13,13 +13,13 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.reading.reader import Reader
 from jobs.benchmarks import server
-from jobs.benchmarks.arriving import Arrival, in_small_homes
-from jobs.benchmarks.calls import Cost, Spread, cost
+from jobs.benchmarks.arriving import ArrivalCost, in_small_homes
+from jobs.benchmarks.calls import CallCost, Spread, cost
 from jobs.benchmarks.every import UNMEASURED, calls
-from jobs.benchmarks.fleet import Idle
+from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Size, made_up
-from jobs.benchmarks.scale import Measured, Scale
+from jobs.benchmarks.scale import MeasuredHome, Scale
 from jobs.benchmarks.scale_tables import arrival_costs, histogram, markdown, picture
 from jobs.benchmarks.stream import Upkeep
 
@@ -64,7 +64,7 @@ def test_every_method_is_measured_or_said_why_not(
 ) -> None:
     monkeypatch.setattr(Noting, "asked", set())
     monkeypatch.setattr(server, "Reader", lambda *given, **named: Noting(Reader(*given, **named)))
-    coordinator = Coordinator(population.home.path, Idle())
+    coordinator = Coordinator(population.home.path, IdleLauncher())
     names = list[str]()
     for call in calls(population, Noting(coordinator), ROUNDS):  # pyright: ignore[reportArgumentType]
         Noting.measured = True
@@ -104,18 +104,18 @@ def test_what_is_waited_for_under_the_lock_is_seen_by_the_clock() -> None:
     assert rows["20 to 50"] == ["1", "1"]
 
 
-def measured(*held: Hold) -> Measured:
+def measured(*held: Hold) -> MeasuredHome:
     """A home of 100 tasks where nothing was asked."""
     nothing = Spread(0.0, 0.0)
-    start = Cost("", "start", nothing, nothing, nothing)
-    return Measured(SMALL, start, start, 0, held, (), Arrival(1.0, 1000), ())
+    start = CallCost("", "start", nothing, nothing, nothing)
+    return MeasuredHome(SMALL, start, start, 0, held, (), ArrivalCost(1.0, 1000), ())
 
 
 def test_what_an_arrival_costs_is_drawn_over_the_number_of_tasks(tmp_path: Path) -> None:
     home = measured(Hold(1.0, 2.0, "status"))
-    many = replace(home, size=replace(SMALL, tasks=1000), arrival=Arrival(10.0, 200_000))
+    many = replace(home, size=replace(SMALL, tasks=1000), arrival=ArrivalCost(10.0, 200_000))
     upkeep = [Upkeep(n, trainings=0.5, cpu_ms=5.0) for n in (4, 1000, 10_000)]
-    found = Scale("machine", 1, {"1,000": many}, upkeep=upkeep, few={4: Arrival(2.0, 50_000)})
+    found = Scale("machine", 1, {"1,000": many}, upkeep=upkeep, few={4: ArrivalCost(2.0, 50_000)})
     assert arrival_costs(found) == {
         "upkeep, trainings": {4: 0.5, 1000: 0.5, 10_000: 0.5},
         "coordinator, CPU ms": {4: 7.0, 1000: 15.0},

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from jobs.benchmarks.load import OF_EACH, Asking, Tally, is_close, recipe_of
-from jobs.benchmarks.serving import Served, facts, written
+from jobs.benchmarks.serving import ServingReport, facts, written
 
 
 def test_every_user_has_another_recipe() -> None:
@@ -32,7 +32,7 @@ def test_what_is_written_has_every_figure() -> None:
     under = facts(1000, Asking(3, 32, pictures=4, kills=2), 6.0, tally)
     warm = replace(load, cpu=0.02, cold=0.05, bytes_per_user=812.0)
     echo = replace(load, cpu=0.002)
-    found = Served({"one model": 100.0, "mixed": 125.0}, 0.6, 32, 0, [warm], echo, under)
+    found = ServingReport({"one model": 100.0, "mixed": 125.0}, 0.6, 32, 0, [warm], echo, under)
     text = written(found, "tacl bench serve")
     assert "| 10 | 3 | 1.5 | 20 | 200 | 290 | 298 | 300 | 50 | 812 | 0 |" in text
     assert "0.60 of one model for all rows: 1.20 of" in text

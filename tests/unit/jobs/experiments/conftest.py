@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jobs.experiments.cache import Cells
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench, LoadedBase
 from tests.support import small_suite
 
 
@@ -19,5 +19,5 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bench(place: Path) -> Bench:
     request = small_suite.request(place, "out", "addition", [])
-    base = Base.of(request.suite)
+    base = LoadedBase.of(request.suite)
     return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)

@@ -9,7 +9,7 @@ import torch
 
 from jobs.experiments.answers import fitted
 from jobs.experiments.cache import Cells
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables.addition import ANSWERING
 from tacl.heads.head import beside
@@ -27,7 +27,7 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     assert after.merging.cpu_seconds > before.merging.cpu_seconds
 
     cells = Cells(tmp_path / "out" / ".cells")
-    bench = Bench(request.suite, 0, request.data, cells, Base.of(request.suite))
+    bench = Bench(request.suite, 0, request.data, cells, LoadedBase.of(request.suite))
     method, refreshed = ANSWERING["taujp+inner"], ANSWERING["taujp+refresh+inner"]
     model = method.model(bench)
     heads = fitted(bench, model.first, bench.plain).tensors()

@@ -12,7 +12,7 @@ import torch
 
 from jobs.experiments.cache import Cell, Cells
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Base, Bench
+from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.methods import METHODS, linear
 from jobs.experiments.suites import Source
 from jobs.experiments.tables import newcomers
@@ -31,7 +31,7 @@ def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) ->
     plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
     prompts = ("one {}.", "a sketch of {}")
     told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
-    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), Base.of(plain))
+    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), LoadedBase.of(plain))
     bench = without.of(told)
     for of, templates in ((without, None), (bench, prompts)):
         expected = text_head(of.backbone, of.rows("one").classes, templates)

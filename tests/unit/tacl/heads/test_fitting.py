@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, normalize
 from tacl.backbone.inner import BLOCKS
 from tacl.heads.fitting import (
     DRAWS,
-    Rows,
+    LabelledFeatures,
     _beside_inner,
     _half,
     _half_each,
@@ -32,10 +32,10 @@ MEANS = {
 }
 
 
-def rows(task: str, count: int) -> Rows:
+def rows(task: str, count: int) -> LabelledFeatures:
     labels_N = torch.arange(count) % len(MEANS[task])
     noise_ND = torch.randn(count, DIMENSION, generator=RANDOM)
-    return Rows(MEANS[task][labels_N] + noise_ND, labels_N)
+    return LabelledFeatures(MEANS[task][labels_N] + noise_ND, labels_N)
 
 
 def untrained() -> dict[str, Head]:
@@ -48,7 +48,7 @@ def untrained() -> dict[str, Head]:
     }
 
 
-def pooled(heads: dict[str, Head], found: dict[str, Rows]) -> tuple[Tensor, Tensor]:
+def pooled(heads: dict[str, Head], found: dict[str, LabelledFeatures]) -> tuple[Tensor, Tensor]:
     """Logits over all columns, and the numbers of the right ones."""
     joint, start, labels = union(list(heads.values())), 0, []
     for task, head in heads.items():
@@ -67,13 +67,13 @@ def test_every_second_sum_is_of_all_and_the_order_of_tasks_means_nothing() -> No
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[dict[str, Head], dict[str, Rows]]:
+def fitted() -> tuple[dict[str, Head], dict[str, LabelledFeatures]]:
     train = {task: rows(task, 300) for task in MEANS}
     validation = {task: rows(task, 100) for task in MEANS}
     return fitted_heads(untrained(), train, validation), validation
 
 
-def test_the_task_is_told_too(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
+def test_the_task_is_told_too(fitted: tuple[dict[str, Head], dict[str, LabelledFeatures]]) -> None:
     heads, validation = fitted
     assert {task: head.classes for task, head in heads.items()} == {
         task: head.classes for task, head in untrained().items()
@@ -82,7 +82,9 @@ def test_the_task_is_told_too(fitted: tuple[dict[str, Head], dict[str, Rows]]) -
     assert (logits_NC.argmax(-1) == labels_N).double().mean() > 0.8
 
 
-def test_the_temperature_is_about_the_best(fitted: tuple[dict[str, Head], dict[str, Rows]]) -> None:
+def test_the_temperature_is_about_the_best(
+    fitted: tuple[dict[str, Head], dict[str, LabelledFeatures]],
+) -> None:
     logits_NC, labels_N = pooled(*fitted)
     least = cross_entropy(logits_NC, labels_N)
     assert least < cross_entropy(0.8 * logits_NC, labels_N)
@@ -95,10 +97,10 @@ def test_few_validation_rows_that_are_all_right_make_nobody_sure() -> None:
         random = torch.Generator().manual_seed(seed)
         means_CD = 0.8 * torch.randn(3, 32, generator=random)
 
-        def drawn(count: int, means_CD: Tensor = means_CD, random=random) -> Rows:
+        def drawn(count: int, means_CD: Tensor = means_CD, random=random) -> LabelledFeatures:
             labels_N = torch.arange(count) % 3
             noise_ND = 2 * torch.randn(count, 32, generator=random)
-            return Rows(means_CD[labels_N] + noise_ND, labels_N)
+            return LabelledFeatures(means_CD[labels_N] + noise_ND, labels_N)
 
         start = Head(torch.zeros(3, 32), 8.0, ("x", "y", "z"))
         head = fitted_heads({"a": start}, {"a": drawn(40)}, {"a": drawn(6)})["a"]
@@ -114,7 +116,9 @@ def test_few_rows_are_helped_by_a_head_that_knows() -> None:
     }
     found = {"a": rows("a", 4), "b": rows("b", 200)}
     without = found["b"].labels_N != 2
-    train = found | {"b": Rows(found["b"].features_ND[without], found["b"].labels_N[without])}
+    train = found | {
+        "b": LabelledFeatures(found["b"].features_ND[without], found["b"].labels_N[without])
+    }
     validation, test = ({task: rows(task, 60) for task in MEANS} for _ in range(2))
 
     def right(start: dict[str, Head]) -> float:
@@ -124,14 +128,14 @@ def test_few_rows_are_helped_by_a_head_that_knows() -> None:
     assert right(knows) > right(untrained()) + 0.1
 
 
-def pairs(count: int, noise: float) -> dict[str, tuple[Rows, Rows]]:
+def pairs(count: int, noise: float) -> dict[str, tuple[LabelledFeatures, LabelledFeatures]]:
     """At theta0 a task's rows are told apart, but not its classes; under sums the other way."""
     found = {}
     for task in MEANS:
         moved = rows(task, count)
         own = torch.zeros(DIMENSION).index_fill_(0, torch.tensor([len(MEANS[task])]), 3.0)
         plain_ND = own + noise * torch.randn(count, DIMENSION, generator=RANDOM)
-        found[task] = (Rows(plain_ND, moved.labels_N), moved)
+        found[task] = (LabelledFeatures(plain_ND, moved.labels_N), moved)
     return found
 
 
@@ -142,7 +146,7 @@ def test_heads_see_a_row_before_and_after_its_vectors() -> None:
     narrow = {task: head.narrow() for task, head in heads.items()}
     moved = {task: pair[1] for task, pair in test.items()}
 
-    def right(found: dict[str, Head], seen: dict[str, Rows]) -> float:
+    def right(found: dict[str, Head], seen: dict[str, LabelledFeatures]) -> float:
         logits_NC, labels_N = pooled(found, seen)
         return (logits_NC.argmax(-1) == labels_N).double().mean().item()
 
@@ -171,7 +175,9 @@ def test_what_many_rows_taught_at_theta0_helps_few_rows_under_sums() -> None:
     assert sum(helps() for _ in range(8)) > 0
 
 
-def at_theta0(found: dict[str, tuple[Rows, Rows]]) -> dict[str, Rows]:
+def at_theta0(
+    found: dict[str, tuple[LabelledFeatures, LabelledFeatures]],
+) -> dict[str, LabelledFeatures]:
     return {task: plain for task, (plain, _) in found.items()}
 
 
@@ -210,13 +216,13 @@ def test_a_head_of_f_gives_the_same_logits_beside_inner_blocks() -> None:
 def test_heads_learn_what_only_inner_blocks_know() -> None:
     """f tells the task alone; the class lies beside it."""
 
-    def wide(count: int) -> dict[str, Rows]:
+    def wide(count: int) -> dict[str, LabelledFeatures]:
         found = {}
         for task, (plain, moved) in pairs(count, 0.3).items():
             of_class_ND = normalize(moved.features_ND, dim=-1)
             length_N1 = plain.features_ND.norm(dim=-1, keepdim=True)
             plain_NE = torch.cat([plain.features_ND, *[length_N1 * of_class_ND] * BLOCKS], -1)
-            found[task] = Rows(plain_NE, plain.labels_N)
+            found[task] = LabelledFeatures(plain_NE, plain.labels_N)
         return found
 
     train, validation, test = wide(300), wide(100), wide(200)
@@ -233,7 +239,7 @@ def test_heads_learn_what_only_inner_blocks_know() -> None:
 def test_tasks_weigh_the_same_however_many_validation_rows_they_have() -> None:
     train, few = ({task: rows(task, count) for task in MEANS} for count in (60, 600))
     features_ND, labels_N = few["a"].features_ND, few["a"].labels_N
-    many = few | {"a": Rows(features_ND.repeat(4, 1), labels_N.repeat(4))}
+    many = few | {"a": LabelledFeatures(features_ND.repeat(4, 1), labels_N.repeat(4))}
     once, again = (fitted_heads(untrained(), train, one)["b"] for one in (few, many))
     torch.testing.assert_close(once.weight_CD, again.weight_CD)
     assert once.scale == pytest.approx(again.scale, rel=0.05)  # one more row of any class

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tacl.heads.fitting import Rows, frozen_heads
+from tacl.heads.fitting import LabelledFeatures, frozen_heads
 from tacl.heads.head import Head
 from tacl.heads.novelty import JUDGED, KEPT, Novelty, roc_area
 
@@ -15,11 +15,11 @@ PLACES = {"a": 0, "b": 2, "": 4}  # of each task's first class; of the generic s
 RANDOM = torch.Generator().manual_seed(3)
 
 
-def rows(task: str, count: int) -> Rows:
+def rows(task: str, count: int) -> LabelledFeatures:
     labels_N = torch.arange(count) % (1 if task == "" else 2)
     features_ND = 0.7 * torch.randn(count, DIMENSION, generator=RANDOM)
     features_ND[torch.arange(count), PLACES[task] + labels_N] += 3
-    return Rows(features_ND, labels_N)
+    return LabelledFeatures(features_ND, labels_N)
 
 
 def features(task: str, count: int) -> Tensor:

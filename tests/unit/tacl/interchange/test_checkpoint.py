@@ -18,7 +18,7 @@ from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadCheckpoint, BadConfig, BaseMismatch
 from tacl.heads.head import Head
-from tacl.interchange.checkpoint import Imported, vector_of_checkpoint
+from tacl.interchange.checkpoint import ImportedVector, vector_of_checkpoint
 from tacl.interchange.names import library_name
 from tacl.interchange.writing import HEADS, OF_SCHEME, write_heads, write_model
 from tacl.models.frozen import trainable_blocks
@@ -295,7 +295,7 @@ def test_ways_in_which_checkpoints_are_saved(
     assert tuple(key.removeprefix("module.") for key in found.aside) == aside
 
 
-def is_the_change(backbone: Backbone, found: Imported, seed: int = 0) -> None:
+def is_the_change(backbone: Backbone, found: ImportedVector, seed: int = 0) -> None:
     tau = some_tau(backbone, seed)
     assert found.vector.blocks.keys() == tau.keys()
     for name, value in found.vector.to_params().items():
