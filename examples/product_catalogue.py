@@ -36,7 +36,7 @@ def arrives(client: Client, name: str, pictures: Path, private: bool = False) ->
 def show(client: Client, customer: str, *terms: str) -> None:
     client.compose(customer, terms)
     found = client.evaluate(customer).per_task  # on test pictures
-    print(f"{customer}:", *(f"{task} {found[task]['composed']:.2f}" for task in sorted(found)))
+    print(f"{customer}:", *(f"{task} {found[task].composed:.2f}" for task in sorted(found)))
 
 
 def story(encoder: str, unlabelled: Path | None, categories: Mapping[str, Path]) -> None:

@@ -19,7 +19,7 @@ from cluster.api.schemas import Compose, EvaluationRun, Make, Name, Select
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
-from cluster.api.uploads import DESCRIPTION, Saying, laid_down
+from cluster.api.uploads import DESCRIPTION, FormReading, laid_down
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
@@ -96,7 +96,7 @@ async def make(body: Make, asked: Act) -> CompositionRun:
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
     asked: Act,
-    said: Saying,
+    reading: FormReading,
     terms: FormTerms,
     shots: Shots,
     file: Rows,
@@ -106,14 +106,14 @@ async def fit(
 ) -> CompositionRun:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, said=said)
+    rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, reading=reading)
     return await _made_from(file, "fit", rows, asked)
 
 
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
     asked: Act,
-    said: Saying,
+    reading: FormReading,
     terms: FormTerms,
     file: Rows,
     method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
@@ -122,7 +122,7 @@ async def adapt(
 ) -> CompositionRun:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    rows = GivenRows(asked.caller.user(user), terms, method, select, said=said)
+    rows = GivenRows(asked.caller.user(user), terms, method, select, reading=reading)
     return await _made_from(file, "adapt", rows, asked)
 
 

@@ -23,6 +23,7 @@ from cluster.domain.base import identity
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanations
 from cluster.domain.operations import Answers, best
+from cluster.domain.work import TaskAccuracy
 from tacl.errors import Inexact, TooLarge, TooLate
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
@@ -112,7 +113,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
 
 async def _measured(
     asked: Asked, user: str, model: Composition, body: Ask
-) -> dict[str, dict[str, float]]:
+) -> dict[str, TaskAccuracy]:
     """What the approximation costs: measured, shown and accepted before it may answer. To ask again
     is to look, so that a measuring that failed is told, and not begun anew each time; of the model
     of this user, with the heads that answer now."""
@@ -124,7 +125,7 @@ async def _measured(
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")
     if not body.accept:
         lost = {
-            task: f"{row['composed']:.3f} exactly, {row['materialized']:.3f} materialized"
+            task: f"{row.composed:.3f} exactly, {row.materialized:.3f} materialized"
             for task, row in result.per_task.items()
         }
         raise Inexact(f"the materialized model is an approximation: {lost}; send `accept: true`")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -11,7 +11,7 @@ from cluster.data.budget import TEXT_CHARACTERS
 from cluster.domain import compositions
 from cluster.domain.base import Sent
 from cluster.domain.operations import AnswerWay
-from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options
+from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options, Reading
 from cluster.domain.users import Role
 from cluster.domain.work import Evaluated
 
@@ -46,6 +46,12 @@ class Problem(Wire):
     request_id: str = Field(examples=["5b0c4d7e9a6f4d0e8a3b2c1d0e9f8a7b"])
 
 
+def _declared(name: str, **limits: Any) -> Any:
+    """A field as `Reading` has it."""
+    field = Reading.model_fields[name]
+    return Field(None, description=field.description, examples=field.examples, **limits)
+
+
 class Reference(Wire):
     """A data set that is available on the server, under its name there."""
 
@@ -53,21 +59,9 @@ class Reference(Wire):
     reference: Name = Field(examples=["faces.parquet"])
     private: bool = False
     again: bool = Field(default=False, description="Also where a task has the same rows.")
-    input_column: Label | None = Field(
-        default=None,
-        description="Column of the pictures or texts. Default: by type.",
-        examples=["review"],
-    )
-    label_column: Label | None = Field(
-        default=None, description="Column of the classes. Default: by type.", examples=["stars"]
-    )
-    classes: list[Label] | None = Field(
-        default=None,
-        min_length=1,
-        max_length=CLASSES,
-        description="Names of the classes 0, 1, ...; or the strings that may occur.",
-        examples=[["ham", "spam"]],
-    )
+    input_column: Label | None = _declared("input_column")
+    label_column: Label | None = _declared("label_column")
+    classes: tuple[Label, ...] | None = _declared("classes", min_length=1, max_length=CLASSES)
     templates: list[Template] = Field(
         default=[],
         max_length=TEMPLATES,
@@ -75,6 +69,10 @@ class Reference(Wire):
         examples=[["a photo of a {}."]],
     )
     options: Options = Field(default=Options(), examples=[{"penalty": "mixed", "seed": 1}])
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(**{name: getattr(self, name) for name in Reading.model_fields})
 
 
 class AliasMove(Wire):

@@ -12,7 +12,7 @@ from cluster.domain.compositions import Composition, CompositionMethod, Method
 from cluster.domain.explanations import Explanation
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.operations import AnswerWay, Belonging, Ranked
-from cluster.domain.tasks import Options, Submission
+from cluster.domain.tasks import UNSAID, Options, Reading, Submission
 from cluster.storage.home import Home
 
 P = ParamSpec("P")
@@ -56,15 +56,6 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What was said of rows that were sent, as `cluster.data.labelled.Reading` has it."""
-
-    input_column: str | None = None
-    label_column: str | None = None
-    classes: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
 class Upload:
     """A data set that lies at `data` now, and what it is submitted as."""
 
@@ -74,7 +65,7 @@ class Upload:
     private: bool
     options: Options
     request_id: str
-    said: Said = Said()
+    reading: Reading = UNSAID
     templates: Sequence[str] = ()
 
     @property
@@ -95,7 +86,7 @@ class Upload:
             options=self.options,
             request_id=self.request_id,
             templates=self.templates,
-            **vars(self.said),
+            reading=self.reading,
         )
 
 
@@ -111,7 +102,7 @@ class GivenRows:
     fit: Path | None = None
     shots: int | None = None
     adapt: Path | None = None
-    said: Said = Said()
+    reading: Reading = UNSAID
 
     @property
     def files(self) -> list[Path]:
@@ -121,7 +112,7 @@ class GivenRows:
         """Raises BadConfig, BadRecipe and the errors of bad data."""
         from cluster.data.compositions import prepared_in
 
-        rows = {"fit": self.fit, "shots": self.shots, "adapt": self.adapt, **vars(self.said)}
+        rows = {"fit": self.fit, "shots": self.shots, "adapt": self.adapt, "reading": self.reading}
         return prepared_in(home, self.terms, self.method, select=self.select, **rows)
 
 

@@ -12,8 +12,8 @@ from pydantic import Json, StrictBool
 from cluster.api.access import SUBMITTERS, Caller, Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.schemas import AliasMove, Name, Reference
-from cluster.api.service import Said, Upload
-from cluster.api.uploads import DESCRIPTION, Saying, Templates, laid_down
+from cluster.api.service import Upload
+from cluster.api.uploads import DESCRIPTION, FormReading, Templates, laid_down
 from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -75,7 +75,7 @@ async def list_tasks(asked: Look) -> Sequence[shown.TaskStatus]:
 @ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
 async def submit(
     asked: Act,
-    said: Saying,
+    reading: FormReading,
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
     private: Annotated[bool, Form()] = False,
@@ -87,7 +87,7 @@ async def submit(
     context = asked.context
     async with laid_down(file) as place:
         how = (asked.caller.name, private, options or Options(), context.request_id)
-        upload = Upload(place, name, *how, said, templates)
+        upload = Upload(place, name, *how, reading, templates)
         return await _submit(asked, context, upload, again)
 
 
@@ -96,8 +96,7 @@ async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
     context, data = asked.context, asked.service.reference(body.reference)
     how = (asked.caller.name, body.private, body.options, context.request_id)
-    said = Said(body.input_column, body.label_column, body.classes)
-    upload = Upload(data, body.name, *how, said, body.templates)
+    upload = Upload(data, body.name, *how, body.reading, body.templates)
     return await _submit(asked, context, upload, body.again)
 
 

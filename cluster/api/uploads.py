@@ -14,8 +14,8 @@ from fastapi import Depends, Form, UploadFile
 from starlette.concurrency import run_in_threadpool
 
 from cluster.api.schemas import TEMPLATES, Label, Reference, Template
-from cluster.api.service import Said
 from cluster.domain.names import class_names
+from cluster.domain.tasks import Reading
 from tacl.errors import BadConfig
 
 FORMATS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
@@ -28,19 +28,20 @@ def _form(name: str, most: int | None = None) -> Any:
     return Form(description=field.description, examples=field.examples, max_length=most)
 
 
-async def _said(
+async def _reading(
     input_column: Annotated[Label | None, _form("input_column")] = None,
     label_column: Annotated[Label | None, _form("label_column")] = None,
     classes: Annotated[
         str | None,
         Form(description="Names, separated by commas.", max_length=60_000, examples=["ham,spam"]),
     ] = None,
-) -> Said:
-    return Said(input_column, label_column, class_names(classes))
+) -> Reading:
+    said = {"input_column": input_column, "label_column": label_column}
+    return Reading(**said, classes=class_names(classes))
 
 
 Templates = Annotated[list[Template], _form("templates", TEMPLATES)]
-Saying = Annotated[Said, Depends(_said)]  # as fields of a form
+FormReading = Annotated[Reading, Depends(_reading)]  # as fields of a form
 
 
 @asynccontextmanager

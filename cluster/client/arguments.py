@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from cluster.domain.base import Modality
 from cluster.domain.names import class_names
+from cluster.domain.tasks import Reading
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
 
 
+M = TypeVar("M", bound=BaseModel)
+
+
+def possible(options: type[M], chosen: Mapping[str, object]) -> M:
+    """Raises BadConfig, which names each option that is not possible."""
+    try:
+        return options.model_validate(chosen)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise BadConfig(f"options that are not possible: {wrong}") from error
+
+
+def parted(given: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:
+    """What keywords say of rows, and the others. Raises BadConfig."""
+    said = given.keys() & Reading.model_fields
+    rest = {name: value for name, value in given.items() if name not in said}
+    return possible(Reading, {name: given[name] for name in said}), rest
+
+
 def one_text(classes: Sequence[str]) -> str:
     """As names of classes travel. BadConfig where they would not arrive as they are."""
     text = ",".join(classes)
-    if not all(classes) or class_names(text) != list(classes):
+    if not all(classes) or class_names(text) != tuple(classes):
         raise BadConfig(
             f"classes {text!r}: over HTTP a name is not empty, holds no comma, and neither begins "
             "nor ends with a space; write them so, or submit where the home is"

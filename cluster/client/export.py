@@ -163,7 +163,8 @@ def _measured(
     if client.composition(user) != model:
         raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
     # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
-    shares = [measured.per_task[t]["materialized"] for t in judged(model, measured.per_task)]
+    rows = (measured.per_task[task] for task in judged(model, measured.per_task))
+    shares = [row.materialized for row in rows if row.materialized is not None]
     materialized = sum(shares) / len(shares)
     _require_faithful(user, measured.absolute, materialized, accept)
     return model, measured, materialized

@@ -30,7 +30,7 @@ from cluster.domain.methods import require_possible
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun, Submitted
 from cluster.domain.status import CompositionRun, Resources
-from cluster.domain.tasks import ANY, Options
+from cluster.domain.tasks import ANY, UNSAID, Options, Reading
 from cluster.domain.work import Evaluated
 from tacl import errors
 from tacl.compose.terms import parse_recipe
@@ -45,10 +45,9 @@ PAUSE = 0.5  # seconds, where the server names none
 ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
 
 
-def _said(reading: dict[str, Any]) -> dict[str, Any]:
+def _said(reading: Reading) -> dict[str, str]:
     """As fields of a form. Raises BadConfig for names of classes that would not arrive."""
-    fields = {name: value for name, value in reading.items() if value is not None}
-    fields.pop("progress", None)
+    fields = reading.model_dump(exclude_none=True)
     return fields | ({"classes": one_text(fields["classes"])} if "classes" in fields else {})
 
 
@@ -109,9 +108,8 @@ class Server:
         again: bool = False,
         *,
         templates: Sequence[str] = (),
-        **reading: Any,
+        reading: Reading = UNSAID,
     ) -> Submitted:
-        """`reading` as for `Client.submit`."""
         fields = {"name": name, "private": str(private).lower(), "again": str(again).lower()}
         fields |= _said(reading) | {"templates": list(templates)}
         fields["options"] = options.model_dump_json(exclude_unset=True)
@@ -126,10 +124,12 @@ class Server:
         user: str,
         terms: Sequence[str],
         method: Method,
+        reading: Reading,
         data: dict[str, Any],
     ) -> CompositionRun:
         """`data` as for `Client.start_composition`."""
-        given = _said(data)
+        given = {k: v for k, v in data.items() if v is not None and k != "progress"}
+        given |= _said(reading)
         rows = [kind for kind in ("fit", "adapt") if kind in given]
         require_possible(method, parse_recipe(terms), rows, given.get("select"))
         fields = {"user": user, "terms": list(terms), "method": method}

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
 from cluster.domain.base import Base
 from cluster.domain.compositions import Composition, RecipeTerm
-from cluster.domain.work import Evaluated
+from cluster.domain.work import Evaluated, TaskAccuracy
 
 LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
@@ -28,7 +28,7 @@ class CardRow:
     classes: tuple[str, ...]
     config: Mapping[str, object]
     train_rows: int
-    accuracy: Mapping[str, float]
+    accuracy: TaskAccuracy
 
     @property
     def task(self) -> str:
@@ -91,9 +91,10 @@ def _metadata(card: Card) -> str:
             dataset_name=task,
             dataset_split="test",
             metric_type="accuracy",
-            metric_value=round(accuracy["materialized"], 4),
+            metric_value=round(one.materialized, 4),
         )
-        for task, accuracy in _measured(card).items()
+        for task, one in _measured(card).items()
+        if one.materialized is not None
     ]
     data = ModelCardData(
         model_name=card.model.user,
@@ -106,7 +107,7 @@ def _metadata(card: Card) -> str:
     return data.to_yaml()  # pyright: ignore[reportUnknownMemberType]
 
 
-def _measured(card: Card) -> dict[str, Mapping[str, float]]:
+def _measured(card: Card) -> dict[str, TaskAccuracy]:
     """By task, what was measured on its test rows; of what a model was fitted to, on those that
     were held out."""
     found, target = {row.task: row.accuracy for row in card.rows}, card.model.target
@@ -126,11 +127,11 @@ def _tasks(card: Card) -> str:
     lines = [
         f"| {task} | {known[task]} | "
         + " | ".join(
-            percent(accuracy.get(name))
-            for name in ("zero_shot", "individual", "composed", "materialized")
+            percent(share)
+            for share in (one.zero_shot, one.individual, one.composed, one.materialized)
         )
-        + f" | {accuracy['rows']:.0f} |"
-        for task, accuracy in _measured(card).items()
+        + f" | {one.rows or 0:.0f} |"
+        for task, one in _measured(card).items()
     ]
     is_judged = target is not None and target.name in card.measured.per_task
     of = f" of {target.name}, which it answers" if target and is_judged else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.api.service import Question
-from cluster.client.arguments import raw_input
+from cluster.client.arguments import parted, raw_input
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -124,11 +124,12 @@ class ModelOperations(Session):
         Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
         """
         context = self.context(request_id)
+        reading, data = parted(data)
         if self._server is not None:
-            return self._server.start_composition(context, user, list(terms), method, data)
+            return self._server.start_composition(context, user, list(terms), method, reading, data)
         from cluster.data.compositions import prepared_in
 
-        how = prepared_in(self.home, terms, method, **data)
+        how = prepared_in(self.home, terms, method, reading=reading, **data)
         return self.coordinator.start_composition(context, user, list(terms), how)
 
     def wait_composition(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.client.arguments import uploadable
+from cluster.client.arguments import parted, possible, uploadable
 from cluster.client.session import Session, asking
 from cluster.client.waiting import failed, owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
@@ -16,6 +16,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask, Submitted
 from cluster.domain.status import NAMED, ClusterStatus
+from cluster.domain.tasks import Options, Reading
 from tacl.errors import SameData
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ class TaskOperations(Session):
         *,
         owner: str | None = None,
         private: bool = False,
-        input_column: str | None = None,
-        label_column: str | None = None,
-        classes: Sequence[str] | None = None,
         templates: Sequence[str] = (),
         request_id: str | None = None,
         progress: Rows | None = None,
@@ -63,34 +61,34 @@ class TaskOperations(Session):
         Args:
             data: path, hub id, `datasets` data set (`cluster.data.sources`), or rows in memory: a
                 frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
-            classes: names of the classes 0, 1, ..., or the strings that may occur.
             templates: prompts with {} for the class name.
             request_id: the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
             agree: is told the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
             again: whether to submit what another task has already; or who is told so, and answers.
-            options: fields of `cluster.domain.tasks.Options`: penalty, workers, steps, seed ...
+            options: fields of `cluster.domain.tasks`: of `Reading`, input_column, label_column and
+                classes; of `Options`, penalty, workers, steps, seed ...
 
         Raises the errors of bad data (`cluster.data.ingest`), BadConfig, BadName, NameTaken,
         SameData, NotPlaceable, ClusterNotRunning.
         """
-        from cluster.data.submissions import checked_templates, options_of, prepared_submission
+        from cluster.data.submissions import checked_templates, prepared_submission
 
-        chosen = options_of(options)
+        reading, options = parted(options)
+        chosen = possible(Options, options)
         checked_name(name)
-        reading: dict[str, Any] = {"input_column": input_column, "label_column": label_column}
-        reading |= {"classes": classes, "templates": checked_templates(templates)}
+        said: dict[str, Any] = {"reading": reading, "templates": checked_templates(templates)}
         if self._server is not None:
             with uploadable(data, {"owner": owner, "vector": vector}) as path:
                 sent = self.context(request_id), name, path, private, chosen
-                return _unless_the_same(partial(self._server.upload, *sent, **reading), again)
+                return _unless_the_same(partial(self._server.upload, *sent, **said), again)
         context = self._admitted(name, request_id)
-        reading |= {"progress": progress, "read": read, "agree": agree}
-        reading |= {"owner": owner or self.user, "private": private, "vector": vector}
+        said |= {"progress": progress, "read": read, "agree": agree}
+        said |= {"owner": owner or self.user, "private": private, "vector": vector}
         blobs, modality = self.home.blobs(), self.base().modality
         submission = prepared_submission(
-            name, data, blobs, modality, options=chosen, request_id=context.request_id, **reading
+            name, data, blobs, modality, options=chosen, request_id=context.request_id, **said
         )
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 
@@ -115,9 +113,8 @@ class TaskOperations(Session):
         from cluster.data.ingest import ingest_samples
 
         blobs, modality = self.home.blobs(), self.base().modality
-        blob = ingest_samples(
-            data, blobs, modality, input_column=input_column, seed=seed, progress=progress
-        )
+        reading = Reading(input_column=input_column)
+        blob = ingest_samples(data, blobs, modality, reading, seed=seed, progress=progress)
         return self.coordinator.add_samples(self.context(request_id), name, blob)
 
     def status(self, *names: str) -> ClusterStatus:

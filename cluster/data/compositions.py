@@ -6,14 +6,15 @@ Runs where the data are; what leaves are digests and counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
 from cluster.data.ingest import ingest_samples, ingest_shots
-from cluster.data.labelled import Reading
+from cluster.data.labelled import Progress
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
 from cluster.domain.compositions import Adapt, CompositionMethod, Method
 from cluster.domain.methods import require_possible
+from cluster.domain.tasks import UNSAID, Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from tacl.compose.terms import parse_recipe
@@ -36,7 +37,8 @@ def prepared(
     shots: int | None = None,
     adapt: Data | None = None,
     select: str | None = None,
-    **reading: Unpack[Reading],
+    reading: Reading = UNSAID,
+    progress: Progress | None = None,
 ) -> CompositionMethod:
     """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
     (`cluster.data.ingest`); nothing is stored then."""
@@ -44,26 +46,26 @@ def prepared(
     require_possible(method, parse_recipe(terms), rows, select)
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
-    classes = reading.get("classes") or ()
-    _require_rows(reading, classes, rows)
+    _require_rows(reading, rows)
     making = CompositionMethod(method=method, select=select)
     if fit is not None and shots is not None:
-        found = ingest_shots(fit, blobs, modality, shots, **reading)
+        found = ingest_shots(fit, blobs, modality, shots, reading, progress)
         return making.model_copy(update={"fit": found})
     if adapt is not None:
-        inputs = ingest_samples(adapt, blobs, modality, **reading)
-        given = Adapt(inputs=inputs, classes=tuple(classes))
+        inputs = ingest_samples(adapt, blobs, modality, reading, progress=progress)
+        given = Adapt(inputs=inputs, classes=reading.classes or ())
         return making.model_copy(update={"adapt": given})
     return making
 
 
-def _require_rows(reading: Reading, classes: Sequence[str], rows: Sequence[str]) -> None:
+def _require_rows(reading: Reading, rows: Sequence[str]) -> None:
     """Raises BadConfig where something is said of no rows, or names are none of classes."""
-    said = [name for name in ("input_column", "label_column", "classes") if reading.get(name)]
+    said = [name for name, value in reading if value]
     if said and not rows:
         raise BadConfig(
             f"{', '.join(said)} of no rows; give the rows too (--fit, --adapt), or leave it out"
         )
+    classes = reading.classes or ()
     given = f"classes {','.join(classes)!r}"
     if len(set(classes)) < len(classes) or not all(name.strip() for name in classes):
         raise BadConfig(f"{given}: write each name once and none empty, such as --classes ham,spam")

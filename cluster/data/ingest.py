@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack
 
 import numpy as np
 from datasets import Dataset
 
 from cluster.data.bad_rows import Bad, RowNames, require_good
 from cluster.data.columns import FEWEST, Classes, find_input, marked_label
-from cluster.data.labelled import Progress, Reading, checked, labelled, training
+from cluster.data.labelled import Progress, checked, labelled, training
 from cluster.data.sources import Data, Opened, opened
 from cluster.domain.base import BlobRef, Modality
 from cluster.domain.compositions import Fit
+from cluster.domain.tasks import UNSAID, Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import Raw, store_shard
 from tacl.data.splits import sample_rows, split_rows
@@ -55,11 +55,12 @@ def ingest(
     data: Data,
     blobs: Blobs,
     modality: Modality,
+    reading: Reading = UNSAID,
     *,
     seed: int = 0,
     skip_bad: bool = False,
     agree: Callable[[Sequence[str]], None] | None = None,
-    **reading: Unpack[Reading],
+    progress: Progress | None = None,
 ) -> Ingested:
     """Check and store a labelled data set; nothing is stored unless every row is good, or bad rows
     are to be left out, nor where `agree`, who sees the classes, raises.
@@ -70,7 +71,7 @@ def ingest(
     Raises DataNotFound, BadColumns, BadSample, EmptySplit, TooFewClasses, LabelOutOfRange,
     ModalityMismatch.
     """
-    found = labelled(data, modality, FEWEST, skip_bad, **reading)
+    found = labelled(data, modality, reading, progress, FEWEST, skip_bad)
     if agree is not None:
         agree(found.task.names)
     labels, inputs = found.task.labels["train"].tolist(), found.inputs["train"]
@@ -133,18 +134,19 @@ def ingest_samples(
     data: Data,
     blobs: Blobs,
     modality: Modality,
+    reading: Reading = UNSAID,
     *,
     seed: int = 0,
-    **reading: Unpack[Reading],
+    progress: Progress | None = None,
 ) -> BlobRef:
     """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored, in the
     column that is named or looks like it."""
-    named = reading.get("input_column"), reading.get("label_column")
+    named = reading.input_column, reading.label_column
     with opened(data, named) as source:
         split = source.splits[training(source.splits)]
         chosen = split.select(sample_rows(range(split.num_rows), SAMPLES, seed))
         source = replace(source, places=RowNames())  # what is chosen has other numbers
-        raws = _inputs("train", chosen, source, modality, *named, reading.get("progress"))
+        raws = _inputs("train", chosen, source, modality, *named, progress)
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
 
 
@@ -181,7 +183,8 @@ def ingest_shots(
     blobs: Blobs,
     modality: Modality,
     shots: int,
-    **reading: Unpack[Reading],
+    reading: Reading = UNSAID,
+    progress: Progress | None = None,
 ) -> Fit:
     """Check and store `shots` labelled rows of each class, by seed 0, to fit a composition to; rows
     of the test split, or what is left, are held out to judge it, at most 1,024.
@@ -191,7 +194,7 @@ def ingest_shots(
     """
     if shots < 1:
         raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
-    found = labelled(data, modality, **reading)
+    found = labelled(data, modality, reading, progress)
     inputs = found.inputs
     chosen = _of_each(found.task.labels["train"].tolist(), found.task.names, shots)
     judge = "test" if "test" in inputs else "train"

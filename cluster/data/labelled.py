@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from datasets import Dataset, Json
 
@@ -26,6 +26,7 @@ from cluster.data.columns import (
 from cluster.data.sources import Data, Opened, Splits, opened
 from cluster.data.validation import checked_image, checked_text
 from cluster.domain.base import BlobRef, Modality
+from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import Raw, store_rows
 from tacl.errors import BadSample, EmptySplit, LabelOutOfRange
@@ -35,15 +36,6 @@ SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: ski
 HELD_OUT = ("test", "validation", "valid", "val", "dev")  # to test on, the first there is
 
 Progress = Callable[[int, int], None]  # rows checked, rows to check
-
-
-class Reading(TypedDict, total=False):
-    """What may be said of rows: their columns, names of the classes; and who is told of them."""
-
-    input_column: str | None
-    label_column: str | None
-    classes: Sequence[str] | None
-    progress: Progress | None
 
 
 @dataclass(frozen=True)
@@ -78,19 +70,17 @@ def _bytes(raw: Raw) -> bytes:
 def labelled(
     data: Data,
     modality: Modality,
+    reading: Reading,
+    progress: Progress | None = None,
     fewest: int = 1,
     skip_bad: bool | None = None,
-    **reading: Unpack[Reading],
 ) -> LabelledSplits:
     """`fewest`: rows of a task; `skip_bad`: whether bad rows are left out, None where nobody can
     choose that.
 
     Raises the errors of `cluster.data.ingest.ingest`.
     """
-    named, classes = (
-        (reading.get("input_column"), reading.get("label_column")),
-        reading.get("classes"),
-    )
+    named, classes = (reading.input_column, reading.label_column), reading.classes
     with opened(data, named) as source:
         found = {name: with_whole_numbers(split, named[1]) for name, split in source.splits.items()}
         train = found[training(found)]
@@ -107,7 +97,7 @@ def labelled(
         if not skip_bad:
             about = known_classes(splits, label, classes)
             require_good(names.values(), LabelOutOfRange, about + advice)
-        inputs = checked(splits, column, modality, source, reading.get("progress"))
+        inputs = checked(splits, column, modality, source, progress)
         if not skip_bad:
             require_good(inputs.values(), BadSample, advice)
         good, raws, wrong = _good(names, inputs)

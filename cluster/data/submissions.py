@@ -6,29 +6,18 @@ Runs where the data are; what leaves are digests and counts.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Unpack
-
-from pydantic import ValidationError
 
 from cluster.data.ingest import Ingested, ingest
-from cluster.data.labelled import Reading
+from cluster.data.labelled import Progress
 from cluster.data.sources import Data
 from cluster.domain.base import Modality
 from cluster.domain.names import checked_task
-from cluster.domain.tasks import Options, Submission
+from cluster.domain.tasks import UNSAID, Options, Reading, Submission
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadConfig
-
-
-def options_of(chosen: Mapping[str, object]) -> Options:
-    """Raises BadConfig, which names each option that is not possible."""
-    try:
-        return Options.model_validate(chosen)
-    except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadConfig(f"options that are not possible: {wrong}") from error
 
 
 def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
@@ -53,14 +42,16 @@ def prepared_submission(
     vector: Path | None = None,
     read: Callable[[Ingested], None] | None = None,
     agree: Callable[[Sequence[str]], None] | None = None,
-    **reading: Unpack[Reading],
+    reading: Reading = UNSAID,
+    progress: Progress | None = None,
 ) -> Submission:
     """What the coordinator is given; `agree` sees the classes first. Raises BadName, BadConfig, the
     errors of bad data (`cluster.data.ingest`) and what `agree` raises; nothing is stored then."""
     prompts = checked_templates(templates)
     checked_task(name, owner, private)
     seed, skip_bad = options.seed, options.skip_bad
-    found = ingest(data, blobs, modality, seed=seed, skip_bad=skip_bad, agree=agree, **reading)
+    read_with = partial(ingest, data, blobs, modality, reading, progress=progress)
+    found = read_with(seed=seed, skip_bad=skip_bad, agree=agree)
     if read is not None:
         read(found)
     rows = {part: value for part, value in vars(found).items() if part in Submission.model_fields}

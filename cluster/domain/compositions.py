@@ -142,11 +142,19 @@ JudgedOn = Literal[
 ]
 
 
-class Report(Message):
-    """What making a composition did. Accuracies in [0, 1]: zero_shot, before (the recipe as a plain
-    sum), after, and rows; by task."""
+class JudgedTask(Message):
+    """Accuracies in [0, 1] of so many rows of a task; `before`: of the recipe as a plain sum."""
 
-    accuracies: dict[str, dict[str, float]]
+    zero_shot: float
+    before: float
+    after: float
+    rows: float
+
+
+class Report(Message):
+    """What making a composition did; accuracies by task."""
+
+    accuracies: dict[str, JudgedTask]
     judged_on: JudgedOn
     tau_jp: tuple[MeasuredAgain, ...] = ()
     figures: dict[str, float] = {}  # steps, the loss at both ends, the coefficient of a grid ...

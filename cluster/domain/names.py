@@ -50,9 +50,9 @@ def checked_name(name: str, what: str = "task") -> str:
     return name
 
 
-def class_names(text: str | None) -> list[str] | None:
+def class_names(text: str | None) -> tuple[str, ...] | None:
     """Of `ham,spam`."""
-    return None if text is None else [one.strip() for one in text.split(",")]
+    return None if text is None else tuple(one.strip() for one in text.split(","))
 
 
 def no_such(what: str, name: str, names: Iterable[str]) -> str:

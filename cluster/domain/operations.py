@@ -10,6 +10,7 @@ from pydantic import Field, WithJsonSchema
 from cluster.domain.base import Modality, Reply
 from cluster.domain.receipts import Submitted
 from cluster.domain.users import TokenStatus, Usage
+from cluster.domain.work import TaskAccuracy
 
 # As a list: tools that read OpenAPI disagree on how a tuple is written there.
 PAIR = {
@@ -155,7 +156,7 @@ class Answers(Reply):
     base: tuple[Ranked, ...] | None = Field(
         default=None, description="The answers of the plain base, where they were asked for."
     )
-    measured: dict[str, dict[str, float]] | None = Field(
+    measured: dict[str, TaskAccuracy] | None = Field(
         default=None, description="Accuracies of the materialized model, where that answered."
     )
     seconds: float = Field(examples=[0.031])
@@ -178,7 +179,7 @@ class Exported(Reply):
     regime: str
     exact: float
     materialized: float
-    per_task: dict[str, dict[str, float]]
+    per_task: dict[str, TaskAccuracy]
     files: tuple[str, ...]
 
 

@@ -67,7 +67,8 @@ def _cell(value: object) -> str:
         if messages and len(messages) == len(items):
             return _table({str(number): _fields(one) for number, one in enumerate(messages)})
     if isinstance(value, Mapping):
-        named = cast("Mapping[str, object]", value)
+        given = cast("Mapping[str, object]", value).items()
+        named = {name: _fields(one) if isinstance(one, Shown) else one for name, one in given}
         if named and all(isinstance(one, Mapping) for one in named.values()):
             return _table(cast("Mapping[str, Mapping[str, object]]", named))
     return html.escape(SHORT.repr(value))

@@ -26,6 +26,12 @@ class RunState(StrEnum):
 
 
 RunKind = Literal["train", "refresh", "measure", "fit", "evaluate", "compose"]  # as of its work
+_OfRun = Literal[
+    "queued", "started", "gave way", "died", "failed", "cancelled", "withdrawn", "retried", "anew"
+]
+_OfResult = Literal["published", "measured", "refused", "fitted", "forgotten", "evaluated", "made"]
+_OfTask = Literal["submitted", "samples", "near", "removed", "purged", "alias"]
+EventKind = Literal[_OfTask, _OfRun, _OfResult, "founded", "token", "composed"]
 NAMED = 40  # tasks that one question about some may name
 OWED = (RunState.QUEUED, RunState.RUNNING)
 STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
@@ -252,7 +258,7 @@ class Event(Reply):
     """Something that happened to a task."""
 
     at: float
-    kind: str
+    kind: EventKind
     task: str | None
     run_id: str | None
     text: str

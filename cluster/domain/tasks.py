@@ -95,6 +95,28 @@ class Options(Message, Sent):
     )
 
 
+class Reading(Message):
+    """What may be said of rows of data; None: they tell it themselves. The one declaration of it,
+    as `Options` is of what is chosen for a run; over HTTP there are limits beside it."""
+
+    input_column: str | None = Field(
+        default=None,
+        description="Column of the pictures or texts. Default: by type.",
+        examples=["review"],
+    )
+    label_column: str | None = Field(
+        default=None, description="Column of the classes. Default: by type.", examples=["stars"]
+    )
+    classes: tuple[str, ...] | None = Field(
+        default=None,
+        description="Names of the classes 0, 1, ...; or the strings that may occur.",
+        examples=[["ham", "spam"]],
+    )
+
+
+UNSAID = Reading()
+
+
 class Submission(Message):
     """A checked task, as `ingest` made it: its data already lie in the blob store."""
 

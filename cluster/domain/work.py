@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
 
 from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
@@ -239,6 +241,25 @@ class ClassReport(Message):
     confusion: tuple[tuple[int, ...], ...]
 
 
+# A number that is left out of JSON where it was not measured.
+Figure = Annotated[float | None, Field(exclude_if=lambda figure: figure is None)]
+
+
+class TaskAccuracy(Message):
+    """Shares in [0, 1] of the test `rows` of one task: with no vector, with the model, with its own
+    vector as first trained, with the model as one ordinary one; `unknown`: the task not named;
+    `frozen`: of a classifier on the base, fitted on the same rows."""
+
+    zero_shot: float
+    composed: float
+    individual: Figure = None
+    materialized: Figure = None
+    rows: Figure = None
+    unknown: Figure = None
+    frozen_known: Figure = None
+    frozen_unknown: Figure = None
+
+
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
     `by_class`: of the composed model; empty where it was evaluated by an earlier version.
@@ -251,8 +272,7 @@ class Evaluated(Message):
         *("frozen_known", "frozen_unknown", "without", "unjudged"),
     )
 
-    # task -> zero_shot, individual, composed, unknown, frozen_known, frozen_unknown, rows ...
-    per_task: dict[str, dict[str, float]]
+    per_task: dict[str, TaskAccuracy]
     absolute: float
     normalized: float | None  # None of what it was fitted to, which has no vector of its own
     # task unknown, with the heads of the training; None where no task answers unnamed

@@ -21,7 +21,7 @@ from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.explanations import parts_of
 from cluster.domain.methods import answering, is_plain, judged
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskData
+from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import kept
@@ -85,7 +85,7 @@ def evaluate(
     single = {t: row["individual"] for t in added if "individual" in (row := per_task[t])}
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
-        per_task={t: row | _of_task(t, apart) for t, row in per_task.items()},
+        per_task={t: TaskAccuracy(**row, **_of_task(t, apart)) for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
         normalized=metrics.normalized(merged, single) if single else None,
         class_incremental=_mean(_unknown(work.composition, features, labels, trained), added),

@@ -157,7 +157,8 @@ def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
 
 def _each(found: Evaluated, kind: str) -> dict[str, float]:
     """An accuracy of every task of which it was measured."""
-    return {task: row[kind] for task, row in found.per_task.items() if kind in row}
+    shares = {task: getattr(row, kind) for task, row in found.per_task.items()}
+    return {task: share for task, share in shares.items() if share is not None}
 
 
 def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:

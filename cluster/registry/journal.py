@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from cluster.domain.status import Event
+from cluster.domain.status import Event, EventKind
 from cluster.registry.database import Database, given, put
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
@@ -36,7 +36,7 @@ class Happened(NamedTuple):
     """An event, by what it is about."""
 
     number: int
-    kind: str
+    kind: EventKind
     task: str | None
     run_id: str | None
 
@@ -81,13 +81,17 @@ def remember(db: sa.Connection, request: Request) -> None:
 
 
 def log(
-    db: sa.Connection, kind: str, text: str, task: str | None = None, run_id: str | None = None
+    db: sa.Connection,
+    kind: EventKind,
+    text: str,
+    task: str | None = None,
+    run_id: str | None = None,
 ) -> None:
     put(db, EVENT, kind=kind, task=task, run_id=run_id, text=text)
 
 
 def log_all(
-    db: sa.Connection, kind: str, text: str, runs: Iterable[tuple[str, str | None]]
+    db: sa.Connection, kind: EventKind, text: str, runs: Iterable[tuple[str, str | None]]
 ) -> None:
     """The same of several runs, each with its task."""
     same = {"at": time.time(), "kind": kind, "text": text}

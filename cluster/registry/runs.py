@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import sqlalchemy as sa
 from pydantic import Field, TypeAdapter
@@ -27,6 +27,7 @@ from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHAR
 from tacl.errors import UnknownRun
 
 R = TypeVar("R", bound=Message)
+Stopped = Literal[RunState.CANCELLED, RunState.WITHDRAWN]
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
 # Without results: that of a fit names the heads of thousands of tasks.
 COLUMNS = [column for column in RUN.c if column is not RUN.c.result]
@@ -334,16 +335,16 @@ def _count_time(db: sa.Connection, row: sa.Row) -> None:
         add_ran(db, row.user, max(time.time() - row.started, 0.0))
 
 
-def stop(db: sa.Connection, run_ids: Collection[str], state: RunState, cause: str) -> None:
-    """Without their results, by a person's wish: cancelled | withdrawn. Of hundreds that wait, as
-    the evaluations of a model, some statements."""
+def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str) -> None:
+    """Without their results, by a person's wish. Of hundreds that wait, as the evaluations of a
+    model, some statements."""
     for these in parts(run_ids):
         chosen = of(run_id=these)
         rows = db.execute(_STOPPING, chosen).all()
         for row in rows:
             _count_time(db, row)
         db.execute(_STOPPED, chosen | {"state": state, "cause": cause, "ended": time.time()})
-        log_all(db, state, cause, [(row.run_id, row.task) for row in rows])
+        log_all(db, state.value, cause, [(row.run_id, row.task) for row in rows])
 
 
 def retry(db: sa.Connection, run_id: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
 REVISION = "0010"  # the newest of `migrations`, which make these tables of earlier ones
-CANCELLED = "cancelled"  # of a task: before it had a vector; its name is free again
+CANCELLED: Final = "cancelled"  # of a task: before it had a vector; its name is free again
+Removal = Literal["removed", "purged", "cancelled"]  # of a task
 METADATA = sa.MetaData()
 STRING = sa.String().with_variant(sa.String(collation="C"), "postgresql")  # ordered by its bytes
 
@@ -34,7 +35,7 @@ TASK = _table(
     _column("run_id", STRING),
     _column("submission", sa.Text),
     _column("created", sa.Float),
-    _column("removed", STRING, nullable=True),  # removed | purged | CANCELLED
+    _column("removed", STRING, nullable=True),  # a Removal
     _column("head", STRING),  # blob digest, once it has a vector
     _column("owner", STRING, nullable=True, index=True),  # none: of a home of before
     _column("rows", STRING, nullable=True, index=True),  # digest of what was submitted, if known

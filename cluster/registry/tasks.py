@@ -20,7 +20,7 @@ from cluster.registry.erasure import dismiss, owe_erasure, owe_later, parts_of_t
 from cluster.registry.journal import Request, log, remember
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
-from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN
+from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN, Removal
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 _TASK = sa.select(TASK).where(*given(TASK.c.name))
@@ -45,7 +45,7 @@ class TaskRecord:
     run_id: str
     submission: Submission
     created: float
-    removed: str | None = None  # removed | purged | cancelled
+    removed: Removal | None = None
 
 
 class TaskTable(Database):
@@ -92,16 +92,15 @@ class TaskTable(Database):
     def remove(
         self,
         name: str,
-        how: str,
+        how: Removal,
         withdrawn: Collection[str],
         anew: Collection[str],
         erased: Iterable[str],
         request: Request,
         by: str = "",
     ) -> None:
-        """Withdraw a task, and runs. `how` is removed, purged or CANCELLED, which frees the name;
-        `by`: who asked. Runs that met what is purged begin anew, and blobs are owed their
-        erasure."""
+        """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: who asked. Runs that
+        met what is purged begin anew, and blobs are owed their erasure."""
         with self._write() as db:
             db.execute(_CHANGE, of(name=name) | {"removed": how})
             dismiss(db, AWAITED.c.run_id, withdrawn)
@@ -141,8 +140,8 @@ class TaskTable(Database):
         """Which of them were removed."""
         return set(self._values(_GONE, name=names))
 
-    def removed(self, name: str) -> str | None:
-        """How a task was withdrawn: removed | purged."""
+    def removed(self, name: str) -> Removal | None:
+        """How a task was withdrawn."""
         with self._read() as db:
             return db.scalar(_REMOVED, of(name=name))
 

@@ -8,7 +8,7 @@ from cluster.api.access import hashed
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
-from cluster.domain.work import ClassReport, Evaluated
+from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
 from jobs.benchmarks.calls import Call, Turns
 
 MERGED = CompositionMethod(method="ties")
@@ -52,7 +52,8 @@ def _found(model: Composition) -> Evaluated:
     """Of the form and the size that a learner finds."""
     tasks = [term.vector.task for term in model.terms]
     unnamed = ["unknown", "frozen_known", "frozen_unknown"]
-    row = dict.fromkeys(["zero_shot", "individual", "composed", "rows", *unnamed], 0.912345678)
+    kinds = ["zero_shot", "individual", "composed", "rows", *unnamed]
+    row = TaskAccuracy(**dict.fromkeys(kinds, 0.912345678))
     names = tuple(f"class {number}" for number in range(10))
     counts = tuple(tuple(100 for _ in names) for _ in names)
     shares = tuple(0.912345678 for _ in names)

@@ -76,21 +76,12 @@ def _options(
 
 
 Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
-InputColumn = Annotated[
-    str | None, option("COLUMN", "Column of the images or texts.", show_default="by type")
-]
-LabelColumn = Annotated[
-    str | None, option("COLUMN", "Column of the classes.", show_default="by type")
-]
-Classes = Annotated[
-    str | None, option("A,B,...", "Names of the classes 0, 1, ...", show_default="from the data")
-]
 
 
 def verb(
     group: str,
     of: typer.Typer = app,
-    declared: Declared | None = None,
+    declared: Sequence[Declared] = (),
     home: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Told | None]], Callable[..., None]]:
@@ -128,7 +119,7 @@ def verb(
         settings.setdefault("help", in_paragraphs(function.__doc__ or ""))
         command.__annotations__ = {}  # its signature has them
         command.__signature__ = _with_shared(own, home)  # type: ignore[attr-defined]
-        if declared is None:
+        if not declared:
             return of.command(rich_help_panel=group, cls=Command, **settings)(command)
         late = command_with(command, declared)
         of.command(rich_help_panel=group, cls=late, **settings)(_without_parameters(command))

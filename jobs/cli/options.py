@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,6 +46,17 @@ class Group(_PlainFlags, TyperGroup):
     """`tacl`, and its groups of verbs."""
 
 
+def data_options() -> list[inspect.Parameter]:
+    """Of `cluster.domain.tasks.Reading`; the names of classes are one text."""
+    from cluster.domain.names import class_names
+    from cluster.domain.tasks import Reading
+
+    column = {"metavar": "COLUMN", "rich_help_panel": "Data"}
+    names = column | {"metavar": "A,B,...", "unset": "from the data", "parser": class_names}
+    fields = Reading.model_fields.items()
+    return [_parameter(n, field, **(names if n == "classes" else column)) for n, field in fields]
+
+
 def training_options() -> list[inspect.Parameter]:
     """Of `cluster.domain.tasks.Options`."""
     from cluster.domain.tasks import Options
@@ -54,8 +65,8 @@ def training_options() -> list[inspect.Parameter]:
     return [_parameter(name, field, **by_rule) for name, field in Options.model_fields.items()]
 
 
-def data_options() -> list[inspect.Parameter]:
-    """Those of `cluster.domain.tasks.Options` that say how data are read."""
+def import_options() -> list[inspect.Parameter]:
+    """Those of a training that say how data are read."""
     return [one for one in training_options() if one.name == "skip_bad"]
 
 
@@ -70,19 +81,22 @@ def composition_options() -> list[inspect.Parameter]:
 def _parameter(
     name: str, field: FieldInfo, unset: str | bool = False, **settings: Any
 ) -> inspect.Parameter:
-    """`unset`: what the help says of a default of None."""
+    """`unset`: what the help says of a default of None, if the description does not. A value that
+    has a `parser` is one text."""
     flag = "--" + name.replace("_", "-")
-    shown = unset if field.default is None else True
-    option = typer.Option(flag, help=field.description, show_default=shown, **settings)
+    said, _, default = (field.description or "").partition(" Default: ")
+    shown = default.removesuffix(".") or unset if field.default is None else True
+    option = typer.Option(flag, help=said, show_default=shown, **settings)
+    written = str | None if "parser" in settings else field.annotation
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=field.default,
-        annotation=Annotated[field.annotation, option],
+        annotation=Annotated[written, option],
     )
 
 
-def command_with(function: Callable[..., None], declared: Declared) -> type[Command]:
+def command_with(function: Callable[..., None], declared: Sequence[Declared]) -> type[Command]:
     """A command that learns the flags of `function` when it is used."""
 
     class Late(Command):
@@ -90,7 +104,7 @@ def command_with(function: Callable[..., None], declared: Declared) -> type[Comm
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
             settings = dict(self.context_settings)
             made = app.command(help=self.help, context_settings=settings, cls=Command)
-            made(_complete(function, declared()))
+            made(_complete(function, [one for options in declared for one in options()]))
             return typer.main.get_command(app).make_context(*arguments, **extra)
 
     return Late

@@ -27,8 +27,8 @@ def evaluation(
     beside = ("unknown %", "frozen base %", "frozen base, unknown %")
     made = table("task", *own, *beside, right=(*own, *beside))
     for task, one in found.per_task.items():
-        rows = f"{one['rows']:.0f}" if "rows" in one else ""
-        made.add_row(task, rows, *(percent(one.get(name)) for name in KINDS))
+        rows = "" if one.rows is None else f"{one.rows:.0f}"
+        made.add_row(task, rows, *(percent(getattr(one, name)) for name in KINDS))
     summary = Table(box=None, pad_edge=False, show_header=False)
     summary.add_row("absolute (mean of composed)", percent(found.absolute))
     if found.normalized is not None:

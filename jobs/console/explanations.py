@@ -71,10 +71,10 @@ def left_out(found: Evaluated) -> RenderableType:
     lines: list[RenderableType] = []
     for names in fitting(list(found.per_task), first):
         made = table("vector", *names, right=names)
-        composed = (f"{100 * found.per_task[name]['composed']:.1f}" for name in names)
+        composed = (f"{100 * found.per_task[name].composed:.1f}" for name in names)
         made.add_row("accuracy %", *composed, style="italic")
         for part, row in found.without.items():
-            gains = [100 * (found.per_task[name]["composed"] - row[name]) for name in names]
+            gains = [100 * (found.per_task[name].composed - row[name]) for name in names]
             made.add_row(part, *map(_points, gains))
         lines.append(made)
     said = "accuracy on test rows, and the points of it that each task owes to each vector"

@@ -266,13 +266,13 @@ def composition_run(found: states.CompositionRun, before: str = "zero-shot") -> 
     columns = ("rows", f"{before} %", "plain sum %", "composed %")
     shares = table("task", *columns, right=columns)
     for task, one in report.accuracies.items():
-        row = (percent(one[name]) for name in ("zero_shot", "before", "after"))
-        shares.add_row(task, f"{one['rows']:.0f}", *row)
+        row = map(percent, (one.zero_shot, one.before, one.after))
+        shares.add_row(task, f"{one.rows:.0f}", *row)
     lines: list[RenderableType] = [composition(model), Text()]
     if report.accuracies:
         lines += [Text(f"accuracies on {report.judged_on}", style="italic"), shares, Text()]
     added = [one for task, one in report.accuracies.items() if task in answering(model)]
-    lost = fmean(one["before"] - one["after"] for one in added) if added else 0.0
+    lost = fmean(one.before - one.after for one in added) if added else 0.0
     if lost >= MUCH_LOST:
         said = f"the plain sum is better by {percent(lost)} points on average"
         # Without --method nothing answers for a task that has no vector.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
@@ -49,15 +50,14 @@ def _accuracies(told: ArrivedTask) -> Table:
     kinds += [(told.unrefreshed, "composed")] if told.unrefreshed else []
     kinds += [(told.sum, "composed")]
     for task in told.sum.per_task:
-        made.add_row(task, *(percent(found.per_task[task][kind]) for found, kind in kinds))
+        made.add_row(task, *(percent(getattr(found.per_task[task], kind)) for found, kind in kinds))
     made.add_section()
     made.add_row("mean", *(percent(_mean(found, kind)) for found, kind in kinds), style="bold")
     return made
 
 
 def _mean(found: Evaluated, kind: str) -> float:
-    rows = found.per_task.values()
-    return sum(row[kind] for row in rows) / len(rows)
+    return fmean(getattr(row, kind) for row in found.per_task.values())
 
 
 def _refreshes(refreshes: Sequence[Refreshing]) -> Group:
@@ -95,8 +95,8 @@ def subtraction(told: Subtraction) -> RenderableType:
     columns = ("zero-shot", "sum of all", minus)
     made = table("task", *columns, right=columns)
     for task, row in told.sum.per_task.items():
-        less = told.subtracted.per_task[task]["composed"]
-        cells = (percent(value) for value in (row["zero_shot"], row["composed"], less))
+        less = told.subtracted.per_task[task].composed
+        cells = (percent(value) for value in (row.zero_shot, row.composed, less))
         made.add_row(task, *cells, style="bold" if task == told.task else None)
     return headed(f"{told.task} subtracted instead of added, in %", made)
 
@@ -112,7 +112,7 @@ def summary(arrivals: Sequence[ArrivedTask]) -> RenderableType:
     made = table("after", *tasks, *measures, right=(*tasks, *measures))
     for told in arrivals:
         found = told.sum
-        cells = [percent(found.per_task.get(task, {}).get("composed")) for task in tasks]
+        cells = [percent(one and one.composed) for one in map(found.per_task.get, tasks)]
         figures = (found.absolute, found.normalized, found.unknown)
         made.add_row(told.task, *cells, *map(percent, figures))
     title = "The sum after each arrival, in % (task unknown: among all classes)"

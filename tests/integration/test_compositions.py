@@ -68,7 +68,7 @@ def test_a_killed_learner_makes_the_same_model(client: Client, tmp_path: Path) -
     assert learned.attempt == 2
     assert learned.model is not None
     assert learned.report is not None
-    assert learned.report.accuracies["fitted"]["rows"] == 30
+    assert learned.report.accuracies["fitted"].rows == 30
     assert {(one.vector, one.on) for one in learned.report.tau_jp} >= {("digits@v1", "shapes")}
     undisturbed = client.compose("bob", ["+shapes", "+digits"], method="atlas", **few)
     assert undisturbed.digest == learned.model.digest

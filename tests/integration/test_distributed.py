@@ -199,9 +199,10 @@ def accuracy(home: Home, task: Submission, trained: Trained) -> float:
     evaluated = Learner(str(home.path), tiny.Teller()).work(work)
     assert isinstance(evaluated, Evaluated)
     row = evaluated.per_task[task.name]
-    assert row["rows"] == 1000
-    assert row["individual"] > row["zero_shot"] + 0.02
-    return row["individual"]
+    assert row.rows == 1000
+    assert row.individual is not None
+    assert row.individual > row.zero_shot + 0.02
+    return row.individual
 
 
 @pytest.fixture

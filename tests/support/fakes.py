@@ -16,7 +16,15 @@ from typing import Any
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import Base, BlobRef, RequestContext
-from cluster.domain.compositions import Fitted, FittedHead, MeasuredAgain, Merged, Report, Target
+from cluster.domain.compositions import (
+    Fitted,
+    FittedHead,
+    JudgedTask,
+    MeasuredAgain,
+    Merged,
+    Report,
+    Target,
+)
 from cluster.domain.explanations import parts_of
 from cluster.domain.following import Following
 from cluster.domain.methods import MERGES, TARGET, answering
@@ -38,6 +46,7 @@ from cluster.domain.work import (
     Refreshed,
     RefreshWork,
     Result,
+    TaskAccuracy,
     Trained,
     TrainWork,
     Work,
@@ -372,7 +381,7 @@ def made(work: ComposeWork, blobs: Blobs) -> Composed:
         blob = blobs.put(f"head {work.run_id}".encode())
         held_out = making.fit and making.fit.held_out
         target = Target(name=TARGET, classes=given.classes, head_blob=blob, held_out=held_out)
-    row = {"zero_shot": 0.5, "before": 0.6, "after": 0.8, "rows": 2.0}
+    row = JudgedTask(zero_shot=0.5, before=0.6, after=0.8, rows=2.0)
     names = [TARGET] if target else [task.name for task in work.tasks]
     report = Report(
         accuracies=dict.fromkeys(names, row),
@@ -392,8 +401,8 @@ def made(work: ComposeWork, blobs: Blobs) -> Composed:
 
 
 def evaluated(work: EvaluateWork) -> Evaluated:
-    row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.88, "rows": 2.0}
-    row |= {"materialized": 0.86} if work.materialized else {}
+    here = 0.86 if work.materialized else None
+    row = TaskAccuracy(zero_shot=0.5, individual=0.9, composed=0.88, materialized=here, rows=2.0)
     classes = ClassReport(
         classes=("no", "yes"), accuracy=(1.0, 0.5), f1=(0.8, 0.667), confusion=((2, 0), (1, 1))
     )

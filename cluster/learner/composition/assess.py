@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from cluster.domain.compositions import JudgedOn, MeasuredAgain, RecipeTerm
+from cluster.domain.compositions import JudgedOn, JudgedTask, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import TARGET, TAUGHT
 from cluster.learner.artifacts import BATCH
 from cluster.learner.composition.inputs import Ingredients, Rows
@@ -31,23 +31,21 @@ def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
     return "rows held out", {TARGET: (found.head, found.materials.labelled(fit.held_out))}
 
 
-def accuracies(
-    found: Ingredients, rows: Rows, taus: Mapping[str, Params]
-) -> dict[str, dict[str, float]]:
-    """By task: of f_lin with each tau, of zero_shot without any, and the number of rows."""
+def accuracies(found: Ingredients, rows: Rows, taus: Mapping[str, Params]) -> dict[str, JudgedTask]:
+    """By task: of f_lin with each tau, `before` and `after`."""
     return {name: _accuracies(found, head, data, taus) for name, (head, data) in rows.items()}
 
 
 def _accuracies(
     found: Ingredients, head: Head, data: Labelled, taus: Mapping[str, Params]
-) -> dict[str, float]:
+) -> JudgedTask:
     cached = cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
 
     def share(features_ND: Tensor) -> float:
         return accuracy(head.logits(features_ND), data.labels)
 
     moved = {name: share(cached.linearized({name: 1.0})) for name in taus}
-    return {"zero_shot": share(cached.features_ND), **moved, "rows": float(len(data))}
+    return JudgedTask(zero_shot=share(cached.features_ND), **moved, rows=len(data))
 
 
 def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:

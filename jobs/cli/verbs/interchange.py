@@ -10,7 +10,7 @@ import typer
 from jobs import console
 from jobs.cli import app as cli
 from jobs.cli import asking, names
-from jobs.cli.options import argument, data_options, flag, option
+from jobs.cli.options import argument, data_options, flag, import_options, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Exported, Imported
@@ -74,7 +74,7 @@ def export_vector(
     return found, lambda f: f"wrote {f.out}: {', '.join(f.files)}"
 
 
-@cli.verb("models", name="import", declared=data_options)
+@cli.verb("models", name="import", declared=[data_options, import_options])
 def import_(
     asked: cli.Client,
     name: names.TaskName,
@@ -88,9 +88,6 @@ def import_(
         ),
     ],
     data: Annotated[str, option("DATA", "Labelled data of the task, as for `submit`.")],
-    input_column: cli.InputColumn = None,
-    label_column: cli.LabelColumn = None,
-    classes: cli.Classes = None,
     refresh: Annotated[
         Literal["never", "on_arrival"],
         typer.Option(help="Refresh its vector when it interferes with other tasks."),
@@ -104,7 +101,6 @@ def import_(
     Its difference from the base model becomes the task vector, without training. Vectors add up in
     the linearized model; the accuracy lost by that is measured on validation rows and reported.
     """
-    from cluster.domain.names import class_names
     from cluster.domain.operations import ReadyImport
     from cluster.domain.status import TaskState
 
@@ -113,9 +109,6 @@ def import_(
             name,
             checkpoint,
             data,
-            input_column=input_column,
-            label_column=label_column,
-            classes=class_names(classes),
             refresh=refresh,
             owner=owner,
             progress=progress,

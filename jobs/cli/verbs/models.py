@@ -9,8 +9,8 @@ import typer
 
 from jobs import console
 from jobs.cli import names
-from jobs.cli.app import Client, InputColumn, LabelColumn, Told, detachable, telling, verb
-from jobs.cli.options import argument, composition_options, flag, option
+from jobs.cli.app import Client, Told, detachable, telling, verb
+from jobs.cli.options import argument, composition_options, data_options, flag, option
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
 if TYPE_CHECKING:
@@ -104,7 +104,11 @@ def interference(
     return found, console.interference.interference
 
 
-@verb("models", declared=composition_options, context_settings={"ignore_unknown_options": True})
+@verb(
+    "models",
+    declared=[composition_options, data_options],
+    context_settings={"ignore_unknown_options": True},
+)
 def compose(
     asked: Client,
     user: names.User,
@@ -123,16 +127,11 @@ def compose(
         int | None, option("K", "Rows of each class to fit to; the others are held out.")
     ] = None,
     adapt: Annotated[
-        str | None, option("DATA", "Unlabelled inputs to adapt to: atlas, adamerging.")
-    ] = None,
-    input_column: InputColumn = None,
-    label_column: LabelColumn = None,
-    classes: Annotated[
         str | None,
         option(
-            "A,B,...",
-            "Class names of the data; with --adapt, those of a new task.",
-            show_default="from the data; with --adapt, those of the recipe's tasks",
+            "DATA",
+            "Unlabelled inputs to adapt to: atlas, adamerging. They are of the recipe's tasks, or, "
+            "with --classes, of a new one.",
         ),
     ] = None,
     update: Annotated[
@@ -145,10 +144,7 @@ def compose(
 
     Versions are pinned: newer ones are used only when you compose again, or --update.
     """
-    from cluster.domain.names import class_names
-
-    how |= {"fit": fit, "shots": shots, "adapt": adapt, "classes": class_names(classes)}
-    how |= {"input_column": input_column, "label_column": label_column}
+    how |= {"fit": fit, "shots": shots, "adapt": adapt}
     method = how.pop("method")
     data = {name: value for name, value in how.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):

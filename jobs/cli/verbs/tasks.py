@@ -10,7 +10,7 @@ import typer
 from jobs import console
 from jobs.cli import app as cli
 from jobs.cli import asking, names
-from jobs.cli.options import argument, flag, option, training_options
+from jobs.cli.options import argument, data_options, flag, option, training_options
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -41,15 +41,12 @@ NewSamples = Annotated[
 ]
 
 
-@cli.verb("tasks", declared=training_options)
+@cli.verb("tasks", declared=[data_options, training_options])
 def submit(
     asked: cli.Client,
     name: Annotated[str, argument("NAME", "Name of a new task.")],
     data: LabelledData = None,
     add_samples: NewSamples = None,
-    input_column: cli.InputColumn = None,
-    label_column: cli.LabelColumn = None,
-    classes: cli.Classes = None,
     template: Annotated[
         list[str] | None, option("TEXT", "A prompt with {} for the class name; repeatable.")
     ] = None,
@@ -70,12 +67,11 @@ def submit(
     Returns when the data are stored; --watch follows the training. Every option of the training has
     a default; "by rule" means that it follows from the number of rows and classes.
     """
-    from cluster.domain.names import class_names
-
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
-        return _grown(asked, name, add_samples, input_column=input_column, seed=options["seed"])
+        how = {one: options[one] for one in ("input_column", "seed")}
+        return _grown(asked, name, add_samples, **how)
     room = asked.cluster()
     understood: list[Ingested] = []
     with console.progress.counting("checking rows") as count:
@@ -84,9 +80,6 @@ def submit(
             str(data),
             owner=owner,
             private=private,
-            input_column=input_column,
-            label_column=label_column,
-            classes=class_names(classes),
             templates=template or (),
             progress=count,
             read=understood.append,

@@ -11,9 +11,8 @@ from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
 from cluster.client.http import Server
-from cluster.data.labelled import Reading
 from cluster.domain.base import RequestContext
-from cluster.domain.tasks import Submission
+from cluster.domain.tasks import Reading, Submission
 from tests.support.api_scene import Local, scene
 from tests.support.command_line import command_of, flags_of
 from tests.unit.cluster.api.test_api import Person
@@ -72,7 +71,7 @@ def test_prompts_for_the_names_of_classes(
 
 def test_what_may_be_said_of_rows_is_the_same_everywhere(ann: Person) -> None:
     """In Python it is Reading, for tasks and for compositions."""
-    said = {*Reading.__annotations__} - {"progress"}
+    said = {*Reading.model_fields}
     flags = {f"--{name.replace('_', '-')}" for name in said}
     forms = ann.http.get("/v1/openapi.json").json()["components"]["schemas"]
     for path, verb, more in (

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.client.arguments import raw_input, require_checkpoint
-from tacl.errors import BadCheckpoint, BadSample
+from cluster.client.arguments import parted, raw_input, require_checkpoint
+from cluster.domain.tasks import Reading
+from tacl.errors import BadCheckpoint, BadConfig, BadSample
 
 
 def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +27,10 @@ def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
         require_checkpoint("acme/trec")
     for known in (str(tmp_path), "hf:acme/trec"):
         require_checkpoint(known)
+
+
+def test_what_is_said_of_rows_is_told_from_other_keywords() -> None:
+    found = parted({"seed": 1, "classes": ["ham", "spam"], "label_column": None})
+    assert found == (Reading(classes=("ham", "spam")), {"seed": 1})
+    with pytest.raises(BadConfig, match="classes: Input should be a valid tuple"):
+        parted({"classes": "ham,spam"})

@@ -227,8 +227,8 @@ def test_an_exported_model_is_measured_and_loads(
     found = client.export("alice", tmp_path / "out", "timm", accept=True, licence="mit")
     assert set(found.files) == {"README.md", "config.json", "heads.safetensors", MODEL}
     row = found.per_task["trees"]
-    assert found.materialized == row["materialized"]
-    assert found.exact == row["composed"]
+    assert found.materialized == row.materialized
+    assert found.exact == row.composed
     model: Any = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
     materials = Materials(home, home.settings().base)  # pyright: ignore
     submission = client.task("trees").submission
@@ -237,13 +237,13 @@ def test_an_exported_model_is_measured_and_loads(
     with torch.no_grad():
         features = model(materials.backbone.collate(test.items))
     share = materials.head(trees.head_blob).logits(features).argmax(-1) == test.labels
-    assert share.double().mean().item() == pytest.approx(row["materialized"])
+    assert share.double().mean().item() == pytest.approx(row.materialized)
     card = (tmp_path / "out/README.md").read_text()
     assert card.startswith("---\n")
     made = ("trees@v1", "ash, birch", "--accept")
     for said in ("license: mit", "approximation", trees.digest, *made):
         assert said in card
-    assert f"{100 * row['materialized']:.1f}" in card
+    assert f"{100 * found.materialized:.1f}" in card
     printed = run_snippet(card, tmp_path / "out", tiny.pictures(1, task=5)[0][0])
     assert printed.split()[0] == "trees"
 

@@ -20,7 +20,7 @@ from cluster.domain.compositions import Composition, RecipeTerm, Target
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskDetail
 from cluster.domain.tasks import Options, VectorRef
-from cluster.domain.work import Evaluated
+from cluster.domain.work import Evaluated, TaskAccuracy
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.heads.columns import Columns
@@ -48,7 +48,7 @@ def card(backbone: Backbone, format: Format, regime: Regime = "linearized") -> C
         classes=("ash", "birch"),
         config={"penalty": "cyclical", "steps": 120, "seed": 0},
         train_rows=500,
-        accuracy={**accuracy, "rows": 300.0},
+        accuracy=TaskAccuracy(**accuracy, rows=300.0),
     )
     pooling = getattr(backbone.encoder, "pooling", None)
     return Card(
@@ -161,7 +161,7 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
 def test_the_card_of_a_model_that_was_fitted_to_rows_says_what_of_them() -> None:
     plain = changed(card(load_backbone("embedded"), "timm"), "grid")
     target = Target(name="fitted", classes=("ham", "spam"), head_blob="")
-    row = {"zero_shot": 0.5, "composed": 0.7, "materialized": 0.65, "rows": 40.0}
+    row = TaskAccuracy(zero_shot=0.5, composed=0.7, materialized=0.65, rows=40.0)
     said = text_of(
         dataclasses.replace(
             plain,

@@ -48,7 +48,7 @@ def test_it_is_queued_made_and_becomes_the_users_model(scene: Scene) -> None:
     assert model.merged is not None
     assert [term.coefficient for term in model.terms] == [1.0, -0.5]
     assert found.report is not None
-    assert found.report.accuracies["digits"]["after"] == 0.8
+    assert found.report.accuracies["digits"].after == 0.8
     listed = scene.coordinator.users(ADMIN)
     assert (listed[0].method, listed[0].digest) == ("ties", model.digest)
     scene.restart()

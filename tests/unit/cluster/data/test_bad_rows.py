@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.data.ingest import ingest, ingest_samples
-from cluster.data.submissions import options_of
+from cluster.domain.tasks import Options, Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
 from tacl.errors import BadColumns, BadSample, EmptySplit, LabelOutOfRange, TaclError
@@ -67,7 +67,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path, blobs: Blobs) -> None:
 
 def test_bad_rows_are_left_out_and_counted(tmp_path: Path, blobs: Blobs) -> None:
     data = csv(tmp_path / "d.csv", {4: ",a", 9: "no class,", 21: " ,", 30: "odd,c"})
-    found = ingest(data, blobs, "text", skip_bad=True, classes=["a", "b"])
+    found = ingest(data, blobs, "text", skip_bad=True, reading=Reading(classes=("a", "b")))
     assert (found.skipped, found.classes) == (4, ("a", "b"))
     assert found.train.rows + found.probe + found.validation.rows + found.test.rows == 56
     for part in (found.train, found.validation, found.test):
@@ -106,8 +106,8 @@ def test_over_http_it_is_an_option_and_the_answer_tells(tmp_path: Path) -> None:
 
 
 def test_runs_of_before_have_the_same_identity() -> None:
-    assert "skip_bad" not in options_of({}).model_dump()
-    assert options_of({"skip_bad": True}).model_dump()["skip_bad"] is True
+    assert "skip_bad" not in Options().model_dump()
+    assert Options(skip_bad=True).model_dump()["skip_bad"] is True
 
 
 # -- what is no classification of one class, and what is little
@@ -124,7 +124,7 @@ def test_what_is_not_supported_is_said(
     blobs: Blobs, labels: list[object], words: str, column: str, named: str | None
 ) -> None:
     data = Dataset.from_dict({"text": [f"t{i}" for i in range(40)], column: labels})
-    told = said(BadColumns, data, blobs, label_column=named)
+    told = said(BadColumns, data, blobs, reading=Reading(label_column=named))
     assert words in told
     assert "not supported" in told
 

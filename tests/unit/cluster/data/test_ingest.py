@@ -11,6 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from cluster.data.ingest import ingest, ingest_samples
+from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from tacl.errors import (
     BadColumns,
@@ -119,19 +120,20 @@ def test_columns_by_repeated_values_and_by_name(tmp_path: Path, blobs: Blobs) ->
     ):
         ingest(several, blobs, "text")
     with pytest.raises(BadColumns, match=r"title \(string\).*--input-column"):
-        ingest(several, blobs, "text", label_column="y")
-    named = ingest(several, blobs, "text", label_column="y", input_column="body")
+        ingest(several, blobs, "text", Reading(label_column="y"))
+    body = Reading(label_column="y", input_column="body")
+    named = ingest(several, blobs, "text", body)
     assert named.classes == ("n", "p")
     with pytest.raises(BadColumns, match=r"no column 'bodi' .*did you mean body\?"):
-        ingest(several, blobs, "text", label_column="y", input_column="bodi")
+        ingest(several, blobs, "text", Reading(label_column="y", input_column="bodi"))
     with pytest.raises(BadColumns, match="20 different values in 20 rows"):
-        ingest(several, blobs, "text", label_column="id", input_column="body")
+        ingest(several, blobs, "text", Reading(label_column="id", input_column="body"))
 
 
 def test_numbers_get_the_names_given(blobs: Blobs) -> None:
     data = Dataset.from_dict({"text": [f"t{i}" for i in range(20)], "label": [0, 1] * 10})
     assert ingest(data, blobs, "text").classes == ("0", "1")
-    assert ingest(data, blobs, "text", classes=["cat", "dog"]).classes == ("cat", "dog")
+    assert ingest(data, blobs, "text", Reading(classes=("cat", "dog"))).classes == ("cat", "dog")
     ten = Dataset.from_dict({"text": [f"t{i}" for i in range(60)], "label": [2, 10, 3] * 20})
     assert ingest(ten, blobs, "text").classes == ("2", "3", "10")
 

@@ -15,6 +15,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
 
 from cluster.data.ingest import Ingested, ingest, ingest_shots
+from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from tacl.errors import (
     BadColumns,
@@ -172,7 +173,7 @@ REFUSED = {
 def test_refused_at_once_and_nothing_stored(tmp_path: Path, blobs: Blobs, case: str) -> None:
     make, modality, options, error, match = REFUSED[case]
     with pytest.raises(error, match=match) as caught:
-        ingest(make(tmp_path), blobs, modality, **options)
+        ingest(make(tmp_path), blobs, modality, Reading(**options))
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)
     assert stored(tmp_path) == []
@@ -217,12 +218,14 @@ def test_classes_cost_as_much_as_rows(tmp_path: Path, blobs: Blobs) -> None:
     data = labelled_with(tmp_path / "d.parquet", names * 2)
     began = time.process_time()
     assert len(ingest(data, blobs, "text").classes) == 10_000
-    assert len(ingest_shots(data, blobs, "text", 1, classes=names).classes) == 10_000
+    assert (
+        len(ingest_shots(data, blobs, "text", 1, Reading(classes=tuple(names))).classes) == 10_000
+    )
     assert time.process_time() - began < 20
 
 
 def test_what_is_no_class_is_quoted_in_short(tmp_path: Path, blobs: Blobs) -> None:
     data = labelled_with(tmp_path / "d.parquet", ["a", "b", "c", "d", "x" * 1_000_000])
     with pytest.raises(LabelOutOfRange) as refused:
-        ingest(data, blobs, "text", classes=["a", "b", "c", "d"])
+        ingest(data, blobs, "text", Reading(classes=("a", "b", "c", "d")))
     assert len(str(refused.value)) < 2000

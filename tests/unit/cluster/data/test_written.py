@@ -9,6 +9,7 @@ import pytest
 
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.written import written
+from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
 from tacl.errors import BadColumns, BadSample, DataNotFound
@@ -71,7 +72,7 @@ def test_a_header_is_no_row(tmp_path: Path, header: str) -> None:
 def test_spaces_after_separators_are_no_part_of_names(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("\n".join(["text, label", *(f'"a, b {i}", {"ab"[i % 2]}' for i in range(40))]))
-    found = ingest(path, Blobs(tmp_path / "blobs"), "text", label_column="label")
+    found = ingest(path, Blobs(tmp_path / "blobs"), "text", Reading(label_column="label"))
     assert found.classes == ("a", "b")
 
 

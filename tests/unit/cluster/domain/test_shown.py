@@ -17,7 +17,7 @@ from cluster.domain.status import (
     TaskStatus,
 )
 from cluster.domain.tasks import Options, VectorRef
-from cluster.domain.work import ClassReport, Evaluated
+from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
 
 BASE = Base(spec="hf:<script>", digest="d", modality="text", head_kind="text")
 ROOM = Resources(nodes=(NodeStatus(cpus=2),), cpus=2, free_cpus=1, gpus=0, free_gpus=0)
@@ -46,7 +46,7 @@ def test_a_confusion_matrix_is_no_wall_of_numbers() -> None:
     halves, ones = (0.5,) * 150, (1,) * 150
     report = ClassReport(classes=some, accuracy=halves, f1=halves, confusion=(ones,) * 150)
     found = Evaluated(
-        per_task={f"t{i}": {"composed": 0.5} for i in range(20)},
+        per_task={f"t{i}": TaskAccuracy(zero_shot=0.2, composed=0.5) for i in range(20)},
         absolute=0.5,
         normalized=0.5,
         class_incremental=0.5,
@@ -75,17 +75,26 @@ def test_a_status_is_a_table_of_tasks_and_ids_are_not_in_it() -> None:
 
 
 def test_an_evaluation_is_a_table_of_tasks_and_its_means() -> None:
-    per_task = {"news": {"composed": 0.87654321, "rows": 200.0}, "trec": {"composed": 0.5}}
+    per_task = {
+        "news": TaskAccuracy(zero_shot=0.2, composed=0.87654321, rows=200.0),
+        "trec": TaskAccuracy(zero_shot=0.25, composed=0.5),
+    }
     means = {"absolute": 0.7, "normalized": None, "class_incremental": 0.6, "task_unknown": 0.65}
     shown = rows(Evaluated(per_task=per_task, **means, seconds=1.0)._repr_html_())
-    for row in (["composed", "rows"], ["news", "0.8765", "200.0"], ["trec", "0.5"]):
+    for row in (
+        ["zero_shot", "composed", "rows"],
+        ["news", "0.2", "0.8765", "200.0"],
+        ["trec", "0.25", "0.5"],
+    ):
         assert row in shown
     assert shown[-2:] == [["absolute", "0.7"], ["unknown", "0.65"]]
 
 
 def test_many_classes_are_not_as_many_columns() -> None:
     wide = {"news": {f"c{number}": 1.0 for number in range(MOST + 3)}}
-    found = Evaluated(per_task=wide, absolute=1, normalized=1, class_incremental=1, seconds=1)
+    found = Evaluated(
+        per_task={}, without=wide, absolute=1, normalized=1, class_incremental=1, seconds=1
+    )
     assert [*(f"c{number}" for number in range(MOST)), "and 3 more"] in rows(found._repr_html_())
 
 
@@ -110,3 +119,9 @@ def test_answers_are_the_likeliest_classes_also_within_tasks() -> None:
     assert ["0", "trec", "who", "0.5"] in shown
     assert ["0", "0.1", "True"] in shown
     assert "world" not in str(shown)
+
+
+def test_what_was_not_measured_of_a_task_is_not_in_json() -> None:
+    """As it was stored before it had fields: homes of then open, programs read what they did."""
+    stored = '{"zero_shot":0.2,"composed":0.5,"rows":40.0}'
+    assert TaskAccuracy.model_validate_json(stored).model_dump_json() == stored

@@ -126,8 +126,7 @@ def test_a_merge_is_one_tau_which_is_asked(trees: Trees, method: Method, merge) 
     assert all(torch.equal(tau[name], expected[name]) for name in tau)
     answers_are_those_of(trees, model, expected, "task1")
     assert [term.coefficient for term in model.terms] == list(COEFFICIENTS)
-    report = found.report.accuracies["task1"]
-    assert report.keys() == {"zero_shot", "before", "after", "rows"}
+    assert found.report.accuracies["task1"].rows
     again, _ = made(trees, method, COEFFICIENTS)
     assert again.merged == found.merged
     other, _ = made(trees, method, (1.0, 1.0))  # signs and coefficients count
@@ -145,11 +144,11 @@ def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
     assert [term.coefficient for term in model.terms] == [factor * c for c in COEFFICIENTS]
     kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
     assert factor > 0  # theta0 knows more of task2 than any other point
-    assert gone["after"] < gone["zero_shot"]
-    assert kept["after"] > kept["zero_shot"]
+    assert gone.after < gone.zero_shot
+    assert kept.after > kept.zero_shot
     added, _ = made(trees, "grid")
     rows = added.report.accuracies.values()
-    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)
+    assert sum(r.after for r in rows) >= sum(r.before for r in rows)
 
 
 def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None:
@@ -167,8 +166,8 @@ def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None
     assert report.judged_on == "rows held out"
     assert report.accuracies.keys() == {TARGET}
     judged = report.accuracies[TARGET]
-    assert judged["rows"] == 80
-    assert judged["after"] > judged["zero_shot"]
+    assert judged.rows == 80
+    assert judged.after > judged.zero_shot
     assert {(again.vector, again.on) for again in report.tau_jp} == {
         (f"task{s}@v1", f"task{t}") for s in (1, 2) for t in (1, 2)
     }
@@ -183,13 +182,13 @@ def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None
     assert model.target.held_out == fit.held_out
     new = task_data("fitted", model.target.head_blob, fit.held_out)
     told = evaluate(evaluation(home, model, new), home)
-    assert told.per_task[TARGET]["zero_shot"] == judged["zero_shot"]
-    assert told.per_task[TARGET]["composed"] == told.absolute == judged["after"]
+    assert told.per_task[TARGET].zero_shot == judged.zero_shot
+    assert told.per_task[TARGET].composed == told.absolute == judged.after
     assert (told.normalized, told.unjudged) == (None, ())
     one = task_data("task1", refs[0].head_blob, fit.held_out, refs[0])
     lost = evaluate(evaluation(home, model, one), home)
     assert lost.unjudged == (TARGET,)
-    assert lost.absolute == lost.per_task["task1"]["composed"]
+    assert lost.absolute == lost.per_task["task1"].composed
     assert lost.normalized is not None
 
 
@@ -233,18 +232,18 @@ def test_atlas_deviates_from_a_sum_that_works(trees: Trees) -> None:
     assert len(set(values)) > 3
     rows = found.report.accuracies.values()
     assert found.report.judged_on == "the validation rows it learned from"
-    assert sum(r["after"] for r in rows) >= sum(r["before"] for r in rows)  # the start may win
+    assert sum(r.after for r in rows) >= sum(r.before for r in rows)  # the start may win
 
 
 def test_atlas_unlearns_what_is_subtracted(trees: Trees) -> None:
     found, model = made(trees, "atlas", (1.0, -1.0))
     kept, gone = (found.report.accuracies[task] for task in ("task1", "task2"))
     alone, _ = made(trees, "grid", (1.0, 0.0))  # what the kept task has by itself, before
-    assert kept["after"] >= 0.95 * alone.report.accuracies["task1"]["before"]
-    assert gone["after"] < alone.report.accuracies["task2"]["before"]
+    assert kept.after >= 0.95 * alone.report.accuracies["task1"].before
+    assert gone.after < alone.report.accuracies["task2"].before
     assert any((term.by_block or {}) for term in model.terms if term.vector.task == "task2")
     learned, _ = made(trees, "atlas")
-    assert gone["after"] < learned.report.accuracies["task2"]["after"]
+    assert gone.after < learned.report.accuracies["task2"].after
     answers_are_those_of(trees, model, explicit(trees, model), "task1")
 
 
@@ -313,10 +312,10 @@ def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:
     )
     evaluated = evaluate(work, home)
     for task, row in found.report.accuracies.items():
-        assert evaluated.per_task[task]["composed"] == row["after"]
+        assert evaluated.per_task[task].composed == row.after
     plain = evaluate(work.model_copy(update={"composition": plain_of(refs)}), home)
     for task, row in found.report.accuracies.items():
-        assert plain.per_task[task]["composed"] == row["before"]
+        assert plain.per_task[task].composed == row.before
 
 
 def plain_of(refs: list[VectorRef]) -> Composition:

@@ -73,26 +73,26 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
         found = evaluate(scene, tiny.composition(*terms))
         for task, ref in zip(scene.tasks, scene.refs, strict=True):
             row = found.per_task[task.name]
-            assert row["zero_shot"] == direct(scene, [], task.test, ref.head_blob)
-            assert row["individual"] == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
-            assert row["composed"] == direct(scene, terms, task.test, ref.head_blob)
-            assert row["rows"] == 40
+            assert row.zero_shot == direct(scene, [], task.test, ref.head_blob)
+            assert row.individual == direct(scene, [(1.0, ref)], task.test, ref.head_blob)
+            assert row.composed == direct(scene, terms, task.test, ref.head_blob)
+            assert row.rows == 40
             report = found.by_class[task.name]
             assert sum(map(sum, report.confusion)) == 40
             right = sum(report.confusion[i][i] for i in range(len(report.classes)))
-            assert right / 40 == pytest.approx(row["composed"])
+            assert right / 40 == pytest.approx(row.composed)
             assert report.classes == task.classes
         rows = [found.per_task[ref.task] for c, ref in terms if c > 0]
-        added = [row["composed"] for row in rows]
+        added = [row.composed for row in rows]
         assert found.absolute == pytest.approx(sum(added) / len(added))
-        ratios = [row["composed"] / row["individual"] for row in rows]
+        ratios = [row.composed / (row.individual or 0) for row in rows]
         assert found.normalized == pytest.approx(sum(ratios) / len(ratios))
         assert found.class_incremental is not None
         assert 0 < found.class_incremental <= sum(added) / len(added)
-        unknown = [row["unknown"] for row in rows]
+        unknown = [row.unknown or 0 for row in rows]
         assert found.task_unknown == pytest.approx(sum(unknown) / len(unknown))
-        assert all(row["unknown"] <= row["composed"] for row in rows)
-        assert sum("unknown" in row for row in found.per_task.values()) == len(rows)
+        assert all(0 < (row.unknown or 0) <= row.composed for row in rows)
+        assert sum(row.unknown is not None for row in found.per_task.values()) == len(rows)
     assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
 
 
@@ -112,9 +112,7 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
     monkeypatch.undo()
     terms = [(0.25, one), (-1.0, two)]
     for task, ref in zip(scene.tasks, scene.refs, strict=True):
-        assert found.per_task[task.name]["composed"] == direct(
-            scene, terms, task.test, ref.head_blob
-        )
+        assert found.per_task[task.name].composed == direct(scene, terms, task.test, ref.head_blob)
 
 
 def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> None:
@@ -133,7 +131,7 @@ def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> Non
             rest = model.terms[1 - place]
             left = model.model_copy(update={"digest": f"rest {place}", "terms": (rest,)})
             expected = evaluate(scene, left)
-            assert row == {t: one["composed"] for t, one in expected.per_task.items()}
+            assert row == {t: one.composed for t, one in expected.per_task.items()}
             assert expected.without == {}
 
 

@@ -203,7 +203,7 @@ def test_an_evaluation_judges_the_heads_that_answer_and_the_base_beside_them(
     assert after.task_unknown != before.task_unknown
     assert 0 <= (after.calibration_error or 0) < 0.5
     for name, row in after.per_task.items():
-        assert row["zero_shot"] == before.per_task[name]["zero_shot"]
+        assert row.zero_shot == before.per_task[name].zero_shot
 
 
 def test_however_many_tasks_there_are_the_rows_of_all_are_bounded() -> None:

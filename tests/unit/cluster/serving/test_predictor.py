@@ -298,8 +298,8 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         moved[task.name] = right(named_best(one_encoder.answers))
     assert measured.task_unknown == pytest.approx(sum(unknown) / 2)
     for name, row in measured.per_task.items():
-        assert row["composed"] == pytest.approx(known[name])
-        assert row["materialized"] == pytest.approx(moved[name])
+        assert row.composed == pytest.approx(known[name])
+        assert row.materialized == pytest.approx(moved[name])
     told_apart(home, predictor, model, tasks)
 
 

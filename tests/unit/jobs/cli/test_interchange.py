@@ -92,7 +92,7 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
         "left aside: head",
     ):
         assert words in said
-    assert client.asked["classes"] == ["a", "b"]
+    assert client.asked["classes"] == ("a", "b")
     assert json.loads(tacl("import", "cars", "m", "--data", "x", "--json").stdout)["metrics"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from cluster.domain.base import Base
-from cluster.domain.compositions import Composition, RecipeTerm, Report, Target
+from cluster.domain.compositions import Composition, JudgedTask, RecipeTerm, Report, Target
 from cluster.domain.operations import Answers, Belonging
 from cluster.domain.reports import (
     InterferenceReport,
@@ -29,7 +29,7 @@ from cluster.domain.status import (
 )
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.users import TokenStatus, Usage
-from cluster.domain.work import ClassReport, Evaluated
+from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
 from jobs.console import evaluations, tables
 from jobs.console import interference as of_vectors
 from jobs.console.progress import PHASES, described
@@ -144,7 +144,7 @@ def evaluated(classes: int = 0) -> Evaluated:
     right = tuple(i / classes for i in range(classes))  # c0 is the worst
     answered = tuple(tuple(i * (i == j) + (j == 0) for j in range(classes)) for i in range(classes))
     report = ClassReport(classes=names, accuracy=right, f1=right, confusion=answered)
-    row = {"zero_shot": 0.5, "individual": 0.9, "composed": 0.8}
+    row = TaskAccuracy(zero_shot=0.5, individual=0.9, composed=0.8)
     return Evaluated(
         per_task={"news": row},
         absolute=0.8,
@@ -188,8 +188,8 @@ def test_vectors_are_whole_at_80_columns() -> None:
 
 def test_evaluations_are_whole_at_80_columns() -> None:
     found = evaluated(classes=12)
-    apart = {"unknown": 0.71, "frozen_known": 0.82, "frozen_unknown": 0.63}
-    named = {"per_task": {LONG: {**found.per_task["news"], "rows": 1200.0, **apart}}}
+    more = {"rows": 1200.0, "unknown": 0.71, "frozen_known": 0.82, "frozen_unknown": 0.63}
+    named = {"per_task": {LONG: found.per_task["news"].model_copy(update=more)}}
     named |= {"by_class": {LONG: found.by_class["news"]}, "frozen_known": 0.8}
     whole = found.model_copy(update=named)
     text = shown(evaluations.evaluation(whole, "class means"))
@@ -293,7 +293,7 @@ def test_none_of_these_says_what_it_means_and_of_how_many_own_inputs_it_is_told(
     assert f"none of these: unlike the inputs of every task of this model ({often})" in unlike
 
 
-def made(model: Composition, accuracies: dict[str, dict[str, float]]) -> CompositionRun:
+def made(model: Composition, accuracies: dict[str, JudgedTask]) -> CompositionRun:
     """The run that made it, judged so."""
     return CompositionRun(
         run_id="r",
@@ -319,8 +319,8 @@ def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, war
         for t, c in (("land", 1.0), ("signs", -1.0))
     )
     accuracies = {
-        "land": {"zero_shot": 0.2, "before": 0.625, "after": kept, "rows": 40.0},
-        "signs": {"zero_shot": 0.2, "before": 0.9, "after": 0.1, "rows": 40.0},
+        "land": JudgedTask(zero_shot=0.2, before=0.625, after=kept, rows=40.0),
+        "signs": JudgedTask(zero_shot=0.2, before=0.9, after=0.1, rows=40.0),
     }
     model = Composition(digest="d", user="ann", method="tsv", terms=terms)
     told = shown(tables.composition_run(made(model, accuracies)))
@@ -328,7 +328,7 @@ def test_a_method_that_is_worse_than_the_plain_sum_is_warned_of(kept: float, war
 
 
 def test_what_was_fitted_to_a_new_task_names_it_and_no_sum_takes_its_place() -> None:
-    shares = {"zero_shot": 0.5, "before": 0.75, "after": 0.5, "rows": 40.0}
+    shares = JudgedTask(zero_shot=0.5, before=0.75, after=0.5, rows=40.0)
     target = Target(name="fitted", classes=("ham", "spam"), head_blob="h")
     model = Composition(digest="d", user="ann", method="atlas", terms=(), target=target)
     told = shown(tables.composition_run(made(model, {"fitted": shares})))
