@@ -21,7 +21,9 @@ def _refreshing() -> int:
     steps = config.steps * (config.batch + config.other_batch)
     own = config.samples * config.batch / config.other_batch
     held_out = config.held_out * (own + config.samples)
-    passes = (1 - config.held_out) * own + 2 * held_out  # before and after
+    learnt_from = own + config.samples - held_out
+    # Of own rows before; of rows held out before and after; what goes into layers, and its moments.
+    passes = (1 - config.held_out) * own + 2 * held_out + learnt_from
     return steps + round(passes * PASS) + (1 + REMEASURED) * CELL
 
 

@@ -4,7 +4,7 @@ Both as they are: the same encoder, inputs of one length, every default. A train
 steps, all of which cost the same, times their number.
 
 Against one dual pass of a row as 2, and 5 with its gradient (ARCHITECTURE.md), the refresh takes
-32 steps of 12 rows and 320 rows without gradient, the training 200 steps of 18: 0.142.
+8 steps of 12 rows and 704 rows without gradient, the training 200 steps of 24: 0.079.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ class TrainConfig:
 class RefreshConfig:
     """One label-free refresh (see `refresh`).
 
-    `learning_rate` is relative to the root mean square of the vector's entries.
+    It starts at the closed form of its layers, or at the vector. `learning_rate` is relative to the
+    root mean square of the vector's entries.
     Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
     `samples` rows of the other tasks together and own ones in the same proportion. Of both the
     share `held_out` only decides: how far to go, and whether to accept. The own function changes
@@ -97,8 +98,9 @@ class RefreshConfig:
     """
 
     seed: int
-    steps: int = 32
-    learning_rate: float = 0.06
+    steps: int = 8
+    learning_rate: float = 0.03
+    closed_form: bool = True
     strength: float = 3.0
     samples: int = 320
     batch: int = 4

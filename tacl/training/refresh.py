@@ -8,8 +8,9 @@ its own function and removing its interference:
 
 first_s is the vector as it was trained: one that is refreshed many times is held to that, and does
 not drift. Both terms are relative to the size |J(x) first_s| on own rows, so strength is
-dimensionless. It is least squares in delta with far more unknowns than rows: every row is new to
-the step that takes it, and rows held out decide how far along delta to go and whether to accept.
+dimensionless. It is least squares in delta with far more unknowns than rows: solved layer by layer
+it is where the steps start, every row is new to the step that takes it, and rows held out decide
+how far along delta to go and whether to accept.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tacl.data.splits import batch_rows, sample_rows
 from tacl.errors import EmptySplit
 from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder
+from tacl.training.closed_form import closed_form
 from tacl.training.config import RefreshConfig, schedule
 from tacl.training.deterministic import deterministic
 from tacl.training.loop import Store
@@ -89,14 +91,18 @@ def refresh(
         first_own_ND, first_ND = tangents_by_part(module, backbone, first, own_rows)
     size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
 
-    module.load_tau(tau)
     descent = Descent(module, config.learning_rate * _root_mean_square(tau), config)
-    fit = _Fit(descent, backbone, size)
+    fit, learnt_from = _Fit(descent, backbone, size), [x for part in learn[1:] for x in part]
     if saved is not None:
         descent.load(saved)
+    elif config.closed_form:
+        rows = learn[0], learnt_from
+        module.load_tau(tau | closed_form(backbone, tau, first or tau, *rows, config.strength))
+    else:
+        module.load_tau(tau)
     with deterministic(next(module.parameters()).device):
         for step in range(len(descent.curve), config.steps):
-            fit.step(step, learn[0], first_own_ND, [x for part in learn[1:] for x in part])
+            fit.step(step, learn[0], first_own_ND, learnt_from)
             if on_step is not None:
                 on_step(descent)
 

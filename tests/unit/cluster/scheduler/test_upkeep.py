@@ -299,9 +299,9 @@ def test_a_training_that_no_node_can_hold_keeps_no_refresh_waiting() -> None:
 
 
 def test_a_refresh_is_what_the_benchmark_counts() -> None:
-    """32 steps of 12 rows and 320 rows without gradient, and what is measured again."""
+    """8 steps of 12 rows and 704 rows without gradient, and what is measured again."""
     measured = (1 + costs.REMEASURED) * costs.CELL
-    assert costs.REFRESH - measured == 32 * 12 + 320 * 2 // 5
+    assert costs.REFRESH - measured == 8 * 12 + 704 * 2 // 5 + 1
     assert costs.allowance(1600, Options()) == 200 * 24 // 2
     assert costs.allowance(10, Options(steps=50)) == 50 * 24 // 2
     assert costs.allowance(10, Options(steps=50, penalty="cyclical")) == 50 * 18 // 2

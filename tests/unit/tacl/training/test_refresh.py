@@ -327,3 +327,22 @@ def test_a_store_too_small_to_hold_rows_out_is_refused(rows: int, whose: str) ->
     stores[whose] = replace(stores[whose], items=stores[whose].items[:rows])
     with pytest.raises(EmptySplit, match=f"store of {whose} has {rows} rows; 2 are the least"):
         refreshed(base, biases(base), stores["own"], [stores["other"]], CONFIG)
+
+
+# -- where it starts
+
+
+def layers_apart(closed_form: bool) -> Refresh:
+    base = toy.backbone()
+    own, *others = (toy.store(base, f"task{seed}", toy.inputs(60, seed)) for seed in range(4))
+    config = replace(CONFIG, steps=2, closed_form=closed_form)
+    return refreshed(base, toy.random_tau(base.encoder), own, others, config)
+
+
+def test_from_the_closed_form_two_steps_go_further_than_from_the_vector() -> None:
+    there, here = layers_apart(True), layers_apart(False)
+    left, without = (
+        one.after.own + CONFIG.strength * one.after.interference for one in (there, here)
+    )
+    assert left < 0.8 * without
+    assert there.curve[0] < 0.8 * here.curve[0]

@@ -1,0 +1,88 @@
+"""What goes into an encoder's layers and comes out of them: every use of a block as a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from tacl.dual.attention import multi_head_attention
+from tacl.vectors.params import Params
+
+
+@dataclass
+class Call:
+    """One use of a weight: what went in, [P, I], and what came out; `channels` is its O axis."""
+
+    weight: str
+    bias: str | None
+    patches_PI: Tensor
+    output: Tensor
+    channels: int
+
+    def inputs(self) -> Tensor:
+        """a at every position, [P, I], with a 1 at the end for the bias."""
+        return F.pad(self.patches_PI, (0, 1), value=1.0) if self.bias else self.patches_PI
+
+    def rows(self, g: Tensor) -> Tensor:
+        """What comes back to every position, [P, O]."""
+        return g.movedim(self.channels, -1).flatten(0, -2)
+
+
+class Watched(TorchFunctionMode):
+    """Notes every use of these blocks as the weight of F.linear, or of F.conv2d without groups.
+
+    Weights are known by identity, so that it does not matter in which module they are used.
+    """
+
+    def __init__(self, theta: Params) -> None:
+        super().__init__()
+        self.names = {id(value): name for name, value in theta.items()}
+        self.calls: list[Call] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.multi_head_attention_forward:
+            with self:  # its projections are linear layers too, where one sees inside
+                found = multi_head_attention(func, *args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        output = func(*args, **kwargs)
+        if func is F.linear:
+            self._linear(output, *args, **kwargs)
+        elif func is F.conv2d:
+            self._convolution(output, *args, **kwargs)
+        return output
+
+    def _linear(self, output: Tensor, input: Tensor, weight: Tensor, bias: Any = None) -> None:
+        self._note(weight, bias, input.detach().flatten(0, -2), output, -1)
+
+    def _convolution(
+        self,
+        output: Tensor,
+        input: Tensor,
+        weight: Tensor,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> None:
+        if groups != 1 or isinstance(padding, str):
+            return  # a diagonal, then
+        size: Any = weight.shape[2:]
+        patches = F.unfold(input.detach(), size, dilation, padding, stride)
+        self._note(weight, bias, patches.transpose(1, 2).flatten(0, 1), output, 1)
+
+    def _note(
+        self, weight: Tensor, bias: Any, patches_PI: Tensor, output: Tensor, channels: int
+    ) -> None:
+        if id(weight) in self.names:
+            name, own_bias = self.names[id(weight)], self.names.get(id(bias))
+            self.calls.append(Call(name, own_bias, patches_PI, output, channels))

@@ -1,0 +1,90 @@
+"""Where the steps of a refresh start: its least squares layer by layer, in closed form.
+
+Of a linear layer, or a convolution without groups, whose inputs are a (at the end a 1 for the
+bias),
+
+    minimise over X   E_own |(X - first) a|^2 + strength * E_others |X a|^2 + damping |X - tau|^2
+
+is solved, with A = E_own[a a'] and O = E_others[a a'], by
+
+    X (A + strength O + damping) = first A + damping tau.
+
+RegMean (arXiv 2212.09849) merges weights by the same least squares. What a layer's outputs do to
+the features is taken to be the same on all rows, and layers are taken one by one, which is not so:
+the steps see all of them. Blocks that are no weight of such a layer stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from tacl.backbone import Backbone, Item
+from tacl.curvature.calls import Watched
+from tacl.vectors.params import Params
+
+DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
+AT_ONCE = 16  # rows of a pass
+
+
+def closed_form(
+    backbone: Backbone,
+    tau: Params,
+    first: Params,
+    own: Sequence[Item],
+    others: Sequence[Item],
+    strength: float,
+) -> Params:
+    """X of each block of `tau` that is a weight or a bias of such a layer, where `tau` is. A block
+    that `first` lacks, as an adapter may, was zero."""
+    first = {name: first.get(name, torch.zeros_like(block)) for name, block in tau.items()}
+    of_own, of_others = (_moments(backbone, tau, items) for items in (own, others))
+    found: Params = {}
+    for (weight, bias), own_II in of_own.items():
+        tau_OI, first_OI = (_joined(one, weight, bias).to(own_II) for one in (tau, first))
+        moment_II = own_II + strength * of_others[weight, bias]
+        damping = DAMPING * moment_II.diagonal().mean()
+        moment_II.diagonal().add_(damping)
+        wanted_OI = first_OI @ own_II + damping * tau_OI
+        x_OI = torch.linalg.solve(moment_II, wanted_OI, left=False).to(tau[weight])
+        if bias is not None:
+            found[bias] = x_OI[:, -1].clone()
+            x_OI = x_OI[:, :-1]
+        found[weight] = x_OI.reshape(tau[weight].shape)
+    return found
+
+
+Layer = tuple[str, str | None]  # the names of its weight and its bias
+
+
+def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[Layer, Tensor]:
+    """E[a a'] of every layer at theta0, [I, I]: positions of a row count as one row together."""
+    parameters = dict(backbone.encoder.named_parameters())
+    theta = {name: parameters[name].detach() for name in blocks}
+    sums: dict[Layer, Tensor] = {}
+    for batch in _alike(items):
+        with torch.no_grad(), Watched(theta) as watched:
+            functional_call(backbone.encoder, theta, (backbone.collate(batch),))
+        for call in watched.calls:
+            a_PI = call.inputs()
+            found_II = a_PI.T @ a_PI * (len(batch) / len(a_PI) / len(items))
+            layer = call.weight, call.bias
+            sums[layer] = sums[layer] + found_II if layer in sums else found_II
+    return sums
+
+
+def _alike(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """AT_ONCE rows of one length: nothing is padded, which would count as an input."""
+    for _, same in groupby(sorted(items, key=len), key=len):
+        rows = list(same)
+        yield from (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
+
+
+def _joined(tau: Params, weight: str, bias: str | None) -> Tensor:
+    """[O, I], the bias as its last column."""
+    weight_OI = tau[weight].flatten(1)
+    return weight_OI if bias is None else torch.cat([weight_OI, tau[bias].unsqueeze(1)], 1)
