@@ -53,16 +53,14 @@ def merge_of(
     return KeptDirection(cell, vectors[0].regime)
 
 
-ONE_DELTA_STEPS = 32  # for each vector: it has no closed form to start from
-
-
 def one_delta(bench: Bench, first: Vectors) -> Model:
-    """The sum, refreshed as a whole by one delta.
+    """The sum, refreshed as a whole by one delta, in as many steps as all its vectors would take.
 
     Where that is not accepted it is the sum itself.
     """
-    steps = ONE_DELTA_STEPS * len(first)
-    config = replace(bench.suite.refresh, seed=bench.seed, steps=steps, learning_rate=0.06)
+    config = replace(
+        bench.suite.refresh, seed=bench.seed, steps=len(first) * bench.suite.refresh.steps
+    )
     plain = summed(bench, first, first)
 
     def make() -> Made:

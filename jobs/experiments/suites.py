@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from typing import Any
 
@@ -66,6 +66,10 @@ class Source:
     templates: tuple[str, ...] = ()
 
 
+# As the tables had it before a refresh started at a closed form: rows are added to them.
+REFRESH = RefreshConfig(seed=0, steps=32, learning_rate=0.06, closed_form=False)
+
+
 @dataclass(frozen=True)
 class Suite:
     """Everything that decides a table's numbers, but for data, weights and seeds.
@@ -97,7 +101,7 @@ class Suite:
     relative: bool = True
     trainable: tuple[str, ...] | None = None
     precision: Precision = "float32"
-    refresh: RefreshConfig = field(default_factory=lambda: RefreshConfig(seed=0))
+    refresh: RefreshConfig = REFRESH
 
     def config(
         self, task: str, rows: int, seed: int, trainable: tuple[str, ...], **changed: Any
@@ -129,7 +133,8 @@ class Suite:
 
     def as_dict(self) -> dict[str, Any]:
         """Sources without templates say nothing of them: as in tables that are older than these."""
-        return asdict(self, dict_factory=_without_no_templates)
+        found = asdict(self, dict_factory=_without_no_templates)
+        return found | {"refresh": self.refresh.as_dict()}
 
 
 def _without_no_templates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -111,7 +111,11 @@ class RefreshConfig:
     most_change: float = 0.2
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Every field; what was added later only where it is set, so that old tables can grow."""
+        fields = asdict(self)
+        if not self.closed_form:
+            del fields["closed_form"]
+        return fields
 
 
 def schedule(peak: float, step: int, steps: int, warmup_fraction: float) -> float:

@@ -168,8 +168,8 @@ def refreshings(suite: Suite) -> list[RefreshedSum]:
         **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
         **{f"strength {x:g}": replace(own, strength=x) for x in STRENGTHS},
         "twice the steps": replace(own, steps=2 * own.steps),
-        "closed form alone": replace(own, steps=0),
-        "32 steps alone": replace(own, steps=32, learning_rate=0.06, closed_form=False),
+        "closed form and 8 steps": RefreshConfig(seed=0),
+        "closed form alone": RefreshConfig(seed=0, steps=0),
     }
     inputs = replace(plain, saw_merging=saw.INPUTS)
     each = [replace(inputs, name=name, config=config) for name, config in configs.items()]

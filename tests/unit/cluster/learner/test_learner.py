@@ -290,7 +290,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     assert [told.step for told in teller.told] == [*range(1, (teller.told[0].steps or 0) + 1)]
     assert [told.loss for told in teller.told] == found.curves["loss"]
     assert found.metrics["interference_after"] < 0.8 * found.metrics["interference_before"]
-    assert found.metrics["own_change"] < 0.2
+    assert found.metrics["own_change"] < RefreshConfig(seed=0).most_change * (1 + 1e-5)
     assert [pair.on for pair in found.pairs] == ["task2", "task1"]
     assert found.vector_digest not in (None, scene.refs[0].digest)
     assert found.vector_blob is not None
@@ -298,7 +298,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     assert (vector.task, vector.digest) == ("task1", found.vector_digest)
 
     # Refreshed again, by nothing: what was lost is told against the vector as it was trained.
-    still = partial(RefreshConfig, samples=60, steps=1, learning_rate=0.0)
+    still = partial(RefreshConfig, samples=60, steps=1, learning_rate=0.0, closed_form=False)
     monkeypatch.setattr(refresh, "RefreshConfig", still)
     at = {"digest": found.vector_digest, "blob": found.vector_blob, "version": 2, "parent": 1}
     changed = {"vector": scene.refs[0].model_copy(update=at), "first": scene.refs[0]}
