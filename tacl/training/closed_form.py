@@ -11,7 +11,8 @@ is solved, with A = E_own[a a'] and O = E_others[a a'], by
 
 RegMean (arXiv 2212.09849) merges weights by the same least squares. What a layer's outputs do to
 the features is taken to be the same on all rows, and layers are taken one by one, which is not so:
-the steps see all of them. Blocks that are no weight of such a layer stay as they are.
+the steps see all of them. Blocks that are no weight of such a layer, or of a very wide one,
+stay as they are.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tacl.vectors.params import Params
 
 DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
 AT_ONCE = 16  # rows of a pass
+WIDEST = 8192  # inputs of a layer: the moment of a wider one would take more than 256 MB
 
 
 def closed_form(
@@ -70,6 +72,8 @@ def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[
         with torch.no_grad(), Watched(theta) as watched:
             functional_call(backbone.encoder, theta, (backbone.collate(batch),))
         for call in watched.calls:
+            if call.patches_PI.shape[1] > WIDEST:
+                continue
             a_PI = call.inputs()
             found_II = a_PI.T @ a_PI * (len(batch) / len(a_PI) / len(items))
             layer = call.weight, call.bias

@@ -85,12 +85,15 @@ def test_a_convolution_is_the_layer_of_its_patches() -> None:
     assert found["weight"].shape == tau["weight"].shape
 
 
-def test_other_blocks_are_left_out() -> None:
+def test_other_blocks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = nn.Conv2d(2, 2, 1, groups=2), nn.Flatten(), nn.Linear(8, 4), nn.LayerNorm(4)
     base = encoder_of(nn.Sequential(*layers))
     items = list(torch.randn(8, 2, 2, 2, dtype=torch.float64))
     tau = random_like(base, 1)
     assert closed_form(base, tau, tau, items, items, 1.0).keys() == {"2.weight", "2.bias"}
+    with monkeypatch.context() as narrow:
+        narrow.setattr("tacl.training.closed_form.WIDEST", 7)
+        assert closed_form(base, tau, tau, items, items, 1.0) == {}
     without_bias = {name: tau[name] for name in ("2.weight", "3.weight")}
     found = closed_form(base, without_bias, without_bias, items, items, 1.0)
     assert found.keys() == {"2.weight"}
