@@ -15,7 +15,7 @@ from tacl.vectors.params import Params
 
 
 @dataclass
-class Call:
+class LayerCall:
     """One use of a weight: what went in, [P, I], and what came out; `channels` is its O axis."""
 
     weight: str
@@ -42,7 +42,7 @@ class Watched(TorchFunctionMode):
     def __init__(self, theta: Params) -> None:
         super().__init__()
         self.names = {id(value): name for name, value in theta.items()}
-        self.calls: list[Call] = []
+        self.calls: list[LayerCall] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -85,4 +85,4 @@ class Watched(TorchFunctionMode):
     ) -> None:
         if id(weight) in self.names:
             name, own_bias = self.names[id(weight)], self.names.get(id(bias))
-            self.calls.append(Call(name, own_bias, patches_PI, output, channels))
+            self.calls.append(LayerCall(name, own_bias, patches_PI, output, channels))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.curvature.calls import Call, Watched
+from tacl.curvature.calls import LayerCall, Watched
 from tacl.curvature.statistics import KroneckerFactors, Statistics
 from tacl.data.splits import sample_rows
 from tacl.errors import EmptySplit
@@ -104,7 +104,7 @@ class _Sums:
             # M directions with sum_m E[v v'] = I: one normal one, or all unit ones.
             self._back(features_1D[0] @ v_D, calls)
 
-    def _back(self, value: Tensor, calls: Sequence[Call]) -> None:
+    def _back(self, value: Tensor, calls: Sequence[LayerCall]) -> None:
         found = torch.autograd.grad(
             value,
             [*(call.output for call in calls), *self.theta.values()],

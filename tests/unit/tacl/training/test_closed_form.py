@@ -64,7 +64,7 @@ def test_a_layer_has_its_least_squares(refreshed_before: bool, lacks: str | None
     had = {name: block for name, block in first.items() if name != lacks}
     found = closed_form(base, tau, had, own, others, STRENGTH)
     rows = [with_ones(torch.stack(items)) for items in (own, others)]
-    wanted_OI = explicit(*rows, with_bias(tau), with_bias(first))
+    wanted_OI = explicit(rows[0], rows[1], with_bias(tau), with_bias(first))
     assert torch.allclose(with_bias(found), wanted_OI)
 
 
@@ -80,7 +80,7 @@ def test_a_convolution_is_the_layer_of_its_patches() -> None:
         with_ones(F.unfold(torch.stack(items), 2, stride=2).transpose(1, 2).flatten(0, 1))
         for items in (own, others)
     ]
-    wanted_OI = explicit(*patches, with_bias(tau), with_bias(tau))
+    wanted_OI = explicit(patches[0], patches[1], with_bias(tau), with_bias(tau))
     assert torch.allclose(with_bias(found), wanted_OI)
     assert found["weight"].shape == tau["weight"].shape
 
