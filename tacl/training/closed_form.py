@@ -29,6 +29,7 @@ from tacl.curvature.calls import Watched
 from tacl.vectors.params import Params
 
 DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
+TINY = 1e-12  # a layer into which nothing comes stays as it is
 AT_ONCE = 16  # rows of a pass
 WIDEST = 8192  # inputs of a layer: the moment of a wider one would take more than 256 MB
 
@@ -49,7 +50,7 @@ def closed_form(
     for (weight, bias), own_II in of_own.items():
         tau_OI, first_OI = (_joined(one, weight, bias).to(own_II) for one in (tau, first))
         moment_II = own_II + strength * of_others[weight, bias]
-        damping = DAMPING * moment_II.diagonal().mean()
+        damping = DAMPING * moment_II.diagonal().mean().clamp_min(TINY)
         moment_II.diagonal().add_(damping)
         wanted_OI = first_OI @ own_II + damping * tau_OI
         x_OI = torch.linalg.solve(moment_II, wanted_OI, left=False).to(tau[weight])
@@ -74,7 +75,7 @@ def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[
         for call in watched.calls:
             if call.patches_PI.shape[1] > WIDEST:
                 continue
-            a_PI = call.inputs()
+            a_PI = call.inputs().to(blocks[call.weight].dtype)
             found_II = a_PI.T @ a_PI * (len(batch) / len(a_PI) / len(items))
             layer = call.weight, call.bias
             sums[layer] = sums[layer] + found_II if layer in sums else found_II

@@ -99,6 +99,22 @@ def test_other_blocks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.keys() == {"2.weight"}
 
 
+def test_a_layer_into_which_nothing_comes_stays() -> None:
+    base = encoder_of(nn.Linear(3, 2, bias=False))
+    nothing, tau = [torch.zeros(3, dtype=torch.float64)] * 4, random_like(base, 1)
+    found = closed_form(base, tau, tau, nothing, nothing, STRENGTH)
+    assert torch.allclose(found["weight"], tau["weight"])
+
+
+def test_an_encoder_of_half_the_precision_moves_a_vector_of_the_whole() -> None:
+    half = Backbone(BaseSpec("timm", "layers"), nn.Linear(3, 2).half(), toy.Numbers(), ("*",), 16.0)
+    items = list(torch.randn(8, 3, dtype=torch.float16))
+    tau = {name: torch.ones(value.shape) for name, value in half.encoder.named_parameters()}
+    found = closed_form(half, tau, tau, items, items, STRENGTH)
+    assert {value.dtype for value in found.values()} == {torch.float32}
+    assert found["weight"].norm() < tau["weight"].norm()
+
+
 @dataclass
 class Padded(toy.Numbers):
     """Rows [L, I] of any length."""
