@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster.domain.base import PAGE
 from tests.support.page_api import FakeApi
 from tests.support.tab import says
 
@@ -116,7 +117,7 @@ def test_all_users_can_be_reached(api: FakeApi, open_page: Any) -> None:
         api.tokens += [token | {"expires": 2e9}, token | {"expires": None}]
     page = open_page()
     rows, more = page.locator("#users tbody tr"), page.get_by_role("button", name="Show more")
-    for shown in (100, 200, 203):
+    for shown in (*range(PAGE, 203, PAGE), 203):
         rows.nth(shown - 1).wait_for()
         assert rows.count() == shown
         assert more.is_visible() == (shown < 203)

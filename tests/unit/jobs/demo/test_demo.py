@@ -102,7 +102,7 @@ def test_the_story(tmp_path: Path) -> None:
 
 def test_every_sum_is_compared_with_what_it_were_without_any_refresh(tmp_path: Path) -> None:
     names = ("digits", "shapes", "signs")
-    plan = Plan(names, train_rows=60, test_rows=20, options={"steps": 75})  # a budget of 900 rows
+    plan = Plan(names, train_rows=60, test_rows=20, options={"steps": 59})  # a budget of 708 rows
     client = client_of(tmp_path / "home")
     arrivals = story.story(client, tmp_path / "data", plan, lambda status: None)
     last = [one for one in arrivals if isinstance(one, ArrivedTask)][-1]
