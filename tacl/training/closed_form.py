@@ -48,6 +48,8 @@ def closed_form(
     of_own, of_others = (_moments(backbone, tau, items) for items in (own, others))
     found: Params = {}
     for (weight, bias), own_II in of_own.items():
+        if (weight, bias) not in of_others:  # an encoder may take another way for other inputs
+            continue
         tau_OI, first_OI = (_joined(one, weight, bias).to(own_II) for one in (tau, first))
         moment_II = own_II + strength * of_others[weight, bias]
         damping = DAMPING * moment_II.diagonal().mean().clamp_min(TINY)

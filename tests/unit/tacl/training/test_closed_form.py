@@ -106,6 +106,25 @@ def test_a_layer_into_which_nothing_comes_stays() -> None:
     assert torch.allclose(found["weight"], tau["weight"])
 
 
+class TwoWays(nn.Module):
+    """Rows of few numbers go another way than rows of many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.few, self.many = nn.Linear(2, 4), nn.Linear(3, 4)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return (self.few if batch.shape[1] == 2 else self.many)(batch)
+
+
+def test_a_layer_that_only_own_rows_pass_stays() -> None:
+    base = encoder_of(TwoWays())
+    few, many = ([torch.ones(size, dtype=torch.float64)] * 4 for size in (2, 3))
+    tau = random_like(base, 1)
+    found = closed_form(base, tau, tau, [*few, *many], many, STRENGTH)
+    assert found.keys() == {"many.weight", "many.bias"}
+
+
 def test_an_encoder_of_half_the_precision_moves_a_vector_of_the_whole() -> None:
     half = Backbone(BaseSpec("timm", "layers"), nn.Linear(3, 2).half(), toy.Numbers(), ("*",), 16.0)
     items = list(torch.randn(8, 3, dtype=torch.float16))
