@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from uuid import uuid4
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
@@ -25,24 +26,26 @@ ROUTER = APIRouter(route_class=Guarded, tags=["service"])
 
 
 class Requests:
-    """Every request over HTTP, counted where it is answered."""
+    """Every request over HTTP, counted where it is answered: by each process under a name of its
+    own, since a scrape reaches one of them."""
 
     def __init__(self) -> None:
         self._kept = CollectorRegistry()
-        labels = ("route", "method", "status")
+        self._own = uuid4().hex[:8]
+        labels = ("ingress", "route", "method", "status")
         self._count = Counter("tacl_http_requests", "Requests.", labels, registry=self._kept)
         self._seconds = Histogram(
             "tacl_http_seconds",
             "Time to an answer.",
-            labels[:2],
+            labels[:3],
             registry=self._kept,
             buckets=SECONDS,
         )
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "other"  # strangers invent them without end
-        self._count.labels(route, method, f"{status // 100}xx").inc()
-        self._seconds.labels(route, method).observe(seconds)
+        self._count.labels(self._own, route, method, f"{status // 100}xx").inc()
+        self._seconds.labels(self._own, route, method).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._kept)

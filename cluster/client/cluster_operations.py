@@ -139,6 +139,7 @@ class ClusterOperations(Session):
         cpus: float = 1.0,
         open_to_all: bool = False,
         gpus: float = 0.0,
+        ingresses: int = 1,
     ) -> Served:
         """Serve the HTTP API of this home's cluster. Raises BadConfig, see
         `cluster.serving.app.start`."""
@@ -152,6 +153,7 @@ class ClusterOperations(Session):
             cpus=cpus,
             open_to_all=open_to_all,
             gpus=gpus,
+            ingresses=ingresses,
         )
         return Served(url=start(self.home, asked), open_to_all=open_to_all)
 

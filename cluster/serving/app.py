@@ -1,10 +1,11 @@
-"""Ray Serve: a thin ingress with the HTTP API, and predictors that answer many users at once.
+"""Ray Serve: thin ingresses with the HTTP API, and predictors that answer many users at once.
 
-The application starts on the cluster of a home with `tacl serve` and ends with it. The ingress
-knows no torch. What is only read it reads itself, where it can (`cluster.serving.own_reads`). What
-arrives at the same time shares calls and passes (`cluster.serving.batching`): of what is asked for
-every request, whose token it is and which model is theirs now, and of the predictors, each of which
-is asked about the models that it keeps (`cluster.serving.routing`).
+The application starts on the cluster of a home with `tacl serve` and ends with it. An ingress
+knows no torch, and nothing of the others. What is only read it reads itself, where it can
+(`cluster.serving.own_reads`). What arrives at the same time shares calls and passes
+(`cluster.serving.batching`): of what is asked for every request, whose token it is and which model
+is theirs now, and of the predictors, each of which is asked about the models that it keeps
+(`cluster.serving.routing`).
 """
 
 from __future__ import annotations
@@ -361,16 +362,17 @@ def start(home: Home, asked: Serving) -> str:
 
 def application(arguments: dict[str, Any]) -> serve.Application:
     """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
-    node, `most` predictors, `cpus` and `gpus` of each, `memory` as `Serving` has it, `open` without
-    tokens."""
+    node, `most` predictors, `cpus` and `gpus` of each, `memory` and `ingresses` as `Serving` has
+    them, `open` without tokens."""
     where, most = str(arguments["home"]), int(arguments.get("most", 1))
     cpus, gpus = float(arguments.get("cpus", 1)), float(arguments.get("gpus", 0))
+    ingresses = int(arguments.get("ingresses", 1))
     # One call is always on its way where something is asked; a second one is full, or large.
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,
         request_router_config=RequestRouterConfig(request_router_class=cast("Any", ToVectors)),
-        max_ongoing_requests=BUSY * most,
+        max_ongoing_requests=BUSY * most * ingresses,
         health_check_period_s=LOOK,
         health_check_timeout_s=STUCK,
         graceful_shutdown_timeout_s=DRAIN_SECONDS,
@@ -378,6 +380,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         logging_config=LOGGING,
     )
     ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(
+        num_replicas=ingresses,
         max_ongoing_requests=1000,
         health_check_period_s=LOOK,
         health_check_timeout_s=STUCK,

@@ -56,7 +56,8 @@ class Serving(Message):
     """How the HTTP API was started (`cluster.serving.app.start`); there until it is stopped, so
     that a cluster that was lost serves again. `most` predictors, each with `cpus` and `gpus`; fewer
     while little is asked. `memory`: bytes that those of one machine may fill together with what
-    they can read again, of one with a GPU of its own each; default: `cluster.serving.memory`."""
+    they can read again, of one with a GPU of its own each; default: `cluster.serving.memory`.
+    `ingresses`: processes that take requests and ask the predictors."""
 
     host: str
     port: int
@@ -65,6 +66,7 @@ class Serving(Message):
     open_to_all: bool
     gpus: float
     memory: int | None = None
+    ingresses: int = 1
 
 
 class Below:

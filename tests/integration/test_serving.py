@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -90,7 +91,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.fixture(scope="module")
 def url(client: Client) -> Iterator[str]:
     """Where it is served; afterwards nothing is."""
-    url = client.serve(port=free_port(), cpus=0.5).url
+    url = client.serve(port=free_port(), cpus=0.5, ingresses=2).url
     assert ready(url)["status"] == "ready"
     with pytest.raises(BadConfig, match="stop that first"):  # Serve would stay where it is
         client.serve(port=free_port(), cpus=0.5)
@@ -265,6 +266,28 @@ def test_no_user_is_given_the_answer_of_another(client: Client, url: str) -> Non
     assert found.killed == {"predictor": 1}
     assert found.wrong == 0, said
     assert found.longest > 1  # somebody waited for the new predictor
+
+
+def _ingresses(url: str, token: str) -> set[str]:
+    """Which of them have told that they answered something."""
+    told = httpx2.get(f"{url}/v1/metrics", headers={"authorization": f"Bearer {token}"}).text
+    return set(re.findall(r'tacl_http_requests_total\{ingress="(\w+)"', told))
+
+
+@pytest.mark.ray
+def test_one_ingress_of_two_answers_while_the_other_is_lost(client: Client, url: str) -> None:
+    token, seen = client.issue_token("root", "admin").token or "", set[str]()
+    until(lambda: seen.update(_ingresses(url, token)) or len(seen) == 2, "both answer", PATIENCE)
+    one, other = pids(client.home, "ServeReplica:tacl:ingress")
+    os.kill(one, signal.SIGKILL)
+    answers: list[int] = []
+    while one_is_lost := len(pids(client.home, "ServeReplica:tacl:ingress")) < 2:
+        answers.append(httpx2.get(f"{url}/v1/health").status_code)
+        assert len(answers) < 10_000
+    assert not one_is_lost
+    assert answers.count(200) > 10
+    assert answers.count(200) >= len(answers) - 3  # of what is on its way to the lost one
+    assert other in pids(client.home, "ServeReplica:tacl:ingress")
 
 
 @pytest.mark.ray

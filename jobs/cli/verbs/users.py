@@ -86,6 +86,7 @@ def serve(
     gpus: Annotated[
         float, typer.Option(min=0, help="GPUs, or the part of one, reserved by each predictor.")
     ] = 0.0,
+    ingresses: Annotated[int, typer.Option(min=1, help="Processes that take requests.")] = 1,
     no_access: Annotated[
         bool, flag("--no-access", "Require no token; on the loopback interface only.")
     ] = False,
@@ -105,7 +106,7 @@ def serve(
         said = "the server is stopped" if stopped else "no server was running"
         return Stopped(stopped=stopped), lambda _: said
     with console.progress.saying("starting the server"):
-        found = asked.serve(host, port, predictors, cpus, no_access, gpus)
+        found = asked.serve(host, port, predictors, cpus, no_access, gpus, ingresses)
     return found, _serving
 
 

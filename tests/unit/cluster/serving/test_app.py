@@ -398,6 +398,18 @@ def test_a_process_that_died_is_missed_at_once() -> None:
         assert one._bound_deployment._deployment_config.health_check_period_s <= 1
 
 
+def test_predictors_take_as_many_calls_of_each_ingress() -> None:
+    def taken(ingresses: int) -> tuple[int, int]:
+        ingress: Any = app.application({"home": "nowhere", "most": 2, "ingresses": ingresses})
+        predictors = ingress._bound_deployment.init_args[1]._bound_deployment
+        of_ingress = ingress._bound_deployment._deployment_config
+        return of_ingress.num_replicas, predictors._deployment_config.max_ongoing_requests
+
+    (one, calls), (two, twice) = taken(1), taken(2)
+    assert (one, two) == (1, 2)
+    assert twice == 2 * calls
+
+
 def test_predictors_of_one_machine_share_its_memory() -> None:
     def sharing(**reserved: float) -> int:
         ingress: Any = app.application({"home": "nowhere", "most": 3, **reserved})
