@@ -32,7 +32,7 @@ ANSWERING = {  # heads as a cluster fits them, and the same without inner blocks
     name: Answering(name, one.train, one.saw_training, saw.ALL_LABELS, one.make, inner=inner)
     for one in (
         *(METHODS[name] for name in ("taujp", "taujp+refresh", "linear", "mixed-longer")),
-        *(METHODS[name] for name in ("arriving", "arriving+refresh")),
+        *(METHODS[name] for name in ("mixed-longer+refresh", "arriving", "arriving+refresh")),
     )
     for name, inner in ((f"{one.name}+fitted", False), (f"{one.name}+inner", True))
 }

@@ -17,7 +17,7 @@ from jobs.experiments.merging import one_delta
 from jobs.experiments.methods import (
     METHODS,
     Merging,
-    after_refresh,
+    RefreshedTotal,
     linear,
     ordinary,
     others_of,
@@ -157,7 +157,7 @@ class RefreshedSum(Merging):
     config: RefreshConfig | None = None
 
     def refreshed(self, bench: Bench, first: Vectors) -> Vectors:
-        return after_refresh(bench, first, self.config) if self.config else first
+        return RefreshedTotal(self.config).now(bench, first) if self.config else first
 
 
 def refreshings(suite: Suite) -> list[RefreshedSum]:
