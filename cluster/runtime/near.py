@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection
@@ -35,15 +36,17 @@ class NotNear(Exception):
 
 
 def listen(home: Path, call: Call, name: str = SOCKET) -> None:
-    """Answer whoever asks there, for as long as this process lives."""
-    place = home / name
-    if len(bytes(place)) > LONGEST or not home.is_dir():
+    """Answer whoever asks there, for as long as this process lives, or until another one listens
+    there."""
+    draft = home / f"{name}.{os.getpid()}"
+    if len(bytes(draft)) > LONGEST or not home.is_dir():
         return
-    place.unlink(missing_ok=True)  # of a process that was killed
+    draft.unlink(missing_ok=True)  # of a process that was killed
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(place))
-    place.chmod(0o600)
+    listener.bind(str(draft))
+    draft.chmod(0o600)
     listener.listen(16)
+    draft.replace(home / name)
     Thread(target=_accept, args=(listener, call), name="near", daemon=True).start()
 
 

@@ -70,6 +70,31 @@ def test_a_coordinator_that_is_gone_is_not_near(home: Path) -> None:
     assert near.ask(home, "status", []) == ("status",)
 
 
+def test_processes_that_begin_at_the_same_moment_hinder_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those that take a server's requests do; the last one answers."""
+    monkeypatch.setattr(near.os, "getpid", threading.get_ident)
+    begin, failed = threading.Barrier(8), list[Exception]()
+
+    def listen() -> None:
+        begin.wait()
+        try:
+            near.listen(home, answer)
+        except Exception as error:
+            failed.append(error)
+
+    for _ in range(5):
+        beginning = [threading.Thread(target=listen) for _ in range(8)]
+        for one in beginning:
+            one.start()
+        for one in beginning:
+            one.join()
+        assert near.ask(home, "status", []) == ("status",)
+    assert not failed
+    assert [path.name for path in home.iterdir()] == [near.SOCKET]
+
+
 def test_a_home_with_a_long_path_is_asked_through_ray(home: Path) -> None:
     deep = home / ("x" * 120)
     deep.mkdir()
