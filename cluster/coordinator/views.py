@@ -241,9 +241,9 @@ def counted(state: State) -> tuple[RunCount, ...]:
 def room(state: State) -> shown.Resources:
     left = free(state)
     return shown.Resources(
-        nodes=tuple(shown.NodeStatus(cpus=node.cpus, gpus=node.gpus) for node in state.nodes),
+        nodes=tuple(shown.NodeStatus(cpus=node.cpus, gpus=int(node.gpus)) for node in state.nodes),
         cpus=sum(node.cpus for node in state.nodes),
         free_cpus=max(0, left.cpus),
-        gpus=sum(node.gpus for node in state.nodes),
+        gpus=int(sum(node.gpus for node in state.nodes)),
         free_gpus=max(0, left.gpus),
     )

@@ -10,16 +10,39 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sized
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 from cluster.domain.shown import Shown
 
 FIELDS = 100  # of what somebody sent
 PAGE = 50  # rows that one answer lists; the next are asked for after the last of these
+GPU_PARTS = 8  # of one GPU, that runs may share: eighths are added up without rounding
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
+
+
+def _of_gpus(number: float) -> float:
+    """Raises ValueError."""
+    if not (number if number > 1 else number * GPU_PARTS).is_integer():
+        raise ValueError("a whole number of GPUs, or eighths of one, such as 0.5 or 0.125")
+    return number
+
+
+def _as_written(number: float) -> int | float:
+    """Whole numbers without a point, as they always were: hashes of options hold."""
+    return int(number) if number == int(number) else number
+
+
+Gpus = Annotated[float, AfterValidator(_of_gpus), PlainSerializer(_as_written)]
 
 
 def identity(kind: str, parts: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Generic, Literal, TypeVar
 
-from cluster.domain.base import Base, BlobRef, Modality, Reply
+from cluster.domain.base import Base, BlobRef, Gpus, Modality, Reply
 from cluster.domain.compositions import Composition, Method, Report
 from cluster.domain.tasks import Options, Submission
 
@@ -215,7 +215,7 @@ class Resources(Reply):
     cpus: int
     free_cpus: int
     gpus: int
-    free_gpus: int
+    free_gpus: Gpus
 
 
 class ClusterStatus(Reply):

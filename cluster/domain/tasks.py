@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from cluster.domain.base import BlobRef, Message, Modality, Regime, Sent
+from cluster.domain.base import BlobRef, Gpus, Message, Modality, Regime, Sent
 
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 
@@ -69,7 +69,9 @@ class Options(Message, Sent):
     cpus_per_worker: int = Field(
         default=1, ge=1, le=1024, description="CPUs, and threads, per worker."
     )
-    gpus_per_worker: int = Field(default=0, ge=0, le=64, description="GPUs per worker.")
+    gpus_per_worker: Gpus = Field(
+        default=0, ge=0, le=64, description="GPUs per worker, or the part of one, such as 0.5."
+    )
     refresh: Literal["never", "on_arrival"] = Field(
         default="on_arrival",
         description="Whether to refresh the vector, without labels, when it interferes with tasks "
@@ -93,6 +95,12 @@ class Options(Message, Sent):
         exclude_if=operator.not_,
         description="Leave out rows without a class or a readable input, and say how many.",
     )
+
+    @model_validator(mode="after")
+    def _meet(self) -> Self:
+        if self.workers > 1 and 0 < self.gpus_per_worker < 1:
+            raise ValueError("workers of one training meet by NCCL, each with a GPU of its own")
+        return self
 
 
 class Reading(Message):

@@ -18,7 +18,7 @@ from torch import Tensor
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
-from cluster.domain.tasks import Shard, VectorRef
+from cluster.domain.tasks import Options, Shard, VectorRef
 from cluster.learner.seen_rows import kept
 from cluster.learner.theta0 import share
 from cluster.storage import samples
@@ -50,6 +50,15 @@ def given_device() -> str:
     from cluster.runtime.connection import has_gpu
 
     return "cuda" if has_gpu() and torch.cuda.is_available() else "cpu"
+
+
+def asked_device(options: Options) -> str:
+    """Where a run's passes go. Of the memory of a GPU that it has in part it may take as much, so
+    that the others on it keep theirs."""
+    if not options.gpus_per_worker:
+        return "cpu"
+    torch.cuda.set_per_process_memory_fraction(min(1.0, options.gpus_per_worker))
+    return "cuda"
 
 
 @lru_cache(maxsize=1)

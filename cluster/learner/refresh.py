@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.domain.work import Refreshed, RefreshWork
-from cluster.learner.artifacts import Materials
+from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Tell
 from cluster.scheduler.budget import REMEASURED
@@ -28,8 +28,7 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     """Gives way between two steps, and goes on from there. Raises EmptySplit when there is no other
     store, or one is too small to hold rows out."""
     started = time.monotonic()
-    device = "cuda" if work.options.gpus_per_worker else "cpu"
-    materials = Materials(home, work.base, device)
+    materials = Materials(home, work.base, asked_device(work.options))
     module = materials.linearized(work.options.precision)
     tau = materials.vector(work.vector).to_params()
     first = materials.vector(work.first).to_params() if work.first else None

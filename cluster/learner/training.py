@@ -23,7 +23,7 @@ from cluster.domain.outcomes import GivesWay
 from cluster.domain.status import Phase
 from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
-from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.artifacts import BATCH, Materials, asked_device
 from cluster.learner.interference import Named, measured_pairs
 from cluster.learner.progress import Begins, Hears, in_phases
 from cluster.learner.tracking import Tracked, TrackedRun, tracked
@@ -82,8 +82,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     ranks, submission = Ranks(), work.submission
     begins: Begins = in_phases(work, known) if ranks.rank == 0 else lambda phase: None
     begins(Phase.LOADING)
-    device = "cuda" if submission.options.gpus_per_worker else "cpu"
-    materials = Materials(home, work.base, device)
+    materials = Materials(home, work.base, asked_device(submission.options))
     begins(Phase.HEAD)
     data = materials.labelled(submission.train)
     head = ranks.first(lambda: head_of(materials, submission, data))

@@ -27,7 +27,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util import list_named_actors
 
 from cluster.coordinator.core import Coordinator
-from cluster.domain.base import Base
+from cluster.domain.base import GPU_PARTS, Base
 from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.assigned import Assigned
@@ -169,9 +169,10 @@ def _sum(left: Mapping[str, float], held: Mapping[str, float]) -> dict[str, floa
 
 
 def _node(has: Mapping[str, float], held: Mapping[str, float] = MappingProxyType({})) -> Node:
-    """Whole CPUs and GPUs; what is held in part is held."""
+    """Whole CPUs, and GPUs in parts; what is held in part is held."""
     used = (ceil(held.get(name, 0)) for name in ("CPU", "GPU"))
-    return Node(int(has.get("CPU", 0)), int(has.get("GPU", 0)), *used)
+    gpus = int(GPU_PARTS * has.get("GPU", 0)) / GPU_PARTS
+    return Node(int(has.get("CPU", 0)), gpus, *used)
 
 
 def _outcome(answer: ray.ObjectRef) -> Outcome:

@@ -202,7 +202,7 @@ def _cluster(home: Home, ask: Callable[[], Resources] | None) -> Check:
     except TaclError as error:
         advice = f"see {home.logs}, then `tacl down` and `tacl up`"
         return Check(check="cluster", ok=False, found=str(error), advice=advice)
-    free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus} of {room.gpus} GPUs free"
+    free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus:g} of {room.gpus} GPUs free"
     return Check(check="cluster", ok=True, found=f"running: {free}")
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from cluster.domain.base import GPU_PARTS
 from cluster.domain.status import RunState
 from cluster.scheduler.queue import free, in_order
 from cluster.scheduler.state import PlannedRun, State, Urgency
@@ -110,11 +111,13 @@ def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -
     """When runs will be done, by id: of those that run, and of the first HORIZON that wait; `left`
     are the seconds that each needs. What is not known, or waits for what is not, is left out."""
     room = free(state)
-    cpus, gpus = [now] * max(0, room.cpus), [now] * max(0, room.gpus)  # when each is free
+    cpus = [now] * max(0, room.cpus)  # when each is free
+    gpus = [now] * max(0, int(GPU_PARTS * room.gpus))
     found: dict[str, float] = {}
     for run in _in_order(state):
         groups, waits = run.needs.workers, run.state == RunState.QUEUED
-        wanted = (cpus, groups * run.needs.cpus), (gpus, groups * run.needs.gpus)
+        parts = int(GPU_PARTS * run.needs.gpus)
+        wanted = (cpus, groups * run.needs.cpus), (gpus, groups * parts)
         if waits and any(count > len(places) for places, count in wanted):
             continue  # no node can hold it
         taken = [heapq.heappop(places) for places, count in wanted for _ in range(count * waits)]

@@ -55,7 +55,7 @@ def placeable(nodes: Iterable[Node], needs: Needs) -> bool:
 
 def _workers_on(node: Node, needs: Needs) -> int:
     cpus, gpus = max(0, node.cpus - node.held_cpus), max(0, node.gpus - node.held_gpus)
-    by_gpus = gpus // needs.gpus if needs.gpus else needs.workers
+    by_gpus = int(gpus // needs.gpus) if needs.gpus else needs.workers
     return min(cpus // needs.cpus if needs.cpus else needs.workers, by_gpus)
 
 
@@ -177,7 +177,7 @@ def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
     cpus, gpus = sum(node.cpus for node in state.nodes), sum(node.gpus for node in state.nodes)
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
-        found += f" and {max(room.gpus, 0)} of {_count(gpus, 'GPU')} free"
+        found += f" and {max(room.gpus, 0):g} of {_count(gpus, 'GPU')} free"
     if state.free and _is_enough(room, run.needs) and not placeable(state.free, run.needs):
         found = "free are " + "; ".join(_has(node) for node in state.free)
     running = (other for other in state.runs.values() if other.state == RunState.RUNNING)
@@ -220,8 +220,8 @@ def resources(needs: Needs) -> str:
     return each if needs.workers == 1 else f"{needs.workers} workers of {each}"
 
 
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}" + ("" if number == 1 else "s")
+def _count(number: float, unit: str) -> str:
+    return f"{number:g} {unit}" + ("" if number == 1 else "s")
 
 
 def _name(run: PlannedRun, visibility: Visibility) -> str:

@@ -29,10 +29,11 @@ class Urgency(IntEnum):
 
 
 class Node(NamedTuple):
-    """`held`: of these, what no run gets while serving, or another actor that stays, is there."""
+    """`held`: of these, what no run gets while serving, or another actor that stays, is there. A
+    part of a GPU is so many eighths."""
 
     cpus: int
-    gpus: int = 0
+    gpus: float = 0
     held_cpus: int = 0
     held_gpus: int = 0
 
@@ -42,7 +43,7 @@ class Needs(NamedTuple):
 
     workers: int = 1
     cpus: int = 1
-    gpus: int = 0
+    gpus: float = 0
 
 
 ONE_CPU = Needs()

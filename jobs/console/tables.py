@@ -93,16 +93,16 @@ def resources(room: states.Resources) -> str:
     """`1 of 2 CPUs free on 1 node`"""
     shown = [f"{room.free_cpus} of {room.cpus} CPUs free"]
     if room.gpus:
-        shown.append(f"{room.free_gpus} of {room.gpus} GPUs free")
+        shown.append(f"{room.free_gpus:g} of {room.gpus} GPUs free")
     count = len(room.nodes)
     return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
 
 
-def idle_gpus(room: states.Resources, asked: int) -> str:
+def idle_gpus(room: states.Resources, asked: float) -> str:
     """What is told of a training that asks for so many GPUs; nothing, where it misses none."""
     if asked or not room.free_gpus:
         return ""
-    gpus = "1 GPU" if room.free_gpus == 1 else f"{room.free_gpus} GPUs"
+    gpus = "1 GPU" if room.free_gpus == 1 else f"{room.free_gpus:g} GPUs"
     return f"it trains on CPUs; the cluster has {gpus} that no learner uses: --gpus-per-worker 1"
 
 

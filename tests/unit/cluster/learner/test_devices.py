@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from cluster.domain import work as works
 from cluster.domain.tasks import Options
@@ -44,6 +45,17 @@ def test_cublas_is_told_its_workspaces_before_anything_is_on_a_gpu(
     monkeypatch.setattr(artifacts, "share", lambda backbone, bases: None)
     artifacts._loaded.__wrapped__("spec", "b", device, tmp_path)
     assert seen == [(device, told)]
+
+
+@pytest.mark.parametrize("gpus", [0, 0.25, 1, 2])
+def test_a_part_of_a_gpu_is_as_much_of_its_memory(
+    gpus: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told at every run: a process that had a part may have all of it in its next one."""
+    told: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", told.append)
+    device = artifacts.asked_device(Options(gpus_per_worker=gpus))
+    assert (device, told) == (("cuda", [min(gpus, 1)]) if gpus else ("cpu", []))
 
 
 class Loaded(Exception):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cluster.runtime import nodes
+from cluster.runtime.actors import _node
 from cluster.runtime.connection import COORDINATOR
 from cluster.runtime.nodes import with_place_kept
 from cluster.runtime.process import name_of
 from cluster.scheduler.adoption import Attempt
+from cluster.scheduler.state import Node
 from cluster.storage.home import Serving
 
 SERVING = Serving(host="127.0.0.1", port=1, most=2, cpus=2.0, open_to_all=False, gpus=1.0)
@@ -20,6 +22,11 @@ def test_the_place_of_a_predictor_that_died_is_kept() -> None:
     kept = {"there": {"CPU": 0.5}, "here": {"CPU": 1.5, "GPU": 1.0}}
     assert with_place_kept(other, "here", SERVING) == kept
     assert other == {"there": {"CPU": 0.5}}
+
+
+def test_a_node_has_parts_of_gpus_and_holds_whole_ones() -> None:
+    assert _node({"CPU": 3.0, "GPU": 1.875}, {"GPU": 0.5}) == Node(3, 1.875, 0, 1)
+    assert _node({"CPU": 2.5, "GPU": 0.99}) == Node(2, 0.875)
 
 
 def test_predictors_that_live_hold_what_they_have_wherever_they_are() -> None:

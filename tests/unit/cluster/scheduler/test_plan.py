@@ -106,10 +106,12 @@ def test_validate_finds_what_is_wrong() -> None:
 
 USERS = st.sampled_from([None, "ann", "ben"])
 options_of_tasks = st.builds(
-    Options,
-    workers=st.integers(1, 3),
+    lambda places, **others: Options(workers=places[0], gpus_per_worker=places[1], **others),
+    places=st.one_of(
+        st.tuples(st.integers(1, 3), st.integers(0, 1)),
+        st.tuples(st.just(1), st.sampled_from([0.125, 0.5, 0.625])),
+    ),
     cpus_per_worker=st.integers(1, 3),
-    gpus_per_worker=st.integers(0, 1),
     refresh=st.sampled_from(["never", "on_arrival"]),
     share=st.sampled_from(["samples", "statistics", "none"]),
     heads=st.sampled_from(["fitted", "trained"]),

@@ -52,6 +52,17 @@ def test_gpus_are_counted_too() -> None:
     assert "0 of 1 GPU free" in world.why("train b")
 
 
+def test_runs_share_a_gpu_as_far_as_it_goes() -> None:
+    world = World(Node(8, 1))
+    for name, part in {"a": 0.5, "b": 0.25, "c": 0.5, "d": 0.25}.items():
+        world.submit(name, Options(gpus_per_worker=part))
+    assert world.running == {"train a", "train b"}  # c is next, and nobody passes it
+    assert world.why("train c").startswith("needs 1 CPU and 0.5 GPUs, 6 of 8 CPUs free and 0.25 of")
+    world.publish("train b")
+    assert "train c" in world.running
+    assert "0 of 1 GPU free" in world.why("train d")
+
+
 def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
     world = World(Node(1))
     for number in range(10):
@@ -327,6 +338,8 @@ def test_placeable() -> None:
     assert not placeable([Node(3), Node(1)], Needs(2, 2))
     assert placeable([Node(4, 2)], Needs(2, 1, 1))
     assert not placeable([Node(4, 2)], Needs(3, 1, 1))
+    assert placeable([Node(4, 0.5)], Needs(1, 1, 0.5))
+    assert not placeable([Node(4, 0.5)], Needs(1, 1, 1))
     assert not placeable([], ONE_CPU)
     assert describe([]) == "the cluster has 0 nodes: no room"
 
@@ -335,4 +348,5 @@ def test_needs() -> None:
     options = Options(workers=3, cpus_per_worker=2, gpus_per_worker=1)
     assert needs_of("train", options) == Needs(3, 2, 1)
     assert needs_of("refresh", options) == Needs(1, 2, 1)
+    assert needs_of("train", Options(gpus_per_worker=0.125)) == Needs(1, 1, 0.125)
     assert needs_of("measure", options) == needs_of("evaluate", options) == ONE_CPU
