@@ -17,7 +17,7 @@ from torch import Tensor
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized_features
 from tacl.data.batches import Labelled
-from tacl.errors import BadColumns, BaseMismatch, EmptySplit, LabelOutOfRange, MixedRegimes
+from tacl.errors import BadColumns, EmptySplit, LabelOutOfRange, MixedRegimes
 from tacl.evaluation.interference import tau_jp
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import Cached, cached_tangents
@@ -169,10 +169,6 @@ def _items(inputs: Inputs) -> list[Tensor]:
 
 
 def _require_ours(base: Backbone, name: str, vector: TaskVector) -> None:
-    if vector.base != base.digest:
-        raise BaseMismatch(
-            f"vector {name} belongs to the base model {vector.base[:12]}, and {base.spec} is "
-            f"{base.digest[:12]}; load the base model that it was trained with"
-        )
+    vector.require_base(base.digest, f"vector {name}", str(base.spec))
     if vector.regime != "linearized":
         raise MixedRegimes(f"vector {name} is {vector.regime}; only linearized ones add up exactly")

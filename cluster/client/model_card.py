@@ -177,13 +177,38 @@ def _exactness(card: Card) -> str:
 # -- how to use it
 
 
+LOADED = {  # by the format, where the card says nothing more
+    "open_clip": """import json
+import open_clip
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+model, _, preprocess = open_clip.create_model_and_transforms("local-dir:./")
+with torch.no_grad():
+    features = model.eval().encode_image(preprocess(Image.open("picture.png")).unsqueeze(0))
+""",
+    "timm": """import json
+import timm
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+model = timm.create_model("local-dir:./", pretrained=True).eval()
+settings = timm.data.resolve_model_data_config(model)
+preprocess = timm.data.create_transform(**settings, is_training=False)
+with torch.no_grad():
+    features = model(preprocess(Image.open("picture.png").convert("RGB")).unsqueeze(0))
+""",
+    "safetensors": """from safetensors.torch import load_file
+
+tensors = load_file("model.safetensors")  # named as in the library's own model of the base
+print(len(tensors))""",
+}
+
+
 def _snippet(card: Card) -> str:
-    load = {
-        "transformers": _transformers,
-        "open_clip": _open_clip,
-        "timm": _timm,
-        "safetensors": _safetensors,
-    }[card.format](card)
+    load = LOADED.get(card.format) or _transformers(card)
     return load if card.format == "safetensors" else load + _classify(card)
 
 
@@ -213,41 +238,6 @@ with torch.no_grad():
     tokens = model(input_ids=batch["input_ids"], attention_mask=mask[:, :, 0]).last_hidden_state
 features = {POOLINGS[str(card.inputs["pooling"])]}
 """
-
-
-def _open_clip(card: Card) -> str:
-    return """import json
-import open_clip
-import torch
-from PIL import Image
-from safetensors import safe_open
-
-model, _, preprocess = open_clip.create_model_and_transforms("local-dir:./")
-with torch.no_grad():
-    features = model.eval().encode_image(preprocess(Image.open("picture.png")).unsqueeze(0))
-"""
-
-
-def _timm(card: Card) -> str:
-    return """import json
-import timm
-import torch
-from PIL import Image
-from safetensors import safe_open
-
-model = timm.create_model("local-dir:./", pretrained=True).eval()
-settings = timm.data.resolve_model_data_config(model)
-preprocess = timm.data.create_transform(**settings, is_training=False)
-with torch.no_grad():
-    features = model(preprocess(Image.open("picture.png").convert("RGB")).unsqueeze(0))
-"""
-
-
-def _safetensors(card: Card) -> str:
-    return """from safetensors.torch import load_file
-
-tensors = load_file("model.safetensors")  # named as in the library's own model of the base
-print(len(tensors))"""
 
 
 def _heads(card: Card) -> str:

@@ -37,7 +37,6 @@ from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.budget import granted
 from cluster.scheduler.finishing import Forecast, ends
 from cluster.scheduler.queue import needs_of, urgency_of
-from cluster.scheduler.state import CellsMeasured
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
 from tacl.errors import RunFailed
@@ -306,7 +305,7 @@ class Execution:
         if isinstance(result, Fitted):
             self.heads = self.heads.added(run_id, result, self.state.owners)
         if isinstance(result, Measured):
-            return CellsMeasured(run_id, values_of(result))
+            return facts.CellsMeasured(run_id, values_of(result))
         return facts.Ended(run_id)
 
     def _grant(self, run_id: str) -> int:

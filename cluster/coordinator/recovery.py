@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Set
 from functools import cached_property
-from typing import Any
 
 from cluster.coordinator.board import KINDS
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
@@ -93,30 +92,16 @@ def _restore_vectors(state: State, registry: Registry) -> None:
 def _run(record: RunRecord, running: bool) -> PlannedRun:
     owed = RunState.RUNNING if running else RunState.QUEUED
     state = RunState.FAILED if record.state in STOPPED else owed
-    return PlannedRun(
-        record.run_id,
-        record.kind,
-        record.number,
-        record.task,
-        needs_of(record.kind, options_of(record.work)),
-        urgency_of(record.kind, imports(record.work), record.user),
-        state,
-        record.deaths,
-        cells_of(record.work),
-        _others_of(record.work),
-        **_of_fit(record.work),
-        user=record.user,
-    )
-
-
-def _of_fit(work: Work) -> dict[str, Any]:
-    return {"owner": work.owner, "tasks": work.listed.rows} if isinstance(work, FitWork) else {}
-
-
-def _others_of(work: Work) -> frozenset[str]:
-    if not isinstance(work, RefreshWork):
-        return frozenset()
-    return frozenset(shard.task for shard in work.others)
+    work = record.work
+    known = record.run_id, record.kind, record.number, record.task
+    needs = needs_of(record.kind, options_of(work))
+    urgency = urgency_of(record.kind, imports(work), record.user)
+    run = PlannedRun(*known, needs, urgency, state, record.deaths, cells_of(work), user=record.user)
+    if isinstance(work, RefreshWork):
+        run.others = frozenset(shard.task for shard in work.others)
+    if isinstance(work, FitWork):
+        run.owner, run.tasks = work.owner, work.listed.rows
+    return run
 
 
 def took(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:

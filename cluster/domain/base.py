@@ -12,14 +12,7 @@ import uuid
 from collections.abc import Mapping, Sized
 from typing import Annotated, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from cluster.domain.shown import Shown
 

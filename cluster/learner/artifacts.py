@@ -196,11 +196,7 @@ class Materials:
                 f"blob {ref.blob} should hold {what}, digest {ref.digest[:12]}; it holds "
                 f"{vector.digest[:12]}"
             )
-        if vector.base != self.backbone.digest:
-            raise BaseMismatch(
-                f"{what} belongs to the base {vector.base[:12]}; this home has "
-                f"{self.backbone.digest[:12]}"
-            )
+        vector.require_base(self.backbone.digest, what)
         return vector
 
     def tau(self, model: Composition) -> Params:
@@ -223,19 +219,11 @@ class Materials:
         except (SafetensorError, KeyError, ValueError) as error:
             raise CorruptBlob(f"blob {blob} is no whole {what}: {error!r}") from error
 
-    def put_statistics(self, statistics: Statistics) -> str:
-        return self._put(statistics.save)
+    def put_tensors(self, tensors: Params) -> str:
+        return self.put(lambda path: save_file(tensors, path))
 
-    def put_vector(self, vector: TaskVector) -> str:
-        return self._put(vector.save)
-
-    def put_head(self, head: Head) -> str:
-        return self._put(lambda path: save_file(head.to_params(), path))
-
-    def put_novelty(self, novelty: Novelty) -> str:
-        return self._put(lambda path: save_file(novelty.to_params(), path))
-
-    def _put(self, save: Callable[[Path], None]) -> str:
+    def put(self, save: Callable[[Path], None]) -> str:
+        """The file that `save` writes."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file.safetensors"
             save(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +83,8 @@ def learned(
         FittedHead(
             task=name,
             vector=vector.digest,
-            head=materials.put_head(fitted[name]),
-            frozen=materials.put_head(frozen[name]),
+            head=materials.put_tensors(fitted[name].to_params()),
+            frozen=materials.put_tensors(frozen[name].to_params()),
             accuracy=known[name],
             frozen_accuracy=frozen_known[name],
         )
@@ -99,7 +99,7 @@ def learned(
         "rows": sum(len(pair[0].labels_N) for pair in train.values()),
         "seconds": time.monotonic() - started,
     }
-    return Fitted(heads=heads, novelty=materials.put_novelty(novelty), metrics=figures)
+    return Fitted(heads=heads, novelty=materials.put_tensors(novelty.to_params()), metrics=figures)
 
 
 class AtTheta0:
@@ -144,30 +144,19 @@ def rows_of_each(tasks: int) -> int:
     return max(LEAST_ROWS, min(MOST_ROWS, TOGETHER // tasks))
 
 
-class StoredVectors(Mapping[str, Params]):
-    """Vectors by task, read from their files whenever they are asked for: all do not fit."""
-
-    def __init__(self, materials: Materials, vectors: Mapping[str, VectorRef]) -> None:
-        self._materials, self._vectors = materials, vectors
-
-    def __getitem__(self, task: str) -> Params:
-        return self._materials.vector(self._vectors[task]).to_params()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._vectors)
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-
 class Seeing:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
     def __init__(self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0) -> None:
         self._materials, self._at_theta0, self._count = materials, at_theta0, len(tasks)
         self.most = rows_of_each(len(tasks))
-        taus = StoredVectors(materials, {task.vector.task: task.vector for task in tasks})
-        self._sums = Sums(materials.linearized(), materials.backbone, taus)
+        refs = {task.vector.task: task.vector for task in tasks}
+
+        def tau_of(name: str) -> Params:
+            """Read from its file whenever it is asked for: all do not fit."""
+            return materials.vector(refs[name]).to_params()
+
+        self._sums = Sums(materials.linearized(), materials.backbone, [*refs], tau_of)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)

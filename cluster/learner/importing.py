@@ -26,7 +26,7 @@ from cluster.storage.home import Home
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.data.batches import Labelled
-from tacl.errors import BadCheckpoint, BaseMismatch
+from tacl.errors import BadCheckpoint
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.head import Head
 from tacl.interchange import hub
@@ -133,12 +133,12 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
     tau, module = vector.to_params(), materials.linearized()
     lost = {name: block.dense() for name, block in outside.items()}
     size = params.norm(tau)
-    head_blob = materials.put_head(head)
+    head_blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     named = {Named(submission.name, vector.digest): tau}
     return Trained(
         vector_digest=vector.digest,
-        vector_blob=materials.put_vector(vector),
+        vector_blob=materials.put(vector.save),
         head_blob=head_blob,
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
         metrics={
@@ -167,9 +167,5 @@ def _as_it_was(
 def _source(work: TrainWork, materials: Materials) -> TaskVector:
     assert work.submission.vector_blob is not None  # else it is a training
     vector = TaskVector.load(materials.blobs.local_path(work.submission.vector_blob))
-    if vector.base != materials.backbone.digest:
-        raise BaseMismatch(
-            f"the vector of {work.submission.name} belongs to the base {vector.base[:12]}; this "
-            f"home has {materials.backbone.digest[:12]}. Import again"
-        )
+    vector.require_base(materials.backbone.digest, f"the vector of {work.submission.name}")
     return vector

@@ -81,7 +81,7 @@ def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, 
         pairs += measured_pairs(materials, module, named, shard)
     return {
         "vector_digest": vector.digest,
-        "vector_blob": materials.put_vector(vector),
+        "vector_blob": materials.put(vector.save),
         "norm": params.norm(tau),
         "pairs": tuple(pairs),
     }

@@ -90,7 +90,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
         statistics = measure(materials.backbone, materials.shard_items(submission.shard))
-        known.stated(work.run_id, materials.put_statistics(statistics), work.attempt)
+        known.stated(work.run_id, materials.put(statistics.save), work.attempt)
     begins(Phase.ENGINE)
     module = materials.linearized(config.precision)
     with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
@@ -323,7 +323,7 @@ def _result(
     whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
     vector = whole.stored(submission.options.keep_as)
     tau = vector.to_params()
-    head_blob = materials.put_head(head)
+    head_blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     named = {Named(submission.name, vector.digest): tau}
     pairs: list[Pair] = []
@@ -333,7 +333,7 @@ def _result(
         pairs += measured_pairs(materials, module, named, shard)
     return Trained(
         vector_digest=vector.digest,
-        vector_blob=materials.put_vector(vector),
+        vector_blob=materials.put(vector.save),
         head_blob=head_blob,
         config=run.config.as_dict(),
         metrics={

@@ -12,9 +12,10 @@ from __future__ import annotations
 from cluster.registry.aliases import AliasTable
 from cluster.registry.balance import Balance
 from cluster.registry.compositions import ModelTable
+from cluster.registry.database import Request
 from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
-from cluster.registry.journal import Journal, Request
+from cluster.registry.journal import Journal
 from cluster.registry.ran import Ran, RunTimes
 from cluster.registry.runs import RunRecord
 from cluster.registry.samples import SampleTable

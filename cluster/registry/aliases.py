@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database, among, given, of, put
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.database import Database, Request, among, given, of, put
+from cluster.registry.journal import log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
 
@@ -41,7 +41,7 @@ class AliasTable(Database):
     ) -> None:
         """Compare and swap. `expected` is the version it must have now: None for none yet, ANY for
         whatever it is. AliasMoved when it has another."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             found = _version(db, task, name)
             if expected not in (ANY, found):
                 raise AliasMoved(
@@ -51,7 +51,6 @@ class AliasTable(Database):
             if found != version:
                 move(db, task, name, found, version, "asked")
                 log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
-            remember(db, request)
 
     def alias_changes(self, task: str) -> list[AliasChange]:
         """Every change of every alias of a task, oldest first."""

@@ -17,9 +17,9 @@ from cluster.domain.compositions import Composition, Fitted, Merged, RecipeTerm,
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
-from cluster.registry.database import Database, among, exists, given, of, put, put_once
+from cluster.registry.database import Database, Request, among, exists, given, of, put, put_once
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.journal import log
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
 from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, USER
 
@@ -52,15 +52,14 @@ class ModelTable(Database):
 
     def compose(self, model: Composition, request: Request) -> None:
         """Keep the recipe and move the user's model to it; nothing else is awaited any more."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             _keep(db, model)
             _take(db, model)
-            remember(db, request)
 
     def make(self, work: ComposeWork, anew: bool, request: Request) -> None:
         """Queue the run, also one that failed or was cancelled; its user awaits it from now on. One
         that is done gives the model at once, unless its files are gone: `anew`."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             add_run(db, work, None)
             retry(db, work.run_id)
             if anew:
@@ -69,7 +68,6 @@ class ModelTable(Database):
             put(db, AWAITED, user=work.user, run_id=work.run_id)
             if result := db.scalar(_RESULT, of(run_id=work.run_id)):
                 _take(db, model_of(work, Composed.model_validate_json(result)))
-            remember(db, request)
 
     def composed(self, run_id: str, result: Composed) -> None:
         """The run is done; its model is kept, and taken by the user if that is still awaited."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from cluster import failpoints
 from cluster.registry.dialects import engine_of, hold, shown
-from cluster.registry.schema import META, METADATA, REVISION, VERSION
+from cluster.registry.schema import META, METADATA, REQUEST, REVISION, VERSION
 from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
@@ -24,6 +25,15 @@ EPOCH = sa.select(META.c.value).where(META.c.name == WRITER)  # made once: every
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
 NAMED = 1000  # names in a statement
+
+
+@dataclass(frozen=True)
+class Request:
+    """A client's id for what it asked, a digest of that, and the answer it gets every time."""
+
+    request_id: str
+    asked: str
+    answer: str
 
 
 class Database:
@@ -109,16 +119,21 @@ class Database:
             self._held.close()
         self._engine.dispose()
 
-    def _write(self, write: str = "durable") -> AbstractContextManager[sa.Connection]:
-        """A transaction; its steps are named after the method that writes."""
-        return self._written(sys._getframe(1).f_code.co_name, write)
+    def _write(
+        self, write: str = "durable", request: Request | None = None
+    ) -> AbstractContextManager[sa.Connection]:
+        """A transaction, which also keeps what a request is answered; its steps are named after the
+        method that writes."""
+        return self._written(sys._getframe(1).f_code.co_name, write, request)
 
     @contextmanager
-    def _written(self, name: str, write: str) -> Iterator[sa.Connection]:
+    def _written(self, name: str, write: str, request: Request | None) -> Iterator[sa.Connection]:
         begun = self._engine.execution_options(write=write).begin
         with self.writes.running(), self._reaching(), begun() as db:
             self._require_current(db)
             yield db
+            if request is not None:
+                put(db, REQUEST, **vars(request))
             failpoints.reached(f"registry {name} written")
         failpoints.reached(f"registry {name} committed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -21,15 +20,6 @@ _EVENTS = (
     .order_by(EVENT.c.number)
 )
 _LAST = sa.select(sa.func.max(EVENT.c.number))
-
-
-@dataclass(frozen=True)
-class Request:
-    """A client's id for what it asked, a digest of that, and the answer it gets every time."""
-
-    request_id: str
-    asked: str
-    answer: str
 
 
 class Happened(NamedTuple):
@@ -74,10 +64,6 @@ class Journal(Database):
         """When its home was made: no two homes are of the same moment. None before that."""
         query = sa.select(EVENT.c.at).where(EVENT.c.kind == "founded").order_by(EVENT.c.number)
         return next(iter(self._values(query)), None)
-
-
-def remember(db: sa.Connection, request: Request) -> None:
-    put(db, REQUEST, **vars(request))
 
 
 def log(

@@ -18,9 +18,9 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
-from cluster.registry.database import Database, among, exists, given, of, one, parts, put
+from cluster.registry.database import Database, Request, among, exists, given, of, one, parts, put
 from cluster.registry.erasure import dismiss
-from cluster.registry.journal import Request, log, log_all, remember
+from cluster.registry.journal import log, log_all
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
@@ -100,16 +100,14 @@ class RunTable(Database):
         """Queue a piece of work, and take its cost of the balance; one of that id that is there
         already stays as it is, unless it failed or was cancelled and a request asks for it.
         `user`: who asks for what the plan asks for too."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             is_new = add_run(db, work, task)
             if is_new and cost:
                 change_balance(db, -cost)
             if user is not None:
                 db.execute(_CHANGE, of(run_id=work.run_id) | {"user": user})
-            if request is not None:
-                if not is_new:
-                    retry(db, work.run_id)
-                remember(db, request)
+            if request is not None and not is_new:
+                retry(db, work.run_id)
 
     def listed(self, work: orders.FitWork) -> None:
         """The tasks of a fit lie in a blob now."""
@@ -145,18 +143,15 @@ class RunTable(Database):
     ) -> None:
         """`who` wants these runs no more; they can be queued again. Compositions that are
         dismissed are awaited no more."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             stop(db, run_ids, RunState.CANCELLED, f"cancelled by {who}")
             dismiss(db, AWAITED.c.run_id, dismissed)
-            remember(db, request)
 
     def retry(self, run_ids: Collection[str], request: Request | None = None) -> None:
         """Queue what failed or was cancelled again, with a fresh budget."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             for run_id in run_ids:
                 retry(db, run_id)
-            if request is not None:
-                remember(db, request)
 
     def told(
         self,
@@ -380,13 +375,7 @@ def end(db: sa.Connection, run_id: str, result: orders.Result, written: str = ""
 
 
 def run_of(row: sa.Row) -> RunRecord:
-    values = dict(row._mapping)
-    values.pop("result", None)
-    written, progress = values.pop("work"), values.pop("progress")
-    state = RunState(values.pop("state"))
-    return RunRecord(
-        **values,
-        state=state,
-        written=written,
-        progress=None if progress is None else orders.Progress.model_validate_json(progress),
-    )
+    kept = {name: value for name, value in row._mapping.items() if name not in ("work", "result")}
+    kept["state"] = RunState(row.state)
+    kept["progress"] = row.progress and orders.Progress.model_validate_json(row.progress)
+    return RunRecord(**kept, written=row.work)

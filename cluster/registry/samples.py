@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
-from cluster.registry.database import Database, among, given, of, one, put_once
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.database import Database, Request, among, given, of, one, put_once
+from cluster.registry.journal import log
 from cluster.registry.schema import SHARD, TASK
 
 
@@ -19,11 +19,10 @@ class SampleTable(Database):
 
     def grow(self, shard: Shard, request: Request) -> None:
         """A further version of a task's shard; one that is there already stays as it is."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             if add_shard(db, shard):
                 text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
                 log(db, "samples", text, shard.task)
-            remember(db, request)
 
     def state(self, shard: Shard) -> None:
         """The statistics that this version of a task's samples is seen by."""

@@ -15,9 +15,9 @@ from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
-from cluster.registry.database import Database, among, given, of, put
+from cluster.registry.database import Database, Request, among, given, of, put
 from cluster.registry.erasure import dismiss, owe_erasure, owe_later, parts_of_task
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.journal import log
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
 from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN, Removal
@@ -70,7 +70,7 @@ class TaskTable(Database):
         """Task, shard, run and answer. NameTaken when the name is, but not by what was cancelled
         before it had a vector."""
         name = submission.name
-        with self._write() as db:
+        with self._write(request=request) as db:
             found = db.execute(_REMOVED, of(name=name)).first()
             if found is not None and found.removed != CANCELLED:
                 was = f" (it was {found.removed})" if found.removed else ""
@@ -87,7 +87,6 @@ class TaskTable(Database):
             add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard, version=version))
             log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)
             add_run(db, work, name)
-            remember(db, request)
 
     def remove(
         self,
@@ -101,7 +100,7 @@ class TaskTable(Database):
     ) -> None:
         """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: who asked. Runs that
         met what is purged begin anew, and blobs are owed their erasure."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             db.execute(_CHANGE, of(name=name) | {"removed": how})
             dismiss(db, AWAITED.c.run_id, withdrawn)
             stop(db, withdrawn, RunState.WITHDRAWN, f"{name} was {how}")
@@ -112,7 +111,6 @@ class TaskTable(Database):
             if how == CANCELLED:
                 owe_later(db, parts_of_task(db, name))
             log(db, how, f"by {by}" if by else f"{name} is withdrawn from later use", name)
-            remember(db, request)
 
     def task(self, name: str, visibility: Visibility = ALL) -> TaskRecord:
         """UnknownTask says which there are, of those that are seen."""

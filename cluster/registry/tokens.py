@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from cluster.domain.base import PAGE
 from cluster.domain.users import Role
-from cluster.registry.database import Database, among, given, put_once
-from cluster.registry.journal import Request, log, remember
+from cluster.registry.database import Database, Request, among, given, put_once
+from cluster.registry.journal import log
 from cluster.registry.schema import TOKEN
 from tacl.errors import NameTaken
 
@@ -34,23 +34,20 @@ class TokenRecord:
 class TokenTable(Database):
     def issue(self, token: TokenRecord, request: Request) -> None:
         """A further token of a user; their other ones stay. NameTaken for one that is known."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             _issue(db, token)
-            remember(db, request)
 
     def rotate(self, old: TokenRecord, ends: float, new: TokenRecord, request: Request) -> None:
         """`new` in the place of `old`, which ends then."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             db.execute(TOKEN.update().where(TOKEN.c.hash == old.hash).values(expires=ends))
             _issue(db, new)
-            remember(db, request)
 
     def revoke(self, user: str, request: Request) -> None:
         """All tokens of a user."""
-        with self._write() as db:
+        with self._write(request=request) as db:
             count = db.execute(TOKEN.delete().where(TOKEN.c.user == user)).rowcount
             log(db, "token", f"{count} of {user} revoked")
-            remember(db, request)
 
     def used(self, hashes: Sequence[str], at: float) -> None:
         with self._write("relaxed") as db:

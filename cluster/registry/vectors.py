@@ -26,17 +26,7 @@ from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
 from cluster.registry.runs import RunRecord, RunTable, end, is_done, run_of
 from cluster.registry.samples import present
-from cluster.registry.schema import (
-    ALIAS,
-    ARRIVAL,
-    NEAR,
-    OF_SHARD,
-    RUN,
-    SHARD,
-    STRING,
-    TASK,
-    VECTOR,
-)
+from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, OF_SHARD, RUN, SHARD, STRING, TASK, VECTOR
 from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"

@@ -16,16 +16,7 @@ from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
 from cluster.scheduler.queue import next_run, starts
-from cluster.scheduler.state import (
-    Effect,
-    Fail,
-    MatrixCell,
-    PlannedRun,
-    Row,
-    State,
-    Stop,
-    VectorVersion,
-)
+from cluster.scheduler.state import Effect, Fail, MatrixCell, PlannedRun, Row, State, Stop
 
 DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
 
@@ -129,7 +120,7 @@ def _publish(state: State, event: facts.Published) -> None:
     _end(state, event.run_id)
 
 
-def _crown(state: State, task: str, vector: VectorVersion, measured: Row) -> None:
+def _crown(state: State, task: str, vector: facts.VectorVersion, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
     lessons.moves(state, task, vector.digest)

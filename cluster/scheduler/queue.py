@@ -72,16 +72,19 @@ def _fits(state: State, run: PlannedRun) -> bool:
     return has_room(state, run.needs, (), state.free)
 
 
+def with_back(room: Node, given: Sequence[Needs]) -> Node:
+    """What there is once these groups have gone."""
+    cpus = room.cpus + sum(one.workers * one.cpus for one in given)
+    return Node(cpus, room.gpus + sum(one.workers * one.gpus for one in given))
+
+
 def has_room(
     state: State, needs: Needs, given: Sequence[Needs], nodes_free: tuple[Node, ...]
 ) -> bool:
     """Whether a group fits once the groups that are `given` have gone, and `nodes_free` is what
     each node has left then; () where nothing says it but counting."""
-    room, now = free(state), nodes_free or state.nodes
-    cpus = room.cpus + sum(one.workers * one.cpus for one in given)
-    gpus = room.gpus + sum(one.workers * one.gpus for one in given)
-    counted = _is_enough(Node(cpus, gpus), needs)
-    return counted and placeable(state.nodes, needs) and placeable(now, needs)
+    counted = _is_enough(with_back(free(state), given), needs)
+    return counted and placeable(state.nodes, needs) and placeable(nodes_free or state.nodes, needs)
 
 
 def _is_enough(room: Node, needs: Needs) -> bool:

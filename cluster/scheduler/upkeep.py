@@ -22,14 +22,7 @@ from cluster.scheduler import state as facts
 from cluster.scheduler.lessons import champions as champions_of
 from cluster.scheduler.lessons import lessons
 from cluster.scheduler.queue import needs_of, placeable
-from cluster.scheduler.state import (
-    FitHeads,
-    MatrixCell,
-    Measure,
-    PlannedRun,
-    RefreshChampion,
-    State,
-)
+from cluster.scheduler.state import MatrixCell, Measure, PlannedRun, RefreshChampion, State
 
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
 MEASURE_BATCH = 64  # pairs in one piece of work
@@ -299,7 +292,7 @@ def is_current(state: State, run: PlannedRun) -> bool:
 # -- heads
 
 
-def _fits(state: State) -> Iterator[FitHeads]:
+def _fits(state: State) -> Iterator[facts.FitHeads]:
     """One at a time, and when vectors rest: what is measured or refreshed may move them."""
     if not rests(state):  # which fits there are is worked out where it matters
         return
@@ -307,7 +300,7 @@ def _fits(state: State) -> Iterator[FitHeads]:
         if is_owed(state, run_id):
             champions = champions_of(state, owner)
             add(state, PlannedRun(run_id, "fit", 0, owner=owner, tasks=len(champions)))
-            yield FitHeads(run_id, owner, champions)
+            yield facts.FitHeads(run_id, owner, champions)
             return
 
 

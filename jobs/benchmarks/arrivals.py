@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -63,26 +64,16 @@ def _seconds(run: RunRecord) -> float:
 def bench_arrivals(home: Home) -> list[ArrivalTimes]:
     """Raises BadConfig where no task has a vector yet."""
     home.founded()
-    registry = Registry(home.registry_url)
-    try:
+    with closing(Registry(home.registry_url)) as registry:
         found = arrivals(registry.runs((RunState.DONE,), kinds=("train", *KINDS)))
-    finally:
-        registry.close()
     if not found:
         raise BadConfig(f"no task of {home.path} has a vector yet: wait for one (`tacl wait`)")
     return found
 
 
 def markdown(found: Sequence[ArrivalTimes], picture: str) -> str:
-    heads = (
-        "arrival",
-        "task",
-        "training",
-        *KINDS.values(),
-        "runs",
-        "upkeep / training",
-        "all / training",
-    )
+    heads = ("arrival", "task", "training", *KINDS.values(), "runs")
+    heads += ("upkeep / training", "all / training")
     rows = [
         (
             f"{number}",

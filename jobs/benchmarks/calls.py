@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Concatenate, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic_core import to_json
 
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import ANY
@@ -57,21 +57,13 @@ def cost(call: Call, rounds: int) -> CallCost:
         start, busy = time.perf_counter(), time.process_time()
         answer = call.ask(row)
         taken, worked = time.perf_counter() - start, time.process_time() - busy
-        found.append((1000 * taken, 1000 * worked, len(_json(answer))))
+        found.append((1000 * taken, 1000 * worked, len(to_json(answer, fallback=str))))
     return CallCost(call.who, call.what, *map(_spread, zip(*found, strict=True)))
 
 
 def _spread(values: Sequence[float]) -> Spread:
     worst = np.quantile(values, 0.99, method="higher")
     return Spread(statistics.median(values), float(worst))
-
-
-def _json(answer: object) -> str:
-    if isinstance(answer, BaseModel):
-        return answer.model_dump_json()
-    if isinstance(answer, list | tuple):
-        return "[" + ",".join(map(_json, answer)) + "]"
-    return str(answer)
 
 
 class Turns:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.step import Contestant, StepRows, made_up, ordinary, small_tau
+from jobs.benchmarks.step import made_up, ordinary, ours, small_tau
 from jobs.benchmarks.timing import MadeBytes, Run, Say, in_turns, setting
 from tacl.compose.arithmetic import composed
 from tacl.compose.scaled import ScaledEncoder, composed_block
@@ -111,7 +111,7 @@ def bench_atlas(
     weights = _weights_alone(backbone.encoder, vectors)
     field: dict[str, Run] = {
         "weights": weights,
-        "step": _learning(backbone, vectors, rows).step,
+        "step": ours(ScaledEncoder(backbone, vectors, [0.1] * len(vectors)), rows).step,
         "ordinary": ordinary(one, rows, torch.float32, device).step,
         "passes": lambda: [_read(vectors) for _ in range(2)],
     }
@@ -135,11 +135,6 @@ def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
             composed_block(theta0[name], lambda_TBK[:, b], taus).backward(gradients[name])
 
     return run
-
-
-def _learning(backbone: Any, vectors: Sequence[TaskVector], rows: StepRows) -> Contestant:
-    module = ScaledEncoder(backbone, vectors, [0.1] * len(vectors))
-    return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
 
 
 def _read(vectors: Sequence[TaskVector]) -> None:

@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from math import ceil
@@ -156,13 +155,16 @@ class Learners:
 
 def bench_fleet(most: int, say: Say) -> list[Fleet]:
     """No other trainings run."""
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
         home = Path(folder) / "home"
         tasks, runs = alone(home, say), list[str]()
-        with _cluster() as ray:
-            coordinator = ray.remote(num_cpus=0)(WatchedFleet).remote(str(home))
-            make = ray.remote(num_cpus=0)(Learners).remote
-            processes = [make(coordinator) for _ in range(PROCESSES)]
+        with ray.init("local", num_cpus=CPUS, include_dashboard=False, **quiet):
+            actor: Any = ray.remote(num_cpus=0)
+            coordinator = actor(WatchedFleet).remote(str(home))
+            processes = [actor(Learners).remote(coordinator) for _ in range(PROCESSES)]
 
             def measured(learners: int) -> Fleet:
                 say(f"{learners:,} learners ask")
@@ -208,19 +210,3 @@ def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[
     middle, worst = map(float, np.quantile([one.wait for one in answers], (0.5, 0.99)))
     told = median(one.lease for one in answers)
     return Fleet(len(runs), len(answers), seconds, cpu, middle, worst, told)
-
-
-@contextmanager
-def _cluster() -> Iterator[Any]:
-    import ray
-
-    quiet: dict[str, Any] = {
-        "include_dashboard": False,
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-    }
-    ray.init("local", num_cpus=CPUS, **quiet)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()

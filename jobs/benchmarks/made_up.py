@@ -83,7 +83,7 @@ def populated(
         )
         scale = 16.0 + number / tasks  # so that each head is another
         head = prototype_head(features_ND, rows.labels, CLASSES, scale)
-        blobs = materials.put_vector(vector), materials.put_head(head)
+        blobs = materials.put(vector.save), materials.put_tensors(head.to_params())
         return Filed(task, [vector.digest], *blobs)
 
     population = Population(home, map(filed, range(tasks)), models)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jobs.benchmarks.population import TERMS
-from jobs.benchmarks.predictors import (
-    CHECKED,
-    CPUS,
-    OVERHEAD,
-    PredictorsFound,
-    PredictorsRow,
-    ReadRow,
-)
+from jobs.benchmarks.predictors import CHECKED, CPUS, PredictorsFound, PredictorsRow, ReadRow
 from jobs.benchmarks.processes import REST
 from jobs.console.documents import markdown_table
 
@@ -90,13 +83,14 @@ def _name(one: PredictorsRow) -> str:
 
 
 def _goals(found: PredictorsFound) -> Iterator[str]:
+    goals = found.goals()
     lines = [
         (goal.what, f"{goal.goal:g}", f"{goal.measured:.2f}", "missed" if goal.missed else "")
-        for goal in found.goals()
+        for goal in goals
     ]
     yield markdown_table(("what", "goal", "measured", ""), lines, "---:")
-    missed = sum(goal.missed for goal in found.goals())
-    yield f"At most {OVERHEAD:g} times the echo: {missed} of {len(lines)} missed."
+    missed = sum(goal.missed for goal in goals)
+    yield f"At most {goals[0].goal:g} times the echo: {missed} of {len(lines)} missed."
 
 
 def _mib(size: float) -> str:

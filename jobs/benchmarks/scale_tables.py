@@ -13,16 +13,7 @@ from jobs.benchmarks.arriving import ArrivalCost
 from jobs.benchmarks.calls import CallCost
 from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, STEP_MS, Fleet
 from jobs.benchmarks.population import BEFORE, Size
-from jobs.benchmarks.scale import (
-    BYTES,
-    CPU_MS,
-    FLAT,
-    LOCK_MS,
-    STARTS,
-    TRAININGS,
-    MeasuredHome,
-    Scale,
-)
+from jobs.benchmarks.scale import BYTES, CPU_MS, FLAT, LOCK_MS, STARTS, TRAININGS, Scale
 from jobs.benchmarks.stream import Upkeep
 from jobs.console.documents import markdown_table
 
@@ -75,7 +66,7 @@ def markdown(found: Scale, options: str = "") -> str:
         parts.append(f"- the longest time under the lock at {name} tasks: {held}")
     by = [f"{name}, {how}" for name in homes for how in ("CPU", "clock")]
     parts += ["", markdown_table(["held for, ms", *by], histogram(found), "---:"), ""]
-    parts += _fits(list(homes.values())) if all(one.fits for one in homes.values()) else []
+    parts += _fits(found) if all(one.fits for one in homes.values()) else []
     parts += _upkeep(found) if found.upkeep else []
     parts += _fleets(found.fleets) if found.fleets else []
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
@@ -89,7 +80,8 @@ for everybody; the longest time under the lock at once / the processor's time in
 """
 
 
-def _fits(homes: Sequence[MeasuredHome]) -> list[str]:
+def _fits(found: Scale) -> list[str]:
+    homes = list(found.homes.values())
     rows = (
         [some[0].what, *(f"{one.held_ms:.1f} / {one.cpu_ms:,.1f}" for one in some)]
         for some in zip(*(one.fits for one in homes), strict=True)

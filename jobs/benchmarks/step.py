@@ -108,7 +108,7 @@ def ordinary(one: Subject, rows: StepRows, dtype: torch.dtype, device: str) -> C
     return Contestant(lambda: (rows, f := encoder(rows.batch), zero.expand_as(f)), trained)
 
 
-def ours(module: LinearizedEncoder, rows: StepRows) -> Contestant:
+def ours(module: nn.Module, rows: StepRows) -> Contestant:
     return Contestant(lambda: (rows, *module(rows.batch)), list(module.parameters()))
 
 

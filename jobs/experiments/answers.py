@@ -115,7 +115,8 @@ def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
     rows = bench.rows(task)
 
     def make() -> Made:
-        sums = Sums(bench.base.module, bench.backbone, {t: v.tau() for t, v in vectors.items()})
+        tau_of = lambda name: vectors[name].tau()  # noqa: E731
+        sums = Sums(bench.base.module, bench.backbone, [*vectors], tau_of)
         return {}, {"moved": sums.features(task, rows.items(part))}
 
     keys = {name: vector.key for name, vector in vectors.items()}

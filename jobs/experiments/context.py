@@ -22,9 +22,10 @@ from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
 from tacl.data.batches import Labelled, in_order
 from tacl.data.splits import sample_rows
+from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.linearized import LinearizedEncoder
-from tacl.models.ordinary import OrdinaryEncoder, ordinary_features
+from tacl.models.ordinary import OrdinaryEncoder
 from tacl.training.config import Precision
 from tacl.training.deterministic import cublas_workspaces
 from tacl.training.loop import Store
@@ -71,7 +72,8 @@ class LoadedBase:
 
     def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
         """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
-        return ordinary_features(self._moved, self.backbone, items, tau or {}, BATCH)
+        taus = {"tau": tau or {}}
+        return cached_tangents(self._moved, self.backbone, items, taus, BATCH).features_ND
 
 
 class Bench:

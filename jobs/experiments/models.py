@@ -225,12 +225,6 @@ def accuracies(model: Model, part: str = "test") -> Accuracies:
     )
 
 
-def class_incremental(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:
-    """Accuracy of features on a part of each task's rows, among the classes of all tasks."""
-    labels = {task: bench.rows(task).labels_N(part) for task in found}
-    return metrics.class_incremental(found, labels, {task: bench.head(task) for task in found})
-
-
 def right(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:
     """Accuracy of features on a part of each task's rows, each with its own head."""
     return {

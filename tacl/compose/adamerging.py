@@ -9,7 +9,7 @@ a recipe are refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ from tacl.compose.learning import Learned, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.terms import require_additions
 from tacl.data.batches import Labelled
-from tacl.heads.head import Head, union
-from tacl.heads.joint import tasks_of_classes
+from tacl.heads.head import Head
+from tacl.heads.joint import JointHead
 from tacl.training.loop import StepRecord
 from tacl.vectors.vector import TaskVector
 
@@ -28,25 +28,14 @@ START = 0.3
 REACH = 1.0  # steps x rate; under the cosine as far as the published 500 steps at 1e-3
 
 
-@dataclass(frozen=True)
-class Entropy:
+class Entropy(JointHead):
     """Entropy of each row's prediction among the classes of its task; labels are task numbers."""
-
-    head: Head
-    task_C: Tensor
-
-    @staticmethod
-    def of(heads: Sequence[Head]) -> Entropy:
-        return Entropy(union(heads), tasks_of_classes(heads))
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
         foreign_BC = self.task_C != labels_B.unsqueeze(1)
         logits_BC = self.head.logits(features_BD).masked_fill(foreign_BC, -torch.inf)
         log_BC = logits_BC.log_softmax(-1).masked_fill(foreign_BC, 0)
         return -(log_BC.exp() * log_BC).masked_fill(foreign_BC, 0).sum(-1)
-
-    def to(self, device: torch.device | str) -> Entropy:
-        return replace(self, head=self.head.to(device), task_C=self.task_C.to(device))
 
 
 def adamerging(

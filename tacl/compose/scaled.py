@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tacl.backbone import Backbone, Item
 from tacl.compose.arithmetic import require_one_model
 from tacl.data.batches import in_order
-from tacl.errors import BadConfig, BaseMismatch
+from tacl.errors import BadConfig
 from tacl.evaluation.tangents import Collates
 from tacl.models.frozen import Batch, FrozenEncoder
 from tacl.vectors import Block, Params, TaskVector
@@ -118,11 +118,7 @@ class ScaledEncoder(FrozenEncoder):
         require_one_model(vectors)
         if dtype is not None and vectors[0].regime == "ordinary":
             raise BadConfig(f"what an ordinary vector adds is below the digits of {dtype}")
-        if vectors[0].base != backbone.digest:
-            raise BaseMismatch(
-                f"{vectors[0].task} belongs to the base {vectors[0].base[:12]}, and this encoder "
-                f"is {backbone.digest[:12]}"
-            )
+        vectors[0].require_base(backbone.digest, vectors[0].task, "this encoder")
         if not 1 <= parts <= 256:
             raise BadConfig(f"{parts} parts of a block; there may be 1 to 256")
         super().__init__(backbone.encoder, sorted({n for v in vectors for n in v.blocks}), dtype)

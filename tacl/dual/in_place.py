@@ -13,22 +13,9 @@ import torch
 
 from tacl.dual.tensor import NAMESPACES, RULES, DualTensor, name_of, primal, tangent
 
-# x += y and its like: the operator's name and the function that computes the new value.
-_AUGMENTED = {
-    "__iadd__": "add",
-    "__isub__": "sub",
-    "__imul__": "mul",
-    "__itruediv__": "div",
-    "__idiv__": "div",
-    "__ipow__": "pow",
-    "__ifloordiv__": "floor_divide",
-    "__imod__": "remainder",
-    "__iand__": "",
-    "__ior__": "",
-    "__ixor__": "",
-    "__ilshift__": "",
-    "__irshift__": "",
-}
+# x += y and its like: each writes what __add__ and its like give.
+_OPERATORS = "add sub mul truediv div pow floordiv mod and or xor lshift rshift"
+_AUGMENTED = {f"__i{name}__" for name in _OPERATORS.split()}
 
 
 def is_in_place(func: Any) -> bool:
@@ -82,6 +69,6 @@ def require_dual(target: Any, name: str) -> None:
 
 def _out_of_place(name: str) -> Any:
     """The function with a rule that gives what the in-place function of this name would write."""
-    plain = _AUGMENTED.get(name, name.removesuffix("_"))
+    plain = f"__{name[3:]}" if name in _AUGMENTED else name.removesuffix("_")
     spaces = (space for space in NAMESPACES if hasattr(space, plain))
     return next((f for f in (getattr(space, plain) for space in spaces) if f in RULES), None)

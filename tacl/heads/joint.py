@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -16,11 +17,6 @@ from torch.nn.functional import cross_entropy
 
 from tacl.data.batches import Labelled
 from tacl.heads.head import Head, starts, union
-
-
-def tasks_of_classes(heads: Sequence[Head]) -> Tensor:
-    """The number of its task for every class of all heads in a row, int64 [C]."""
-    return torch.tensor([task for task, head in enumerate(heads) for _ in head.classes])
 
 
 @dataclass(frozen=True)
@@ -34,11 +30,12 @@ class JointHead:
     task_C: Tensor
     sign_T: Tensor
 
-    @staticmethod
-    def of(heads: Sequence[Head], signs: Sequence[float] | None = None) -> JointHead:
+    @classmethod
+    def of(cls, heads: Sequence[Head], signs: Sequence[float] | None = None) -> Self:
         """Raises BadRecipe when the heads have different scales."""
         signs_T = torch.tensor(signs or [1.0] * len(heads))
-        return JointHead(union(heads), tasks_of_classes(heads), signs_T)
+        tasks = [task for task, head in enumerate(heads) for _ in head.classes]
+        return cls(union(heads), torch.tensor(tasks), signs_T)
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
         """Signed cross-entropy of each row among the classes of its task, [B]."""
@@ -47,7 +44,7 @@ class JointHead:
         logits_BC = self.head.logits(features_BD).masked_fill(foreign_BC, -torch.inf)
         return self.sign_T[task_B] * cross_entropy(logits_BC, labels_B, reduction="none")
 
-    def to(self, device: torch.device | str) -> JointHead:
+    def to(self, device: torch.device | str) -> Self:
         moved = replace(self, task_C=self.task_C.to(device), sign_T=self.sign_T.to(device))
         return replace(moved, head=self.head.to(device))
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.errors import BadCheckpoint, BaseMismatch, CorruptBlob
+from tacl.errors import BadCheckpoint, CorruptBlob
 from tacl.interchange.checkpoint import ImportedVector, require_like
 from tacl.vectors.blocks import GROUP, Block, Dense, EightBit, LowRank, as_rows
 from tacl.vectors.files import METADATA_KEY
@@ -41,11 +41,7 @@ def vector_of_file(task: str, backbone: Backbone, path: Path) -> ImportedVector:
         vector = TaskVector.load(file)
     except CorruptBlob as error:
         raise BadCheckpoint(str(error)) from error
-    if vector.base != backbone.digest:
-        raise BaseMismatch(
-            f"the vector in {file} belongs to the base {vector.base[:12]}; this home has "
-            f"{backbone.spec}, {backbone.digest[:12]}"
-        )
+    vector.require_base(backbone.digest, f"the vector in {file}", str(backbone.spec))
     theta0 = backbone.encoder.state_dict()
     for name, block in vector.blocks.items():
         if name not in theta0 or not theta0[name].is_floating_point():

@@ -11,11 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from tacl.backbone import Item
-from tacl.data.batches import in_order
-from tacl.evaluation.tangents import Collates
 from tacl.models.frozen import Batch, MovedEncoder
-from tacl.vectors import Params, Regime
+from tacl.vectors import Regime
 
 
 class OrdinaryEncoder(MovedEncoder):
@@ -31,23 +28,3 @@ class OrdinaryEncoder(MovedEncoder):
         theta = {name: self.theta0(name) + tau for name, tau in self.tau_by_block().items()}
         features_BD = self.ordinary_at(theta, batch)
         return features_BD, torch.zeros_like(features_BD)
-
-
-@torch.no_grad()
-def ordinary_features(
-    module: OrdinaryEncoder,
-    backbone: Collates,
-    items: Sequence[Item],
-    tau: Params,
-    batch: int = 64,
-) -> Tensor:
-    """f(x; theta0 + tau) of every item, [N, D] on the CPU, float32, in the items' order.
-
-    The module has its own tau again afterwards.
-    """
-    own = module.tau_dict()
-    try:
-        module.load_tau(tau)
-        return in_order(items, batch, lambda some: module(backbone.collate(some)))[0]
-    finally:
-        module.load_tau(own)

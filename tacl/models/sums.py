@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,16 +16,21 @@ from tacl.vectors.params import Params
 BATCH = 64
 
 
-class Sums:
-    """Drawn once for the vectors `taus` of some tasks. Each is read once, and again for rows of its
-    task: a mapping that reads them from files holds few at a time, however many there are."""
+TauOf = Callable[[str], Params]  # the vector of a task
 
-    def __init__(self, module: DualForward, backbone: Collates, taus: Mapping[str, Params]) -> None:
-        self._module, self._backbone, self._taus = module, backbone, taus
-        drawn = drawn_sums(list(taus))
+
+class Sums:
+    """Drawn once for the vectors of some tasks. Each is read once, and again for rows of its task:
+    a function that reads them from files holds few at a time, however many there are."""
+
+    def __init__(
+        self, module: DualForward, backbone: Collates, tasks: Sequence[str], tau_of: TauOf
+    ) -> None:
+        self._module, self._backbone, self._tau_of = module, backbone, tau_of
+        drawn = drawn_sums(tasks)
         totals: dict[frozenset[str], Params] = {names: {} for names in drawn}
-        for task in sorted(taus):
-            tau = taus[task]
+        for task in sorted(tasks):
+            tau = tau_of(task)
             for names in totals:
                 if task in names:
                     totals[names] = _plus(totals[names], tau)
@@ -40,7 +45,7 @@ class Sums:
         for place, (names, total) in enumerate(self._sums):
             if some := list(range((place - first) % len(self._sums), len(items), len(self._sums))):
                 if task not in names and own is None:
-                    own = self._taus[task]
+                    own = self._tau_of(task)
                 tau = total if own is None or task in names else _plus(total, own)
                 dealt = [items[row] for row in some]
                 cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)

@@ -29,7 +29,6 @@ from tacl.training.deterministic import deterministic
 from tacl.training.optimizer import adamw, load, save
 from tacl.training.penalties import other_tasks, relative_tau_jp
 
-Row = TypeVar("Row")
 Module = TypeVar("Module", bound=FrozenEncoder)
 
 
@@ -168,7 +167,7 @@ def train(
             curvature = curvatures(everyone) if config.penalty == "curvature" else None
             shown: list[Tensor] = []  # read after the step: an accelerator is waited for once
             for micro in range(config.accumulation):
-                share = Share(micro * engine.world_size + engine.rank, parts)
+                share = slice(micro * engine.world_size + engine.rank, None, parts)
                 task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
                 if curvature is not None:
                     penalty = curvature.penalty(engine.module.tau_by_block()) / parts
@@ -206,17 +205,6 @@ class MergedStatistics:
         return self.statistics if names else None
 
 
-@dataclass(frozen=True)
-class Share:
-    """Part `part` of `parts` of a step's rows: one micro-batch of one rank."""
-
-    part: int
-    parts: int
-
-    def of(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return rows[self.part :: self.parts]
-
-
 def losses(
     engine: Engine,
     backbone: Backbone,
@@ -225,19 +213,18 @@ def losses(
     stores: Sequence[Store],
     config: TrainConfig,
     step: int,
-    share: Share,
+    share: slice,
 ) -> tuple[Tensor, Tensor]:
-    """This share of the step's task loss and of its penalty; over all shares they sum to means."""
+    """Task loss and penalty of a share of the step's rows, slice(part, None, parts): a micro-batch
+    of a rank. Over all shares they sum to means."""
     rows = batch_rows(len(data), config.batch, config.seed, step)
-    my_rows, my_others = share.of(rows), share.of(other_rows(stores, config, step))
+    my_rows, my_others = rows[share], other_rows(stores, config, step)[share]
     own = [data.items[row] for row in my_rows]
     others = [store.items[row] for store, row, _ in my_others]
     features, tangent = engine(backbone.collate([*own, *others]))  # ONE forward for both
-    features_BD, tangent_BD, other_tangent_PD = (
-        features[: len(own)],
-        *tangent.tensor_split([len(own)]),
-    )
-    labels_B = data.labels[list(my_rows)].to(engine.device)
+    features_BD = features[: len(own)]
+    tangent_BD, other_tangent_PD = tangent.tensor_split([len(own)])
+    labels_B = data.labels[my_rows].to(engine.device)
     task = head.losses(features_BD + tangent_BD, labels_B).sum() / len(rows)
     feature_norm_P = torch.tensor([store.feature_norm for store, _, _ in my_others])
     weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
@@ -248,7 +235,7 @@ def losses(
             stated = store.statistics.penalty(engine.module.tau_by_block())
             # Its root at tau = 0 has no gradient.
             stated = stated if config.norm == "l2_squared" else stated.clamp_min(1e-24).sqrt()
-            penalty = penalty + stated / (len(stores) * share.parts)
+            penalty = penalty + stated / (len(stores) * share.step)
     return task, penalty
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from tacl.errors import CorruptBlob
+from tacl.errors import BaseMismatch, CorruptBlob
 from tacl.vectors import files, params
 from tacl.vectors.blocks import KINDS, Block, Dense, Storage, stored
 from tacl.vectors.params import Params
@@ -44,6 +44,14 @@ class TaskVector:
     def of_params(task: str, base: str, regime: Regime, tau: Mapping[str, Tensor]) -> TaskVector:
         blocks = {n: Dense(v.detach().cpu().contiguous()) for n, v in tau.items()}
         return TaskVector(task, base, regime, blocks)
+
+    def require_base(self, digest: str, what: str, here: str = "this home's") -> None:
+        """Raises BaseMismatch where it is not of the encoder of this digest."""
+        if self.base != digest:
+            raise BaseMismatch(
+                f"{what} belongs to the base {self.base[:12]}, and {here} is {digest[:12]}; use "
+                "the base that it was made with, or a vector of this one"
+            )
 
     def stored(self, storage: Storage) -> TaskVector:
         """The same with smaller blocks: what is lost is lost for good."""

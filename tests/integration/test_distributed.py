@@ -24,7 +24,7 @@ from cluster.learner.training import configuration, head_of
 from cluster.storage.home import Home
 from tacl import embedded
 from tacl.embedded.parquet import png
-from tacl.training.loop import Engine, PlainEngine, Share, Store, losses
+from tacl.training.loop import Engine, PlainEngine, Store, losses
 from tests.support import tiny
 from tests.support.places import ROOT
 from tests.support.started import joined, started
@@ -96,7 +96,7 @@ def on(workers: int, task: Submission) -> Submission:
     return task.model_copy(update={"options": options})
 
 
-def gradient(engine: Engine, materials: Materials, work: TrainWork, share: Share) -> None:
+def gradient(engine: Engine, materials: Materials, work: TrainWork, share: slice) -> None:
     """Leaves the gradient of one step's loss, from a tau that is not zero."""
     task = work.submission
     data = materials.labelled(task.train)
@@ -130,7 +130,7 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
     materials = Materials(Home.at(config["home"]), work.base)
     rows = configuration(work.submission.options, 200, materials.backbone.trainable)
     engine = DeepSpeedEngine(materials.linearized(), rows, zero_stage=2)
-    gradient(engine, materials, work, Share(engine.rank, engine.world_size))
+    gradient(engine, materials, work, slice(engine.rank, None, engine.world_size))
     found: dict[str, Any] = {n: safe_get_full_grad(p) for n, p in engine.module.named_parameters()}
     gradients = {name: value.numpy().copy() for name, value in found.items()}
     engine.step(1e-3)
@@ -161,7 +161,7 @@ def test_two_ranks_on_two_nodes_are_one_worker_with_half_the_optimizer(
     materials = Materials(home, work.base)
     module = materials.linearized()
     one = PlainEngine(module, configuration(task.options, 200, materials.backbone.trainable))
-    gradient(one, materials, work, Share(0, 1))
+    gradient(one, materials, work, slice(0, None, 1))
     whole = 0
     for name, parameter in module.named_parameters():
         assert parameter.grad is not None

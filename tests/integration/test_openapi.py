@@ -8,11 +8,7 @@ from pathlib import Path
 
 import schemathesis
 from hypothesis import HealthCheck, settings
-from schemathesis.checks import (
-    ignored_auth,
-    negative_data_rejection,
-    positive_data_acceptance,
-)
+from schemathesis.checks import ignored_auth, negative_data_rejection, positive_data_acceptance
 from schemathesis.core.result import Ok
 
 from cluster.data.answers import ARROW

@@ -60,7 +60,7 @@ class Halver:
             accepted=True,
             reason="halved",
             vector_digest=vector.digest,
-            vector_blob=materials.put_vector(vector),
+            vector_blob=materials.put(vector.save),
             config={},
             metrics={},
             curves={},

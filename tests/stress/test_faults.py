@@ -21,15 +21,7 @@ from cluster.runtime.doctor import Check, damage
 from cluster.storage import home as home_module
 from cluster.storage.checkpoints import Checkpoints
 from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
-from tests.support.fakes import (
-    ADMIN,
-    FakeLauncher,
-    Scene,
-    asks,
-    calm,
-    result_of,
-    submission,
-)
+from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, calm, result_of, submission
 from tests.support.lost import lost_answer
 
 

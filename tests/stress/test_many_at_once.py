@@ -20,14 +20,7 @@ from cluster.scheduler.state import Node
 from tacl.errors import AliasMoved, NameTaken
 from tests.support.fakes import ADMIN, Scene, asks, submission
 from tests.support.places import ROOT
-from tests.support.registry_scene import (
-    BASE,
-    GENERIC_BLOB,
-    accept,
-    publish,
-    refresh,
-    refreshed,
-)
+from tests.support.registry_scene import BASE, GENERIC_BLOB, accept, publish, refresh, refreshed
 
 THREADS = 16
 

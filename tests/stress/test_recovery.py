@@ -11,13 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cluster.coordinator.recovery import restored
 from cluster.domain.base import RequestContext
@@ -31,16 +25,7 @@ from cluster.scheduler.state import MatrixCell, Node, State
 from cluster.storage.samples import store_rows
 from tacl.errors import AliasMoved, StorageUnavailable
 from tests.support.budget import budget, seconds
-from tests.support.fakes import (
-    ADMIN,
-    FakeProcess,
-    Scene,
-    asks,
-    calm,
-    loud,
-    refreshed,
-    shard_blob,
-)
+from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, loud, refreshed, shard_blob
 from tests.support.lost import lost_answer
 from tests.support.world import assert_all_due_are_asked
 

@@ -6,12 +6,7 @@ import math
 
 from cluster.domain.base import Base, BlobRef
 from cluster.domain.tasks import CHAMPION, GENERIC, Options, Pair, Submission
-from cluster.domain.work import (
-    Refreshed,
-    RefreshWork,
-    Trained,
-    TrainWork,
-)
+from cluster.domain.work import Refreshed, RefreshWork, Trained, TrainWork
 from cluster.registry import Registry, Request
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")

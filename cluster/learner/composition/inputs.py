@@ -80,7 +80,7 @@ class Ingredients:
         """The new task, its head in the blob store."""
         if self.head is None:
             return None
-        blob = self.materials.put_head(self.head)
+        blob = self.materials.put_tensors(self.head.to_params())
         held_out = self.making.fit and self.making.fit.held_out
         return Target(name=TARGET, classes=self.head.classes, head_blob=blob, held_out=held_out)
 

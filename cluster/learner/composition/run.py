@@ -60,4 +60,4 @@ def _stored(found: Ingredients, tau: Params) -> Merged:
     """As a vector's file of its own."""
     method, base = found.making.method, found.work.base.digest
     vector = TaskVector.of_params(method, base, "linearized", tau)
-    return Merged(digest=vector.digest, blob=found.materials.put_vector(vector))
+    return Merged(digest=vector.digest, blob=found.materials.put(vector.save))

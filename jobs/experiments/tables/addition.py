@@ -84,15 +84,9 @@ def numbers(found: Accuracies) -> Numbers:
 
 
 def by_task(found: Accuracies) -> dict[str, Numbers]:
-    return {
-        task: {
-            "absolute": found.merged[task],
-            "individual": found.individual.get(task),
-            "class_incremental": found.class_incremental[task],
-            "zero_shot": found.zero_shot[task],
-        }
-        for task in found.merged
-    }
+    kinds = {"absolute": found.merged, "individual": found.individual}
+    kinds |= {"class_incremental": found.class_incremental, "zero_shot": found.zero_shot}
+    return {task: {kind: of.get(task) for kind, of in kinds.items()} for task in found.known}
 
 
 def finish(table: Table) -> None:

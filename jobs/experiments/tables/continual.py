@@ -21,7 +21,6 @@ from jobs.experiments.models import (
     Direction,
     Sum,
     TrainedVector,
-    class_incremental,
     features,
     right,
     task_vectors,
@@ -173,8 +172,10 @@ def entry(bench: Bench, method: Streaming) -> Entry:
     found = [{t: features(bench, one.model, t, PART) for t in order} for one in arrivals]
     R = [list(right(bench, after, PART).values()) for after in found]
     b_T = list(right(bench, {t: bench.features(t, PART) for t in order}, PART).values())
-    last = {task: found[-1][task] for task in bench.pool}
-    numbers: Numbers = {"class_incremental": metrics.absolute(class_incremental(bench, last, PART))}
+    labels = {task: bench.rows(task).labels_N(PART) for task in bench.pool}
+    heads = {task: bench.head(task) for task in bench.pool}
+    among_all = metrics.class_incremental({t: found[-1][t] for t in bench.pool}, labels, heads)
+    numbers: Numbers = {"class_incremental": metrics.absolute(among_all)}
     if len(R) == len(order):
         R_TT = torch.tensor(R, dtype=torch.float64)
         numbers |= asdict(metrics.continual(R_TT, torch.tensor(b_T).double()))

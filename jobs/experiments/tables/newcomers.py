@@ -23,13 +23,7 @@ from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import (
-    KeptDirection,
-    TrainedVector,
-    features,
-    features_of,
-    task_vectors,
-)
+from jobs.experiments.models import KeptDirection, Model, TrainedVector, features_of, task_vectors
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Method, Numbers, Spec, Train, means_of, shares
 from tacl.compose.learning import Use, learn, learning_config
@@ -78,9 +72,7 @@ class LearnedJudge:
     judge: Head | TipAdapter | LpPlusPlus
 
     def accuracy(self, bench: Bench, target: str) -> float:
-        plain_ND = bench.features(target, "test")
-        move = self.direction
-        found_ND = plain_ND if move is None else features(bench, move, target, "test")
+        found_ND = Model(bench, direction=self.direction).features(target, "test")
         return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import get_args
 
@@ -14,17 +14,8 @@ from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made, together
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import one_delta
-from jobs.experiments.methods import (
-    METHODS,
-    Merging,
-    RefreshedTotal,
-    linear,
-    ordinary,
-    others_of,
-    tau_jp,
-    total,
-)
-from jobs.experiments.models import TrainedVector, Vectors, accuracies, summed, task_vectors
+from jobs.experiments.methods import Merging, RefreshedTotal, linear, ordinary, tau_jp, total
+from jobs.experiments.models import TrainedVector, Vectors, accuracies, task_vectors
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Numbers, Spec, Train, figures, shares
 from jobs.experiments.tables import addition
@@ -68,7 +59,7 @@ REFRESH_COLUMNS = (
 
 def entry(bench: Bench, method: Merging) -> Entry:
     found = addition.entry(bench, method)
-    plain = METHODS["individual"].model(bench)
+    plain = addition.ROWS["individual"].model(bench)
     merged = {task: numbers["absolute"] or 0.0 for task, numbers in found.tasks.items()}
     found.numbers["of_linear"] = normalized(merged, accuracies(plain).individual)
     return found
@@ -120,7 +111,7 @@ def _as_linear(bench: Bench, task: str) -> TrainedVector:
 def _repaired(bench: Bench, task: str, steps: int) -> TrainedVector:
     """From the ordinary vector on, in the linearized model and under the penalty."""
     public = ordinary(bench, task)
-    found = trained(bench, task, others_of(bench, task), start=public, steps=steps)
+    found = tau_jp(bench, task, start=public, steps=steps)
     return replace(found, cost=together([public.cost, found.cost]))
 
 
@@ -128,7 +119,7 @@ def _half(bench: Bench, task: str) -> TrainedVector:
     """Generic sets, and a half of the other tasks chosen by seed."""
     others = [name for name in bench.pool if name != task]
     chosen = random.Random(f"half {bench.seed} {task}").sample(others, (len(others) + 1) // 2)
-    kept = [name for name in others_of(bench, task) if name not in others or name in chosen]
+    kept = [*bench.suite.generics, *(name for name in others if name in chosen)]
     return trained(bench, task, kept)
 
 
@@ -150,19 +141,9 @@ SAMPLES = (16, 64, 960)
 STRENGTHS = (0.3, 1.0, 10.0)
 
 
-@dataclass(frozen=True)
-class RefreshedSum(Merging):
-    """Every vector is refreshed with `config` before all are added up, where there is one."""
-
-    config: RefreshConfig | None = None
-
-    def refreshed(self, bench: Bench, first: Vectors) -> Vectors:
-        return RefreshedTotal(self.config).now(bench, first) if self.config else first
-
-
-def refreshings(suite: Suite) -> list[RefreshedSum]:
+def refreshings(suite: Suite) -> list[Merging]:
     """The suite's own settings, and what differs from them."""
-    own, plain = suite.refresh, RefreshedSum("none", linear, saw.LABELS, saw.NOTHING, total)
+    own, plain = suite.refresh, Merging("none", linear, saw.LABELS, saw.NOTHING, total)
     configs = {
         "refreshed": own,
         **{f"{n} samples": replace(own, samples=n) for n in SAMPLES},
@@ -172,16 +153,14 @@ def refreshings(suite: Suite) -> list[RefreshedSum]:
         "closed form alone": RefreshConfig(seed=0, steps=0),
     }
     inputs = replace(plain, saw_merging=saw.INPUTS)
-    each = [replace(inputs, name=name, config=config) for name, config in configs.items()]
+    each = [replace(inputs, name=n, make=RefreshedTotal(config)) for n, config in configs.items()]
     return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
 
 
-def refresh_entry(bench: Bench, method: RefreshedSum) -> Entry:
-    first = method.vectors(bench)
-    now = method.refreshed(bench, first)
-    model = summed(bench, first, now) if method.config else method.make(bench, first)
+def refresh_entry(bench: Bench, method: Merging) -> Entry:
+    model, now = method.model(bench), method.added(bench)
     found = addition.of_model(bench, method, replace(model, facts={}))
-    return replace(found, numbers=found.numbers | _judged(first, now))
+    return replace(found, numbers=found.numbers | _judged(model.first, now))
 
 
 def _judged(first: Vectors, now: Vectors) -> Numbers:

@@ -10,12 +10,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Raised
 from cluster.domain.work import ComposeWork, EvaluateWork, TaskData
-from tacl.errors import (
-    BadRecipe,
-    Erased,
-    UnknownRun,
-    UnknownTask,
-)
+from tacl.errors import BadRecipe, Erased, UnknownRun, UnknownTask
 from tests.support.composing import ATLAS, TIES, fitted, made, make
 from tests.support.fakes import ADMIN, Scene, asks
 

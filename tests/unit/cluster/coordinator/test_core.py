@@ -13,14 +13,7 @@ from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import GrownShard
 from cluster.domain.status import WaitsFor
 from cluster.domain.tasks import GENERIC, Options
-from cluster.domain.work import (
-    Measured,
-    MeasureWork,
-    Progress,
-    Refreshed,
-    Trained,
-    TrainWork,
-)
+from cluster.domain.work import Measured, MeasureWork, Progress, Refreshed, Trained, TrainWork
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.samples import store_shard
 from tacl.errors import (

@@ -9,10 +9,7 @@ import pytest
 from cluster.domain.compositions import Adapt, CompositionMethod, Report
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import Composed, ComposeWork
-from tacl.errors import (
-    BadRecipe,
-    Erased,
-)
+from tacl.errors import BadRecipe, Erased
 from tests.support.composing import ATLAS, TIES, fitted, made, make
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob
 

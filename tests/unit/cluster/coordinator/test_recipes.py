@@ -9,9 +9,7 @@ import pytest
 
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import (
-    EvaluateWork,
-)
+from cluster.domain.work import EvaluateWork
 from cluster.scheduler.state import Node
 from tacl.errors import (
     BadName,
@@ -24,11 +22,7 @@ from tacl.errors import (
     UnknownTask,
     UnknownVector,
 )
-from tests.support.fakes import (
-    ADMIN,
-    Scene,
-    asks,
-)
+from tests.support.fakes import ADMIN, Scene, asks
 
 
 def test_a_model_pins_versions(scene: Scene) -> None:

@@ -11,10 +11,7 @@ from datasets import Dataset, load_dataset
 from cluster.data import sources
 from cluster.data.ingest import ingest, ingest_shots
 from cluster.storage.blobs import Blobs
-from tacl.errors import (
-    DataNotFound,
-    LabelOutOfRange,
-)
+from tacl.errors import DataNotFound, LabelOutOfRange
 from tests.support.data_files import csv, hub_splits, rows, stored
 
 

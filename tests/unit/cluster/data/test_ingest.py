@@ -13,11 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
-from tacl.errors import (
-    BadColumns,
-    EmptySplit,
-    ModalityMismatch,
-)
+from tacl.errors import BadColumns, EmptySplit, ModalityMismatch
 from tests.support.data_files import csv, image_folder, png, rows
 
 

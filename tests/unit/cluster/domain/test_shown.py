@@ -9,13 +9,7 @@ from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.operations import Answers, Belonging, Candidate
 from cluster.domain.receipts import Submitted
 from cluster.domain.shown import MOST
-from cluster.domain.status import (
-    ClusterStatus,
-    NodeStatus,
-    Resources,
-    TaskState,
-    TaskStatus,
-)
+from cluster.domain.status import ClusterStatus, NodeStatus, Resources, TaskState, TaskStatus
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
 

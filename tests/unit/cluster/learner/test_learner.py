@@ -12,12 +12,7 @@ from ray.exceptions import ActorDiedError
 from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import GivesWay, Lost
 from cluster.domain.tasks import GENERIC, Options, Shard
-from cluster.domain.work import (
-    Measured,
-    MeasureWork,
-    Refreshed,
-    RefreshWork,
-)
+from cluster.domain.work import Measured, MeasureWork, Refreshed, RefreshWork
 from cluster.learner import interference, refresh, training
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
@@ -110,12 +105,9 @@ def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> No
 
 
 def _foreign(scene: Scene, statistics: str) -> None:
-    scene.materials.stated(
-        "task4",
-        scene.materials.put_statistics(
-            replace(Statistics.load(scene.home.blobs().local_path(statistics)), base="f" * 64)
-        ),
-    )
+    found = Statistics.load(scene.home.blobs().local_path(statistics))
+    other = scene.materials.put(replace(found, base="f" * 64).save)
+    scene.materials.stated("task4", other)
 
 
 def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:

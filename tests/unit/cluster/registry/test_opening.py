@@ -15,17 +15,9 @@ import sqlalchemy as sa
 
 from cluster.domain.tasks import GENERIC
 from cluster.registry import Registry
-from tacl.errors import (
-    BadConfig,
-    BaseMismatch,
-)
+from tacl.errors import BadConfig, BaseMismatch
 from tests.support.places import ROOT
-from tests.support.registry_scene import (
-    BASE,
-    GENERIC_BLOB,
-    accept,
-    publish,
-)
+from tests.support.registry_scene import BASE, GENERIC_BLOB, accept, publish
 
 
 def test_a_registry_is_opened_again(registry_url: str) -> None:

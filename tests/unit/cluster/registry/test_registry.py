@@ -14,22 +14,10 @@ from cluster.domain.compositions import Composition, CompositionMethod, Merged, 
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC, Arrival, Shard
-from cluster.domain.work import (
-    Composed,
-    ComposeWork,
-    Measured,
-    MeasureWork,
-    Progress,
-    Trained,
-)
+from cluster.domain.work import Composed, ComposeWork, Measured, MeasureWork, Progress, Trained
 from cluster.registry import Found, Registry, Request
 from cluster.registry.effects import BLOCK
-from tacl.errors import (
-    NameTaken,
-    UnknownRun,
-    UnknownTask,
-    UnknownVector,
-)
+from tacl.errors import NameTaken, UnknownRun, UnknownTask, UnknownVector
 from tests.support.registry_scene import (
     BASE,
     accept,

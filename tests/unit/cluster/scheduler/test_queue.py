@@ -9,15 +9,7 @@ import pytest
 from cluster.domain.status import RunKind, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.scheduler.queue import PATIENCE, describe, free, in_order, needs_of, placeable
-from cluster.scheduler.state import (
-    ONE_CPU,
-    Ended,
-    Failed,
-    MinutesTaken,
-    Needs,
-    Node,
-    NodesChanged,
-)
+from cluster.scheduler.state import ONE_CPU, Ended, Failed, MinutesTaken, Needs, Node, NodesChanged
 from tests.support.world import World
 
 

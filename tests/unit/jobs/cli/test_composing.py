@@ -8,9 +8,7 @@ import pytest
 from datasets import Dataset
 
 from cluster.errors import exit_code
-from tacl.errors import (
-    BadRecipe,
-)
+from tacl.errors import BadRecipe
 from tests.support.command_line import Tacl, as_json, ok
 
 

@@ -19,7 +19,7 @@ from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
-from tacl.training.loop import Share, Store, losses
+from tacl.training.loop import Store, losses
 from tacl.training.penalties import Norm, other_tasks
 from tacl.vectors.params import Params
 from tests.support import toy
@@ -369,7 +369,7 @@ def test_rows_dealt_to_a_task_that_shares_statistics_are_met_by_those() -> None:
     tau, engine = toy.random_tau(scene.backbone.encoder), scene.engine(config)
     engine.module.load_tau(tau)
     dealt = other_tasks("mixed", 5, [samples, stated], config.penalty_batch)
-    places = (scene.backbone, scene.head, scene.data, dealt, config, 5, Share(0, 1))
+    places = (scene.backbone, scene.head, scene.data, dealt, config, 5, slice(0, None, 1))
     _, penalty = losses(engine, *places)
     rows = [batch_rows(len(samples.items), 1, config.seed, place)[0] for place in (20, 22)]
     jacobian_NDP = toy.jacobian(scene.backbone.encoder, [samples.items[row] for row in rows])

@@ -16,10 +16,11 @@ from torch.nn.utils import clip_grad_norm_
 from tacl.data.batches import Labelled
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
+from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, prototype_head
 from tacl.heads.joint import JointHead, joint_data
 from tacl.models.linearized import LinearizedEncoder
-from tacl.models.ordinary import OrdinaryEncoder, ordinary_features
+from tacl.models.ordinary import OrdinaryEncoder
 from tacl.training.loop import PlainEngine, train
 from tacl.vectors.params import Params, digest
 from tests.support import toy
@@ -65,7 +66,7 @@ def test_ordinary_features_are_those_of_a_moved_copy() -> None:
     base = toy.backbone(torch.float32)
     items, tau = toy.inputs(7, 1, torch.float32), toy.random_tau(base.encoder)
     module = OrdinaryEncoder(base.encoder)
-    found = ordinary_features(module, base, items, tau, batch=3)
+    found = cached_tangents(module, base, items, {"tau": tau}, 3).features_ND
     moved = {name: p + tau[name] for name, p in base.encoder.named_parameters()}
     torch.testing.assert_close(found, functional_call(base.encoder, moved, (torch.stack(items),)))
     assert all(not value.any() for value in module.tau_dict().values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
 import torch
 
 from tacl.heads.fitting import drawn_sums
@@ -19,7 +17,7 @@ def test_each_row_is_seen_under_a_sum_that_holds_its_own_vector() -> None:
     module = LinearizedEncoder(base.encoder, base.trainable)
     taus = {name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("abcd")}
     items = toy.inputs(19, 0, torch.float32)
-    moved_ND = Sums(module, base, taus).features("b", items)
+    moved_ND = Sums(module, base, [*taus], taus.__getitem__).features("b", items)
     drawn = drawn_sums(list(taus))
     assert any("b" not in names for names in drawn)
     for row, item in enumerate(items):
@@ -33,36 +31,23 @@ def test_whoever_brings_few_rows_at_a_time_meets_every_sum_in_turn() -> None:
     base = toy.backbone(torch.float32)
     module = LinearizedEncoder(base.encoder, base.trainable)
     taus = {name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("abcd")}
-    sums, (item,) = Sums(module, base, taus), toy.inputs(1, 0, torch.float32)
+    sums, (item,) = Sums(module, base, [*taus], taus.__getitem__), toy.inputs(1, 0, torch.float32)
     together_ND = sums.features("b", [item] * 8)
     for first in range(10):
         moved_ND = sums.features("b", [item], first)
         torch.testing.assert_close(moved_ND[0], together_ND[first % 8])
 
 
-class Read(Mapping[str, Params]):
-    """Vectors of which is counted who was read."""
-
-    def __init__(self, taus: Mapping[str, Params]) -> None:
-        self._taus = taus
-        self.names: list[str] = []
-
-    def __getitem__(self, name: str) -> Params:
-        self.names.append(name)
-        return self._taus[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._taus)
-
-    def __len__(self) -> int:
-        return len(self._taus)
-
-
 def test_each_vector_is_read_once_and_again_for_rows_of_its_own_task() -> None:
     base = toy.backbone(torch.float32)
     module = LinearizedEncoder(base.encoder, base.trainable)
-    taus = Read({name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("abcd")})
-    sums = Sums(module, base, taus)
-    assert taus.names == list("abcd")
+    read: list[str] = []
+
+    def tau_of(name: str) -> Params:
+        read.append(name)
+        return toy.random_tau(base.encoder, seed=ord(name))
+
+    sums = Sums(module, base, ["b", "a", "d", "c"], tau_of)
+    assert read == list("abcd")
     sums.features("b", toy.inputs(8, 0, torch.float32))
-    assert taus.names[4:] == ["b"]
+    assert read[4:] == ["b"]

@@ -24,7 +24,7 @@ from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, EmptySplit
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig
-from tacl.training.loop import PlainEngine, Share, StepRecord, Store, losses
+from tacl.training.loop import PlainEngine, StepRecord, Store, losses
 from tacl.training.penalties import other_tasks
 from tacl.vectors.params import Params, digest
 from tests.support import toy
@@ -211,7 +211,7 @@ def test_shares_add_up_to_the_step(penalty: str, parts: int) -> None:
     def sums(parts: int) -> tuple[Tensor, Tensor, Tensor]:
         engine.optimizer.zero_grad()
         places = (engine, scene.backbone, scene.head, scene.data, stores, config, 5)
-        pairs = [losses(*places, Share(part, parts)) for part in range(parts)]
+        pairs = [losses(*places, slice(part, None, parts)) for part in range(parts)]
         task, size = (torch.stack(values).sum() for values in zip(*pairs, strict=True))
         (task + size).backward()
         gradient = [p.grad.flatten() for p in engine.module.parameters() if p.grad is not None]

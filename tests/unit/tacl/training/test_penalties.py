@@ -14,7 +14,7 @@ from torch.func import functional_call, jvp
 from tacl.backbone import Item
 from tacl.data.splits import batch_rows
 from tacl.models.linearized import linearize
-from tacl.training.loop import Share, losses, other_rows
+from tacl.training.loop import losses, other_rows
 from tacl.training.penalties import Norm, other_tasks, penalty, relative_tau_jp
 from tacl.vectors.params import Params
 from tests.support import toy
@@ -83,7 +83,7 @@ def step_losses(scene: toy.Scene, tau: Params, **changed: object) -> tuple[Tenso
     engine = scene.engine(config)
     engine.module.load_tau(tau)
     stores = other_tasks(config.penalty, 3, scene.stores, config.penalty_batch)
-    places = (scene.backbone, scene.head, scene.data, stores, config, 3, Share(0, 1))
+    places = (scene.backbone, scene.head, scene.data, stores, config, 3, slice(0, None, 1))
     task, penalty = losses(engine, *places)
     penalty.backward()
     parameters = {name: engine.module.tau[name.replace(".", "/")] for name in tau}
