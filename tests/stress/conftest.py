@@ -11,4 +11,4 @@ from cluster.registry import Registry
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed process loses no writes, so these tests need not wait for them."""
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed",))
+    monkeypatch.setattr(Registry._write, "__defaults__", ("relaxed", None))

@@ -384,44 +384,40 @@ def test_a_call_to_the_coordinator_does_not_end_with_its_request(monkeypatch) ->
     run(story())
 
 
+def deployed(**asked: Any) -> tuple[Any, Any]:
+    """The ingress and the predictors of a server."""
+    ingress: Any = app.application({"home": "nowhere", **asked})
+    return ingress._bound_deployment, ingress._bound_deployment.init_args[1]._bound_deployment
+
+
 def test_a_predictor_is_given_the_gpus_that_are_asked_for() -> None:
-    ingress: Any = app.application({"home": "nowhere", "cpus": 2, "gpus": 0.5})
-    predictors = ingress._bound_deployment.init_args[1]
-    assert predictors._bound_deployment.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}
+    _, predictors = deployed(cpus=2, gpus=0.5)
+    assert predictors.ray_actor_options == {"num_cpus": 2.0, "num_gpus": 0.5}
 
 
 def test_a_process_that_died_is_missed_at_once() -> None:
     """Serve looks after its processes; by default every ten seconds."""
-    ingress: Any = app.application({"home": "nowhere"})
-    predictors = ingress._bound_deployment.init_args[1]
-    for one in (ingress, predictors):
-        assert one._bound_deployment._deployment_config.health_check_period_s <= 1
+    for one in deployed():
+        assert one._deployment_config.health_check_period_s <= 1
 
 
 def test_predictors_take_as_many_calls_of_each_ingress() -> None:
-    def taken(ingresses: int) -> tuple[int, int]:
-        ingress: Any = app.application({"home": "nowhere", "most": 2, "ingresses": ingresses})
-        predictors = ingress._bound_deployment.init_args[1]._bound_deployment
-        of_ingress = ingress._bound_deployment._deployment_config
-        return of_ingress.num_replicas, predictors._deployment_config.max_ongoing_requests
-
-    (one, calls), (two, twice) = taken(1), taken(2)
-    assert (one, two) == (1, 2)
-    assert twice == 2 * calls
+    (one, alone), (two, both) = deployed(most=2), deployed(most=2, ingresses=2)
+    assert one._deployment_config.num_replicas == 1
+    assert two._deployment_config.num_replicas == 2
+    calls = alone._deployment_config.max_ongoing_requests
+    assert both._deployment_config.max_ongoing_requests == 2 * calls
 
 
 def test_predictors_of_one_machine_share_its_memory() -> None:
     def sharing(**reserved: float) -> int:
-        ingress: Any = app.application({"home": "nowhere", "most": 3, **reserved})
-        return ingress._bound_deployment.init_args[1]._bound_deployment.init_args[2]
+        return deployed(most=3, **reserved)[1].init_args[2]
 
     assert (sharing(), sharing(gpus=0.5), sharing(gpus=1)) == (3, 3, 1)
 
 
 def test_predictors_fill_what_they_are_given_together(predictors, tmp_path: Path) -> None:
-    asked = {"most": 3, "cpus": 1.0, "gpus": 0.0, "memory": 3000}
-    ingress: Any = app.application({"home": "nowhere", **asked})
-    given = ingress._bound_deployment.init_args[1]._bound_deployment.init_args
+    given = deployed(most=3, cpus=1.0, gpus=0.0, memory=3000)[1].init_args
     assert cast(Slow, Predictors(*given)._predictor).most == 1000
     assert predictors[1].most is None  # a share of what the machine has
 
