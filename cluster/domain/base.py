@@ -23,8 +23,8 @@ Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
 
 
-def _of_gpus(number: float) -> float:
-    """Raises ValueError."""
+def _asked_of_gpus(number: float) -> float:
+    """What one worker may have: raises ValueError."""
     if not (number if number > 1 else number * GPU_PARTS).is_integer():
         raise ValueError("a whole number of GPUs, or eighths of one, such as 0.5 or 0.125")
     return number
@@ -35,7 +35,8 @@ def _as_written(number: float) -> int | float:
     return int(number) if number == int(number) else number
 
 
-Gpus = Annotated[float, AfterValidator(_of_gpus), PlainSerializer(_as_written)]
+Gpus = Annotated[float, PlainSerializer(_as_written)]
+AskedGpus = Annotated[Gpus, AfterValidator(_asked_of_gpus)]
 
 
 def identity(kind: str, parts: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from cluster.domain.base import BlobRef, Gpus, Message, Modality, Regime, Sent
+from cluster.domain.base import AskedGpus, BlobRef, Message, Modality, Regime, Sent
 
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 
@@ -69,7 +69,7 @@ class Options(Message, Sent):
     cpus_per_worker: int = Field(
         default=1, ge=1, le=1024, description="CPUs, and threads, per worker."
     )
-    gpus_per_worker: Gpus = Field(
+    gpus_per_worker: AskedGpus = Field(
         default=0, ge=0, le=64, description="GPUs per worker, or the part of one, such as 0.5."
     )
     refresh: Literal["never", "on_arrival"] = Field(

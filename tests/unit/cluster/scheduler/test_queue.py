@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from cluster.coordinator.views import room
 from cluster.domain.status import RunKind, WaitsFor
 from cluster.domain.tasks import Options
 from cluster.scheduler.queue import PATIENCE, describe, free, in_order, needs_of, placeable
@@ -53,6 +54,17 @@ def test_runs_share_a_gpu_as_far_as_it_goes() -> None:
     world.publish("train b")
     assert "train c" in world.running
     assert "0 of 1 GPU free" in world.why("train d")
+
+
+def test_what_is_free_of_several_gpus_is_told_in_parts() -> None:
+    world = World(Node(8, 2))
+    world.submit("a", Options(gpus_per_worker=0.5))
+    assert room(world.state).free_gpus == 1.5
+    for number in (1.5, 0.3):
+        with pytest.raises(ValueError, match="eighths of one"):
+            Options(gpus_per_worker=number)
+    with pytest.raises(ValueError, match="NCCL"):
+        Options(gpus_per_worker=0.5, workers=2)
 
 
 def test_short_work_does_not_wait_behind_a_queue_of_trainings() -> None:
