@@ -108,7 +108,8 @@ class Strangers:
         self._good.add(token)
 
 
-async def _known(request: Request) -> Caller:
+async def caller_of(request: Request) -> Caller:
+    """Who asks, as their token says now. Raises NotAuthenticated."""
     if request.app.state.open:
         return ANYBODY
     bearer = await BEARER(request)
@@ -132,7 +133,7 @@ class Guarded(APIRoute):
         role: Role = (self.openapi_extra or {}).get("x-role", "user")
 
         async def guarded(request: Request) -> Response:
-            request.state.caller = caller = await _known(request)
+            request.state.caller = caller = await caller_of(request)
             caller.require(role)
             with shares_of(request).requests.held(caller.name):
                 return await answer(BoundedForm(request.scope, request.receive))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fastapi import Request
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import AwaitableOrContextManager, FormData
@@ -100,9 +101,14 @@ class _Body:
 
 class BoundedForm(Request):
     """A request whose form has as many parts, and as large ones, as any route needs: all but the
-    first megabyte of each file would lie in memory."""
+    first megabyte of each file would lie in memory. Its charset is no sender's choice: of some,
+    decoding takes the square of a text's length, and of others it gives what no answer can have."""
 
     def form(self, **_: object) -> AwaitableOrContextManager[FormData]:
+        for kind in self.headers.getlist("content-type"):
+            charset = parse_options_header(kind)[1].get(b"charset", b"utf-8")
+            if charset.strip().lower() not in (b"utf-8", b"utf8"):
+                raise HTTPException(400, "a form is read as UTF-8; send no other charset")
         files = INPUTS + 1  # more than may be, which the route says
         return super().form(max_files=files, max_fields=FIELDS, max_part_size=FIELD_BYTES)
 

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cluster.api.access import Guarded
+from cluster.api.access import Caller, Guarded, caller_of
 from cluster.api.dependencies import Asked, Look
 from cluster.api.shared import Shared
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.status import ClusterStatus
-from tacl.errors import TaclError
+from tacl.errors import NotAuthenticated, TaclError
 
 ROUTER = APIRouter(route_class=Guarded, tags=["events"])
 PERIOD = 1.0  # seconds between two looks
@@ -30,6 +31,8 @@ ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it f
 
 KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
 RUNS = {"run_id", "kind", "state"}
+
+Known = Callable[[], Awaitable[Caller]]
 
 
 class ToldLast(NamedTuple):
@@ -76,32 +79,48 @@ class EventStream(StreamingResponse):
 @ROUTER.get("/events", response_class=EventStream)
 async def events(request: Request, asked: Look) -> EventStream:
     """An event `task` for every task now, `run` for other work, and then whenever one changes;
-    `gone` for one that is there no more; never ends."""
+    `gone` for one that is there no more; until the token ends."""
     news: News = request.app.state.news
     first = await news.since(asked)
-    stream = EventStream(_lines(asked, news, first), headers={"cache-control": "no-store"})
+    lines = _lines(asked, news, first, partial(caller_of, request))
+    stream = EventStream(lines, headers={"cache-control": "no-store"})
     stream.place = shares_of(request).listeners.held(asked.caller.name)
     return stream
 
 
-async def _lines(asked: Asked, news: News, heard: ToldLast) -> AsyncIterator[str]:
-    known: dict[str, str] = {}
-    silent = 0.0
+async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> AsyncIterator[str]:
+    """Until who listens is not `known` any more as who began to."""
+    told: dict[str, str] = {}
+    silent, away = 0.0, False
     while True:
-        for line in _changes(heard.told, known) if heard.told else ():
+        lines = _changes(heard.told, told) if heard.told else []
+        if not lines and silent >= ALIVE:
+            lines = [": still here\n\n"]
+        if lines and await _now(known) != asked.caller:
+            return
+        for line in lines:
             yield line
             silent = 0.0
-        if not heard.more:
+        if away or not heard.more:
             await asyncio.sleep(PERIOD)
             silent += PERIOD
-        if silent >= ALIVE:
-            yield ": still here\n\n"
-            silent = 0.0
+        away = False
         try:
             heard = await news.since(asked, heard)
         except TaclError as error:  # the cluster is away for now; who listens may wait
-            heard = heard._replace(more=False, told=None)
+            heard, away = heard._replace(told=None), True
             yield _line("trouble", json.dumps({"error": type(error).__name__}))
+
+
+async def _now(known: Known) -> Caller | None:
+    """Who listens, as soon as that can be asked; None for a token that has ended."""
+    while True:
+        try:
+            return await known()
+        except NotAuthenticated:
+            return None
+        except TaclError:
+            await asyncio.sleep(PERIOD)
 
 
 def _changes(told: ClusterStatus, known: dict[str, str]) -> list[str]:

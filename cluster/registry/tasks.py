@@ -24,6 +24,7 @@ from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, T
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 _TASK = sa.select(TASK).where(*given(TASK.c.name))
+_SUBMISSION = sa.select(TASK.c.submission).where(*given(TASK.c.name))
 _CHANGE = TASK.update().where(*given(TASK.c.name))
 _REMOVED = sa.select(TASK.c.removed).where(*given(TASK.c.name))
 _GONE = sa.select(TASK.c.name).where(among(TASK.c.name), TASK.c.removed.is_not(None))
@@ -46,6 +47,12 @@ class TaskRecord:
     submission: Submission
     created: float
     removed: Removal | None = None
+
+
+def is_private(db: sa.Connection, name: str) -> bool:
+    """Whether what everybody reads may not name it."""
+    submission = db.scalar(_SUBMISSION, of(name=name))
+    return submission is not None and Submission.model_validate_json(submission).private
 
 
 class TaskTable(Database):
@@ -103,7 +110,8 @@ class TaskTable(Database):
         with self._write(request=request) as db:
             db.execute(_CHANGE, of(name=name) | {"removed": how})
             dismiss(db, AWAITED.c.run_id, withdrawn)
-            stop(db, withdrawn, RunState.WITHDRAWN, f"{name} was {how}")
+            what = "a private task" if is_private(db, name) else name  # runs of others are told
+            stop(db, withdrawn, RunState.WITHDRAWN, f"{what} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id)
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))

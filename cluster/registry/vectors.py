@@ -27,6 +27,7 @@ from cluster.registry.journal import log
 from cluster.registry.runs import RunRecord, RunTable, end, is_done, run_of
 from cluster.registry.samples import present
 from cluster.registry.schema import ALIAS, ARRIVAL, NEAR, OF_SHARD, RUN, SHARD, STRING, TASK, VECTOR
+from cluster.registry.tasks import is_private
 from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"
@@ -142,7 +143,11 @@ class VectorTable(RunTable, Effects):
             add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
                 put_once(db, NEAR, task=reference.task, other=other)
-                for one_of in (reference.task, other):  # who looks at either hears of it
+                both = (
+                    reference.task,
+                    other,
+                )  # who looks at either hears of it, and of both sees both
+                for one_of in [one for one in both if is_private(db, one)] or both:
                     log(db, "near", SAME_KIND, one_of, run_id)
             old = champion_of(db, reference.task)
             moved = old == reference.parent

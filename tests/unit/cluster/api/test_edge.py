@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
@@ -19,44 +19,12 @@ from cluster.api.shares import HOUR, Hourly, Places
 from cluster.data.answers import ARROW
 from cluster.reading import shares
 from tacl.errors import NotAllowed, Overloaded, TooMany
+from tests.support.answered import told
 from tests.support.api_scene import headers, scene
 from tests.unit.cluster.api.test_api import CSV, OPEN, PEOPLE, Person
 
 FORM = {"content-type": "multipart/form-data; boundary=x"}
 HEAD = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n'
-
-
-class Told(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    read: int  # how often the body was read
-
-
-Sent = Mapping[str, str] | Sequence[tuple[str, str]]  # headers; a name may come again
-
-
-def told(app: FastAPI, method: str, path: str, sent: Sent, body: Sequence[bytes]) -> Told:
-    """What a request is answered whose body is as long as somebody reads it."""
-    pieces, read, answer = iter(body), 0, {}
-
-    async def receive() -> dict[str, Any]:
-        nonlocal read
-        if answer:
-            return {"type": "http.disconnect"}
-        read += 1
-        return {"type": "http.request", "body": next(pieces, b""), "more_body": read < len(body)}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        answer.update({"at": message} if "status" in message else {})
-
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}
-    given = list(sent.items() if isinstance(sent, Mapping) else sent)
-    given = given if "host" in dict(given) else [("host", "localhost"), *given]
-    scope["headers"] = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in given]
-    asyncio.run(app(scope, receive, send))
-    found = answer["at"]
-    named = {name.decode(): value.decode() for name, value in found["headers"]}
-    return Told(found["status"], named, read)
 
 
 @pytest.fixture
@@ -214,6 +182,18 @@ def test_a_form_has_so_many_parts_and_so_large(app) -> None:
     for flood in ([file] * 100, [part % (b"", b"x")] * 1200, [part % (b"", b"x" * 100_000)]):
         found = told(app, "POST", "/v1/tasks", FORM | headers("ann"), [*flood, b"--x--\r\n"])
         assert found.status == 400
+
+
+@pytest.mark.parametrize("charset", ["punycode", "unicode_escape", "utf-16"])
+def test_a_form_is_read_as_nothing_but_utf_8(app, charset) -> None:
+    """Else each kilobyte of a text could take a millisecond of everybody's."""
+    text = b'--x\r\nContent-Disposition: form-data; name="task"\r\n\r\nnews\r\n--x--\r\n'
+    kinds = {"content-type": f"{FORM['content-type']}; charset={charset}"}
+    found = told(app, "POST", "/v1/predict/files", kinds | headers("ann"), [text])
+    assert (found.status, b"UTF-8" in found.body) == (400, True)
+    kinds = {"content-type": f'{FORM["content-type"]}; charset="UTF-8"'}
+    found = told(app, "POST", "/v1/predict/files", kinds | headers("ann"), [text])
+    assert b"UTF-8" not in found.body
 
 
 # -- one user's share

@@ -11,12 +11,17 @@ import pytest
 from cluster.api import events
 from cluster.api.access import Caller
 from cluster.api.dependencies import Asked
-from cluster.domain.base import RequestContext
+from cluster.domain.base import PAGE, RequestContext
+from tacl.errors import ClusterNotRunning, NotAuthenticated
 from tests.support.api_scene import Local
 from tests.support.fakes import submission
 from tests.support.instant import Instant
 
 EVE = Caller("eve", "user")
+
+
+async def eve() -> Caller:
+    return EVE
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
 
     async def listen() -> list[tuple[str, dict]]:
         asked, news = Asked(EVE, service), events.News()
-        lines = events._lines(asked, news, await news.since(asked))
+        lines = events._lines(asked, news, await news.since(asked), eve)
         heard = [told(await anext(lines))]
         monkeypatch.undo()
         monkeypatch.setattr(events, "PERIOD", 0.0)
@@ -67,9 +72,58 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        return await anext(events._lines(Asked(EVE, service), events.News(), events.NOTHING))
+        asked = Asked(EVE, service)
+        return await anext(events._lines(asked, events.News(), events.NOTHING, eve))
 
     assert asyncio.run(listen()).startswith(":")
+
+
+@pytest.mark.parametrize("now", [Caller("eve", "admin"), None])
+def test_nothing_is_told_after_the_token_has_ended(service: Local, now: Caller | None) -> None:
+    """Or its role was changed."""
+    submit(service, "news")
+    asked, news, heard = Asked(EVE, service), events.News(), list[str]()
+
+    async def known() -> Caller:
+        if not heard:
+            return EVE
+        if now is None:
+            raise NotAuthenticated("the token has ended")
+        return now
+
+    async def listen() -> None:
+        async for line in events._lines(asked, news, await news.since(asked), known):
+            heard.append(line)
+            submit(service, f"more{len(heard)}")
+
+    asyncio.run(asyncio.wait_for(listen(), 60))
+    assert len(heard) == 1 or "more" not in "".join(heard)
+
+
+def test_after_a_trouble_the_rest_is_told(service: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more tasks than one answer has."""
+    for number in range(PAGE + 2):
+        submit(service, f"task{number}")
+    ask, troubled = Local.ask, list[str]()
+
+    async def once_away(self: Local, method, *arguments):
+        if method.__name__ == "status" and not troubled and arguments[-1]:
+            troubled.append("status")
+            raise ClusterNotRunning("away")
+        return await ask(self, method, *arguments)
+
+    monkeypatch.setattr(Local, "ask", once_away)
+
+    async def listen() -> set[str]:
+        asked, news, names = Asked(EVE, service), events.News(), set[str]()
+        async for line in events._lines(asked, news, await news.since(asked), eve):
+            names.add(told(line)[1].get("name", ""))
+            if len(names - {""}) == PAGE + 2:
+                break
+        return names
+
+    asyncio.run(asyncio.wait_for(listen(), 60))
+    assert troubled == ["status"]
 
 
 def test_pages_left_open_ask_nothing_of_their_own(

@@ -48,6 +48,9 @@ def test_they_are_seen_by_those_who_see_both(tmp_path: Path) -> None:
     for user, near in (("ann", ("ann.own",)), ("bob", ())):
         found = scene.coordinator.status(asks("look", user)).tasks
         assert [task.near for task in found if task.name == "digits"] == [near]
+    logs = scene.coordinator.logs
+    assert "near" in [event.kind for event in logs(asks("look", "ann"), "ann.own")]
+    assert "near" not in [event.kind for event in logs(asks("look", "bob"), "digits")]
 
 
 def test_what_is_removed_is_near_nothing(tmp_path: Path) -> None:

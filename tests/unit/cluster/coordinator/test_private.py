@@ -89,6 +89,24 @@ def test_nobody_else_hears_of_it(tmp_path: Path) -> None:
     assert SECRET not in everything_told(scene, "bob")
 
 
+@pytest.mark.parametrize("verb", ["remove", "cancel"])
+def test_what_met_it_does_not_say_why_it_was_withdrawn(tmp_path: Path, verb: str) -> None:
+    """A refresh of an open task of its owner's, whose log and runs everybody reads."""
+    scene = Scene(tmp_path, Node(1)).trained("first", "his")
+    scene.submit("hers", owner="ann")
+    scene.settle()
+    scene.submit(SECRET, owner="ann", private=True)
+    if verb == "remove":
+        scene.settle()
+    scene.coordinator.refresh(asks("refresh", "ann"), "hers")
+    ask = getattr(scene.coordinator, verb)
+    ask(asks("leave", "ann"), SECRET, *([False] if verb == "remove" else []))
+    found = scene.coordinator.task(RequestContext(user="bob"), "hers").runs
+    assert "a private task was" in " ".join(run.reason or "" for run in found)
+    told = everything_told(scene, "bob")
+    assert SECRET not in told
+
+
 def test_work_that_waits_does_not_say_for_whom(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Node(1))
     scene.submit(SECRET, owner="ann", private=True)
