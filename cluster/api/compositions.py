@@ -15,16 +15,19 @@ from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
+from cluster.api.limits import without_paths
 from cluster.api.schemas import Compose, EvaluationRun, Make, Name, Select
 from cluster.api.service import GivenRows
 from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, FormReading, laid_down
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 from cluster.domain.status import CompositionRun
+from tacl.compose.terms import parse_term
 
 ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
 UserName = Annotated[Name, Path(examples=["alice"])]
@@ -86,9 +89,10 @@ def _count(asked: Asked, request: Request, terms: int) -> None:
 
 
 @ROUTER.post("/making/recipe", status_code=202)
-async def make(body: Make, asked: Act) -> CompositionRun:
+async def make(body: Make, asked: Act, request: Request) -> CompositionRun:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
+    _count(asked, request, len(body.terms))
     how = CompositionMethod(method=body.method, select=body.select)
     return await _started(asked, asked.caller.user(body.user), body.terms, how)
 
@@ -96,6 +100,7 @@ async def make(body: Make, asked: Act) -> CompositionRun:
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
     asked: Act,
+    request: Request,
     reading: FormReading,
     terms: FormTerms,
     shots: Shots,
@@ -106,6 +111,7 @@ async def fit(
 ) -> CompositionRun:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
+    _count(asked, request, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, reading=reading)
     return await _made_from(file, "fit", rows, asked)
 
@@ -113,6 +119,7 @@ async def fit(
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
     asked: Act,
+    request: Request,
     reading: FormReading,
     terms: FormTerms,
     file: Rows,
@@ -122,6 +129,7 @@ async def adapt(
 ) -> CompositionRun:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
+    _count(asked, request, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, reading=reading)
     return await _made_from(file, "adapt", rows, asked)
 
@@ -130,8 +138,8 @@ async def adapt(
 async def composition_run(user: UserName, run_id: RunId, asked: Look) -> CompositionRun:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
-    whose = asked.caller.user(user)
-    return await asked.tell(CoordinatorAPI.composition_run, whose, run_id)
+    found = await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id)
+    return found.model_copy(update={"reason": without_paths(found.reason)})
 
 
 @ROUTER.post("/compositions/{user}/cancel")
@@ -173,11 +181,20 @@ async def evaluate(
     whose = asked.caller.user(user)
     given = (whose, materialized, without, term or [])
     if asked.key is None:  # asking again is then to look
-        model = await asked.ask(CoordinatorAPI.composition, whose)
-        asked = replace(asked, key=f"evaluate {model.digest} {given}")
+        now = {"given": given, "of": await _now(asked, whose, term or [])}
+        asked = replace(asked, key=f"evaluate {identity('evaluate', now)}")
     run_id = (await asked.ask(CoordinatorAPI.evaluate, *given)).run_id
-    result = await asked.tell(CoordinatorAPI.evaluation, run_id)
+    result = await asked.ask(CoordinatorAPI.evaluation, run_id)
     return EvaluationRun(run_id=run_id, result=result)
+
+
+async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
+    """What decides an evaluation beside what was said: the model with the heads that it has now, or
+    where the aliases of the terms' tasks are."""
+    if not terms:
+        return (await asked.ask(CoordinatorAPI.composition, user)).model_dump(mode="json")
+    names = sorted({parse_term(term).name for term in terms})
+    return [(await asked.ask(CoordinatorAPI.aliases, name)).aliases for name in names]
 
 
 @ROUTER.get("/accuracy")

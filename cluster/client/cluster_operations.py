@@ -63,6 +63,7 @@ class ClusterOperations(Session):
         from cluster.runtime.launch import start
         from cluster.storage.home import Founding
 
+        self._require_here("up")
         told = config.read(self.home)
         data, place = (None if value is None else str(value) for value in (generic, storage))
         chosen = Founding(base or told.base, data or told.generic, place, registry)
@@ -74,6 +75,7 @@ class ClusterOperations(Session):
         """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""
         from cluster.runtime.launch import stop
 
+        self._require_here("down")
         if "cluster.runtime.connection" in sys.modules:  # else this process cannot be connected
             from cluster.runtime.connection import leave
 
@@ -146,6 +148,7 @@ class ClusterOperations(Session):
         from cluster.serving.app import start
         from cluster.storage.home import Serving
 
+        self._require_here("serve")
         asked = Serving(
             host=host,
             port=port,
@@ -161,6 +164,7 @@ class ClusterOperations(Session):
         """What is being answered is answered first; False when nothing was served."""
         from cluster.serving.app import stop
 
+        self._require_here("serve")
         served = self.home.serving() is not None
         stop(self.home)
         return served

@@ -39,7 +39,8 @@ from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, Unk
 if TYPE_CHECKING:
     from cluster.data.answers import Table
 
-SECONDS = 120.0  # an upload is checked row by row before it is answered
+SECONDS = 120.0
+UPLOAD_SECONDS = 1800.0  # others' data sets are read before, and each row is checked
 PATIENCE = 30.0  # seconds in which a request is asked again
 PAUSE = 0.5  # seconds, where the server names none
 ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
@@ -115,7 +116,8 @@ class Server:
         fields["options"] = options.model_dump_json(exclude_unset=True)
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
-            found = self.call("POST", "tasks", context, data=fields, files=files)
+            sent = {"data": fields, "files": files, "timeout": UPLOAD_SECONDS}
+            found = self.call("POST", "tasks", context, **sent)
         return Submitted.model_validate(found)
 
     def start_composition(
@@ -140,6 +142,7 @@ class Server:
             )
         with uploadable(given.pop(rows[0]), {}) as file, file.open("rb") as stream:
             sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
+            sent["timeout"] = UPLOAD_SECONDS
             return CompositionRun.model_validate(
                 self.call("POST", f"making/{rows[0]}", context, **sent)
             )
@@ -214,7 +217,9 @@ class _RemoteCoordinator:
         given = dict(list(bound.arguments.items())[1:])  # without self
         context = given.pop("context", None)
         place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
-        rest = {k: v for k, v in given.items() if f"{{{k}}}" not in path and v is not None}
+        rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
+        if verb == "GET":  # a query has no null; of a body it is not the same as nothing
+            rest = {name: value for name, value in rest.items() if value is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
         found = self._server.call(verb, place, context, **content)
         return _returned(method).validate_python(found)

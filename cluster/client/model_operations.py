@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from cluster.domain.reports import VectorStatus
 from cluster.domain.status import CompositionRun, CompositionState, RunStatus
 from cluster.domain.tasks import ANY
 from cluster.domain.work import Evaluated, Refreshed
-from tacl.errors import NoComposition, RunFailed, UnknownVector
+from tacl.errors import NoComposition, RunFailed, UnknownRun, UnknownVector
 
 if TYPE_CHECKING:
     from cluster.data.answers import Table
@@ -213,7 +213,8 @@ class ModelOperations(Session):
     ) -> R:
         while (found := ask(self.context(), run_id)) is None:
             if progress is not None:
-                progress(self.coordinator.run(self.context(), run_id))
+                with suppress(UnknownRun):  # somebody with the same model asked for it first
+                    progress(self.coordinator.run(self.context(), run_id))
             time.sleep(poll)
         return found
 

@@ -13,9 +13,11 @@ from cluster.domain.names import checked_name, meant
 from cluster.domain.users import ROLES, IssuedToken, RevokedTokens, Role
 from cluster.reading.tokens import OVERLAP, SHOWN, ended
 from cluster.registry.tokens import TokenRecord
-from tacl.errors import BadConfig, StorageUnavailable, UnknownUser
+from tacl.errors import BadConfig, StorageUnavailable, TooMany, UnknownUser
 
 DAY = 86400.0
+TOKENS = 100  # of a user, past which nobody but an admin makes more
+HOUR = int(OVERLAP)
 
 
 class AccountRequests(Shell):
@@ -44,6 +46,11 @@ class AccountRequests(Shell):
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         def decide() -> Decision[IssuedToken]:
             old, now = self._token(token), time.time()
+            live = [one for one in self._registry.tokens_of(old.user) if not ended(one, now)]
+            if context.limited and len(live) >= TOKENS:
+                raise TooMany(
+                    f"{old.user} has {len(live)} tokens; go on when some have ended", HOUR
+                )
             new = replaced(old, token_hash, now)
             ends = min(now + OVERLAP, old.expires or math.inf)
             return Decision(_issued(new), partial(self._registry.rotate, old, ends, new))

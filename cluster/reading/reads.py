@@ -173,7 +173,9 @@ class Reads(ABC):
         with self._seeing(context) as sight:
             run = sight.seen_run(run_id)
             if run.state not in (*OWED, RunState.DONE):
-                raise RunFailed(f"{about(run.work)} {run.state}: {run.cause}")
+                # An evaluation may be of another's model, which is the asker's too.
+                own = context.user in (None, run.user) or run.user is None
+                raise RunFailed(f"{about(run.work) if own else 'the run'} {run.state}: {run.cause}")
             if run.kind != kind:
                 raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")
             return self._registry.result(run_id, form)

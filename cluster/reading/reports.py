@@ -175,7 +175,7 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
         assert record.ended is not None  # it is done
         rows[model.digest] = reports.MeasuredModel(
             digest=model.digest,
-            user=model.user,
+            user=user or model.user,  # of two with one model, one is measured for both
             terms=tuple(map(str, model.terms)),
             method=model.method,
             at=record.ended,

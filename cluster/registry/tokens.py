@@ -38,8 +38,11 @@ class TokenTable(Database):
             _issue(db, token)
 
     def rotate(self, old: TokenRecord, ends: float, new: TokenRecord, request: Request) -> None:
-        """`new` in the place of `old`, which ends then."""
+        """`new` in the place of `old`, which ends then; what has ended is forgotten."""
         with self._write(request=request) as db:
+            db.execute(
+                TOKEN.delete().where(TOKEN.c.user == old.user, TOKEN.c.expires <= new.created)
+            )
             db.execute(TOKEN.update().where(TOKEN.c.hash == old.hash).values(expires=ends))
             _issue(db, new)
 

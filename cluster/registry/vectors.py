@@ -143,10 +143,7 @@ class VectorTable(RunTable, Effects):
             add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
                 put_once(db, NEAR, task=reference.task, other=other)
-                both = (
-                    reference.task,
-                    other,
-                )  # who looks at either hears of it, and of both sees both
+                both = reference.task, other  # who sees both hears of it
                 for one_of in [one for one in both if is_private(db, one)] or both:
                     log(db, "near", SAME_KIND, one_of, run_id)
             old = champion_of(db, reference.task)

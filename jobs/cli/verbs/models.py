@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,7 @@ def vectors(
 
 
 def _version(text: str) -> int:
-    if not text.removeprefix("v").isdecimal():
+    if not re.fullmatch(r"v?[0-9]{1,9}", text):
         raise BadConfig(f"{text!r} is not a version; write v1, v2, ...")
     return int(text.removeprefix("v"))
 
@@ -60,6 +61,8 @@ def alias(
     task, _, called = name.partition("@")
     if back and version is not None:
         raise BadConfig("give a version or --back, not both")
+    if expected is not None and version is None:
+        raise BadConfig("--from goes with a version: tacl alias NAME vN --from vM")
     if back:
         found = asked.roll_back(task, called or CHAMPION)
     elif version is not None:

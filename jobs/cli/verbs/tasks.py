@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cluster.domain.work import Refreshed
 
 
+GROWN = ("input_column", "seed")  # what is said of samples that are added
 AGAIN = 10  # looks after which models are asked for again though nothing else is new
 
 LabelledData = Annotated[
@@ -70,7 +71,9 @@ def submit(
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
     if add_samples is not None:
-        how = {one: options[one] for one in ("input_column", "seed")}
+        others = {"--watch": watch, "--private": private, "--owner": owner, "--again": again}
+        _require_unsaid(others | {"--template": template}, options)
+        how = {one: options[one] for one in GROWN}
         return _grown(asked, name, add_samples, **how)
     room = asked.cluster()
     understood: list[Ingested] = []
@@ -95,6 +98,21 @@ def submit(
     if not as_json:
         print(said)
     return _followed(asked, name)
+
+
+def _require_unsaid(flags: Mapping[str, object], options: Mapping[str, object]) -> None:
+    """What says how a new task is trained says nothing of samples that are added."""
+    from cluster.domain.tasks import Options, Reading
+
+    fields = {**Reading.model_fields, **Options.model_fields}
+    said = [flag for flag, value in flags.items() if value]
+    said += [
+        f"--{name.replace('_', '-')}"
+        for name, value in options.items()
+        if name not in GROWN and value != fields[name].default
+    ]
+    if said:
+        raise BadConfig(f"{', '.join(said)}: not with --add-samples, which trains nothing")
 
 
 def _grown(asked: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:

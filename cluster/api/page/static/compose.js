@@ -168,7 +168,9 @@ async function evaluated(user, options, words) {
   for (;;) {
     const { result, run_id } = await api.evaluate(user, key, options);
     if (result !== null) return result;
-    const { step, steps, expected } = await api.run(run_id);
+    // Somebody with the same model asked for it first, and it is not told who.
+    const unseen = (error) => { if (error.status !== 404) throw error; return {}; };
+    const { step, steps, expected } = await api.run(run_id).catch(unseen);
     told(form, steps ? `${words} ${step} of ${steps} rows${left(expected)}` : words);
     await new Promise((done) => setTimeout(done, 1500));
   }

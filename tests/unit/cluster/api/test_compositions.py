@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
 from cluster.client.http import Server
+from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.scheduler.state import Node
 from tacl.errors import (
@@ -291,6 +292,46 @@ def test_a_materialized_model_whose_measuring_failed_is_not_measured_at_every_qu
     for user in ("eve", "bob"):
         root.post("compositions", {"user": user, "terms": ["news"]})
         assert root.post("predict", {**asked, "user": user}).json()["error"] != "NameTaken"
+
+
+def test_of_two_with_one_model_neither_hears_of_the_other(
+    people: dict[str, Person], service: Local
+) -> None:
+    eve, bob = people["eve"], people["bob"]
+    for person in (eve, bob):
+        person.post("compositions", {"terms": ["news"]})
+    assert eve.post("compositions/eve/evaluation").json()["result"] is not None
+    (row,) = bob.get("accuracy").json()["rows"]
+    assert row["user"] == "bob"
+    service.launcher.room = ()  # it waits
+    service.coordinator.tick()
+
+    def ask(person: Person) -> Any:
+        place = f"compositions/{person.name}/evaluation?materialized=1"
+        return person.post(place, headers={"idempotency-key": "one"})
+
+    assert len({ask(person).json()["run_id"] for person in (eve, bob)}) == 1
+    service.launcher.room, service.launcher.broken = (Node(2),), {"eve"}
+    for _ in range(3):
+        service.coordinator.tick()
+    found = [ask(person) for person in (eve, bob)]
+    assert [one.json()["error"] for one in found] == ["RunFailed"] * 2
+    assert "eve" in found[0].text
+    assert "eve" not in found[1].text
+
+
+def test_to_ask_again_is_to_look_at_what_is_asked_now(
+    people: dict[str, Person], service: Local
+) -> None:
+    """A new champion is another question; and who has no model may ask what terms would give."""
+    bob, place = people["bob"], "compositions/bob/evaluation?term=%2Bnews"
+    found = [bob.post(place) for _ in range(2)]
+    assert {one.status_code for one in found} == {202}
+    assert len({one.json()["run_id"] for one in found}) == 1
+    service.coordinator.refresh(RequestContext(request_id="refresh"), "news")
+    while service.coordinator.aliases(RequestContext(), "news").aliases["champion"] == 1:
+        service.coordinator.tick()
+    assert bob.post(place).json()["run_id"] != found[0].json()["run_id"]
 
 
 def test_a_client_that_waits_is_told_that_an_evaluation_failed(service: Local, world: Any) -> None:

@@ -285,6 +285,9 @@ def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
         for refused in (
             eve.post("compositions", {"terms": ["2*news"]}),
             eve.post("compositions/eve/update"),
+            eve.post("making/recipe", recipe | {"method": "ties"}),
+            eve.post("making/fit", data={"terms": ["news"], "shots": 1}, files={"file": CSV}),
+            eve.post("making/adapt", data={"terms": ["news"]}, files={"file": CSV}),
         ):
             assert (refused.status_code, refused.json()["error"]) == (429, "TooMany")
             assert 0 < int(refused.headers["retry-after"]) <= HOUR

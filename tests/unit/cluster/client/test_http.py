@@ -14,10 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.client import http as http_client
 from cluster.client.client import Client
-from cluster.client.http import Server
+from cluster.client.http import UPLOAD_SECONDS, Server
 from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.receipts import RetriedTask
+from cluster.serving import reading
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -37,7 +38,7 @@ from tests.support.api_scene import scene
 
 @pytest.fixture
 def http(tmp_path: Path) -> Iterator[TestClient]:
-    app, _ = scene(tmp_path / "home", ann="submitter", eve="user")
+    app, _ = scene(tmp_path / "home", ann="submitter", eve="user", root="admin")
     with TestClient(app, raise_server_exceptions=False) as found:
         yield found
 
@@ -144,6 +145,33 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.export("ann", data.parent / "out")
     with pytest.raises(NotAllowed, match="import reads the files of a home"):
         ann.import_checkpoint("other", data, data)
+    for ask in (ann.down, ann.up, ann.serve, ann.stop_serving):
+        with pytest.raises(NotAllowed, match="where the home is"):
+            ask()
+    with pytest.raises(NotAllowed, match="add_samples"):
+        ann.add_samples("news", data)
+
+
+def test_a_token_that_never_ends(http: TestClient) -> None:
+    root = client(http, "root")
+    assert root.issue_token("bob", "user", days=None).expires is None
+    assert root.issue_token("bob", "user").expires is not None
+
+
+def test_an_upload_waits_as_long_as_a_server_may_read(
+    ann: Client, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, waited = ann._server, list[object]()
+    assert server is not None
+    call = server.call
+
+    def timed(verb: str, path: str, *given: Any, **content: Any) -> object:
+        waited.append(content.get("timeout"))
+        return call(verb, path, *given, **content)
+
+    monkeypatch.setattr(server, "call", timed)
+    ann.submit("news", data)
+    assert waited[-1] == UPLOAD_SECONDS > 2 * reading.SECONDS
 
 
 SAID = {404: "Path '/v1/status' not found. Ping http://.../-/routes for available routes."}  # Ray's

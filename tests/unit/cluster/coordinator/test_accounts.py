@@ -6,10 +6,11 @@ import pytest
 
 from cluster.coordinator import accounts
 from cluster.coordinator.accounts import DAY, replaced
+from cluster.domain.base import RequestContext
 from cluster.domain.users import Holder
 from cluster.reading.tokens import OVERLAP, ended, held_by
 from cluster.registry.tokens import TokenRecord
-from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailable
+from tacl.errors import BadConfig, NameTaken, NotAuthenticated, StorageUnavailable, TooMany
 from tests.support.fakes import ADMIN, Scene, asks
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -73,6 +74,29 @@ def test_rotated_both_hold_for_an_hour(scene: Scene, clock: Clock) -> None:
     for few in ("", "b", "b" * 7):
         with pytest.raises(BadConfig):
             call.rotate_token(asks(f"few {few}"), few, "c" * 64)
+
+
+def test_rotation_makes_no_tokens_without_end(
+    scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old ones live on for an hour, and are forgotten after it."""
+    monkeypatch.setattr(accounts, "TOKENS", 3)
+    call, tokens = scene.coordinator, [f"{digit}" * 64 for digit in "0123456789abcdef"]
+    call.issue_token(asks("i"), "ann", "user", tokens[0])
+    person = RequestContext(user="ann", limited=True)
+
+    def rotate(number: int, who: RequestContext) -> None:
+        context = who.model_copy(update={"request_id": f"rotate {number}"})
+        call.rotate_token(context, tokens[number][:8], tokens[number + 1])
+
+    rotate(0, person)
+    rotate(1, person)
+    with pytest.raises(TooMany, match="ann has 3 tokens"):
+        rotate(2, person)
+    rotate(2, ADMIN)
+    clock.now += OVERLAP
+    rotate(3, person)
+    assert len(call.tokens("ann")) == 2
 
 
 def test_its_last_use_is_noted_once_an_hour(

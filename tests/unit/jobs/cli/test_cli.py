@@ -247,6 +247,14 @@ def test_a_store_grows(tacl: Tacl, tmp_path: Path) -> None:
 
 
 ERRORS = {
+    "more samples train nothing": (
+        ["submit", "old", "--add-samples", "data.csv", "--watch", "--private", "--steps", "5"],
+        43,
+        "--watch, --private, --steps",
+    ),
+    "rolled back from": (["alias", "old", "--back", "--from", "v3"], 43, "--from"),
+    "no version": (["alias", "old", "v99999999999999999999"], 43, "not a version"),
+    "a version of no task": (["compose", "ann", "+old@v99999999999999999999"], 34, "no term"),
     "no data": (["submit", "x"], 43, "--data"),
     "both": (["submit", "x", "--data", "data.csv", "--add-samples", "data.csv"], 43, "--data"),
     "no path": (["submit", "x", "--data", "./none.csv"], 20, "none.csv"),
