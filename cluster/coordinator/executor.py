@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -95,6 +95,7 @@ class Execution:
         self.forecast, self._foreseen = Forecast(), 0.0
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
+        self.unsure = False  # whether the plan is what follows from the registry
         self._said: str | None = None  # why not everything could be looked after
         self._said_at = -LONGEST  # when the log heard of it
         self._shared_at = -SHARES  # when it was looked at what users took
@@ -103,14 +104,18 @@ class Execution:
             self.forecast.took(self.state, run, seconds)
         self.heads = FittedHeads.of_all(registry, self.state.owners)
         self._forget_checkpoints()
+        # Before anything is decided: what has no place at all keeps nothing else waiting.
+        self.state.nodes, self.state.free = launcher.nodes(), launcher.free()
         self._look_at_shares()
-        self.happened(facts.NodesChanged(launcher.nodes(), launcher.free()))
+        self.happened(facts.NodesChanged(self.state.nodes, self.state.free))
 
     def happened(self, *events: facts.Event) -> None:
         """Facts that the registry has, and what follows from them."""
         self._unchecked = True
+        self.unsure = True  # where one is half in the plan, the registry is read again
         for event in events:
             self._due.extend(plan.handle(self.state, event))
+        self.unsure = False
         self._carry_out()
 
     def request(self, run_id: str, user: str | None = None) -> None:
@@ -291,12 +296,14 @@ class Execution:
 
     def _recorded(self, run_id: str, result: Result, written: str) -> facts.Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
+            near = self._near(run_id, result.near) if isinstance(result, Trained) else ()
+            if isinstance(result, Trained):
+                result = result.model_copy(update={"near": near})
             reference = self._registry.publish(run_id, result, self._grant(run_id))
             task, seen = reference.task, self._registry.seen(reference)
             row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
             champion = self._registry.aliases(task)[CHAMPION] == reference.version
             vector = facts.VectorVersion(reference.version, reference.digest, seen)
-            near = result.near if isinstance(result, Trained) else ()
             return facts.Published(run_id, task, vector, row, reference.head_blob, champion, near)
         if isinstance(result, Composed):
             self._registry.composed(run_id, result)
@@ -307,6 +314,14 @@ class Execution:
         if isinstance(result, Measured):
             return facts.CellsMeasured(run_id, values_of(result))
         return facts.Ended(run_id)
+
+    def _near(self, run_id: str, found: Sequence[str]) -> tuple[str, ...]:
+        """Of the tasks that a training found near those that are there as it met them; a name may
+        have become another task's."""
+        arrivals = self._registry.arrivals(run_id) if found else ()
+        met = {one.shard.task: one.shard.ordinal for one in arrivals if one.left is None}
+        tasks = self.state.tasks
+        return tuple(one for one in found if one in tasks and tasks[one].ordinal == met.get(one))
 
     def _grant(self, run_id: str) -> int:
         """What the arrival of a task adds to the balance, when its first vector is there."""
@@ -422,10 +437,11 @@ class Execution:
 
     def _forget_checkpoints(self) -> None:
         """Of runs that ended, or begin anew, while nobody was there to delete them."""
-        for run_id in runs(self._home.checkpoints):
-            if self._is_forgotten(run_id, self.state):
-                checkpoints(self._home.checkpoints, run_id).clear()
+        there = runs(self._home.checkpoints)
+        self.forget(run_id for run_id in there if self._is_forgotten(run_id, self.state))
+        self._clear()
 
     def _is_forgotten(self, run_id: str, state: facts.State) -> bool:
         """Whether its checkpoints are of no use: it ended, or begins anew."""
-        return run_id not in state.runs or self._registry.run(run_id).reached < 0
+        run = state.runs.get(run_id)  # of a training alone it is known what it met
+        return run is None or (run.kind == "train" and self._registry.run(run_id).reached < 0)

@@ -43,7 +43,10 @@ def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> InterferenceR
     }
     known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
     matrix, logits = _matrices(known)
-    wanted = [(s, t) for s in names for t in on if s == t or shares(state, t)]
+    near = state.near  # of the same kind of data: never measured
+    wanted = [
+        (s, t) for s in names for t in on if s == t or (shares(state, t) and (s, t) not in near)
+    ]
     norms = {name: norm for name in names if (norm := champions[name][1]) is not None}
     return InterferenceReport(
         vectors=tuple(

@@ -146,7 +146,11 @@ class Shell(Reads):
                 raise
             self._write(Request(request_id, asked, decision.answer.model_dump_json()), decision)
             self._log_accepted(request_id, decision.answer, owner)
-            decision.then()
+            try:
+                decision.then()
+            except Exception:  # it is recorded, and answered when it is asked again
+                self._unsure = self._erasing.owed = True
+                raise
             return decision.answer
 
     def _log_accepted(self, request_id: str, answer: Message, owner: str | None) -> None:
@@ -184,7 +188,7 @@ class Shell(Reads):
     def _make_sure(self) -> None:
         """After a commit whose outcome is not known, what the registry says is what holds: what
         runs, and what there is of samples."""
-        if self._unsure:
+        if self._unsure or self._execution.unsure:
             self._shards = {shard.task: shard for shard in self._registry.shards()}
             self._execution.reread()
             self._unsure = False

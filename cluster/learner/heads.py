@@ -17,7 +17,7 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitTask, FitWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.progress import Tell
-from cluster.learner.seen_rows import Seen, due, kept, read, write
+from cluster.learner.seen_rows import Seen, due, kept, read, write, written_by
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
@@ -46,7 +46,7 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base, device)
     at_theta0 = AtTheta0(materials, home, work.owner)
-    seeing = Seeing(materials, tasks, at_theta0)
+    seeing = Seeing(materials, tasks, at_theta0, work.run_id)
     rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name = task.vector.task
@@ -144,11 +144,22 @@ def rows_of_each(tasks: int) -> int:
     return max(LEAST_ROWS, min(MOST_ROWS, TOGETHER // tasks))
 
 
+def again_of(task: str, tasks: int, run_id: str) -> int:
+    """How many rows of a part of a task a fit measures again; of more tasks than rows, a row of
+    some, which the fit draws."""
+    each, rest = divmod(AGAIN, tasks)
+    drawn = int(identity("again", {"run": run_id, "task": task}), 16) % tasks
+    return each + (drawn < rest)
+
+
 class Seeing:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
-    def __init__(self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0) -> None:
-        self._materials, self._at_theta0, self._count = materials, at_theta0, len(tasks)
+    def __init__(
+        self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0, run_id: str
+    ) -> None:
+        self._materials, self._at_theta0, self._run_id = materials, at_theta0, run_id
+        self._count = len(tasks)
         self.most = rows_of_each(len(tasks))
         refs = {task.vector.task: task.vector for task in tasks}
 
@@ -164,12 +175,14 @@ class Seeing:
         seen = read(file)
         chosen = sample_rows(range(len(raws)), self.most, 0)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
-        if wanted := due(seen, chosen, AGAIN // self._count):
+        # A run that goes on has measured its rows again already.
+        again = 0 if written_by(file) == self._run_id else again_of(name, self._count, self._run_id)
+        if wanted := due(seen, chosen, again):
             items = self._materials.prepared([raws[row] for row in wanted])
             found_ND = self._sums.features(name, items, turn - 1)
             pairs = zip(wanted, found_ND, strict=True)
             seen |= {row: Seen(turn, moved_D) for row, moved_D in pairs}
-            write(file, seen)
+            write(file, seen, self._run_id)
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         plain = self._at_theta0.rows(name, part, self.most)
         return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -48,15 +48,27 @@ def read(path: Path) -> dict[int, Seen]:
     return {row: Seen(turn, moved_D) for row, turn, moved_D in columns}
 
 
-def write(path: Path, seen: Mapping[int, Seen]) -> None:
-    """Whole or not at all."""
+def written_by(path: Path) -> str | None:
+    """The run that measured what is in the file last."""
+    try:
+        with safe_open(path, "pt") as file:
+            return (file.metadata() or {}).get("run")
+    except (OSError, SafetensorError):
+        return None
+
+
+def write(path: Path, seen: Mapping[int, Seen], run_id: str = "") -> None:
+    """Whole or not at all; where that cannot be, all is measured again when it is needed."""
     turns, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
         "turns": torch.tensor(turns),
         "moved": torch.stack(moved),
     }
-    _write(path, tensors)
+    try:
+        _write(path, tensors, {"run": run_id})
+    except (OSError, SafetensorError):
+        LOG.exception("%s is not kept: it is measured again when it is needed", path.name)
 
 
 def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
@@ -72,7 +84,7 @@ def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tens
         return features_ND
 
 
-def _write(path: Path, tensors: dict[str, Tensor]) -> None:
+def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with beside(path) as draft:
-        save_file(tensors, draft)
+        save_file(tensors, draft, about)

@@ -217,7 +217,10 @@ def access(running: Running) -> Check:
 def reach(running: Running) -> Check:
     """Whether other machines reach a process of the home. Of a cluster that was joined, which they
     must, only what was started here."""
-    open_ports = sorted(_open_ports(psutil.Process(running.pid)))
+    try:
+        open_ports = sorted(_open_ports(psutil.Process(running.pid)))
+    except psutil.NoSuchProcess:
+        return Check(check="ports", ok=True, found="the cluster runs on another machine")
     found = ", ".join(open_ports) or "only this machine reaches the processes of the home"
     advice = (
         "other machines reach these; let it be only what is meant: `tacl serve` on an interface of "

@@ -66,7 +66,7 @@ class Blobs:
         digest, size = _measure(data)
         if digest in self._denied:
             raise StorageUnavailable(f"blob {digest} is being erased; repeat what you asked")
-        if self._has(digest, size):
+        if self._has(digest, size) and not self._is_altered(digest):
             if self._local:
                 os.utime(self._place(digest))  # young again: no garbage while somebody wants it
         elif self._local:
@@ -243,6 +243,11 @@ class Blobs:
             stream.write(chunk)
         if copied.hexdigest() != digest:
             raise CorruptBlob(f"{data} changed while it was being stored; put it again")
+
+    def _is_altered(self, digest: str) -> bool:
+        """Of the bytes that a local store has; to read those of a bucket would be to download
+        them."""
+        return self._local and not _is_sound(Path(self._place(digest)), digest)
 
     def _place(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest}"  # few enough names in any one directory

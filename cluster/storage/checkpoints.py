@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.fs
@@ -82,8 +82,9 @@ class Checkpoints:
         self.complete(step, folder)
 
     def clear(self) -> None:
-        """Nothing is kept of a run that has its result."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Nothing is kept of a run that has its result. Raises OSError where something stays."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
         failpoints.reached("checkpoints cleared")
 
     def _is_whole(self, step: int) -> bool:
@@ -118,12 +119,15 @@ class RemoteCheckpoints(Checkpoints):
     def complete(self, step: int, written: Path) -> None:
         """The mark makes it visible; then older ones go, their marks first."""
         _seal(written)
-        with self._storage.reaching():
-            pyarrow.fs.copy_files(str(written), self._at(step), destination_filesystem=self._files)
+        try:
+            with self._storage.reaching():
+                to = {"destination_filesystem": self._files}
+                pyarrow.fs.copy_files(str(written), self._at(step), **to)
+        finally:  # the next attempt writes its own
+            shutil.rmtree(written)
         failpoints.reached("checkpoint written")
         self._storage.write(f"{step}{MARK}", b"")
         failpoints.reached("checkpoint complete")
-        shutil.rmtree(written)
         for old in self._steps()[:-KEPT]:
             with self._storage.reaching():
                 self._files.delete_file(f"{self._at(old)}{MARK}")

@@ -18,6 +18,7 @@ from cluster.domain.outcomes import Finished
 from cluster.domain.work import Progress
 from cluster.runtime import doctor
 from cluster.runtime.doctor import Check, damage
+from cluster.scheduler import plan
 from cluster.storage import home as home_module
 from cluster.storage.checkpoints import Checkpoints
 from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
@@ -164,6 +165,34 @@ def test_a_commit_of_unknown_outcome_is_looked_up(
     assert [work.run_id for work in scene.running()] == [accepted.run_id]
     scene.settle()
     assert scene.ready() == ["digits"]
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_what_follows_a_commit_is_carried_out_though_it_could_not_be_read(
+    scene: Scene, repeated: bool
+) -> None:
+    """The registry is away right after it recorded a request."""
+    scene.trained("shapes")
+    call, sent = scene.coordinator, submission(scene.home, "digits")
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(call._registry, "run", unavailable)
+        with pytest.raises(StorageUnavailable):
+            call.submit(ADMIN, sent)
+    if repeated:
+        assert call.submit(ADMIN, sent).task == "digits"
+    call.tick()
+    assert scene.process("train", "digits")
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(plan, "handle", unavailable)
+        with pytest.raises(StorageUnavailable):
+            call.cancel(asks("stop"), "digits")
+    call.tick()
+    assert not scene.running()
+    assert call.status(ADMIN).trouble is None
+
+
+def unavailable(*_: object) -> None:
+    raise StorageUnavailable("the registry is away")
 
 
 @pytest.mark.parametrize("landed", [True, False])

@@ -14,6 +14,7 @@ from cluster.domain.outcomes import GaveWay
 from cluster.domain.status import RunState
 from cluster.domain.work import Lease, Progress
 from cluster.scheduler.state import Node
+from cluster.storage.checkpoints import checkpoints, runs
 from tests.support.fakes import ADMIN, Scene, asks, loud, submission
 
 
@@ -69,6 +70,23 @@ def test_it_gives_way_to_what_came_before_the_coordinator_died(scene: Scene) -> 
     scene.coordinator.evaluate(asks("evaluate"), "alice")
     scene.restart(outlived=True)
     assert tell(scene) is True
+
+
+def test_the_next_coordinator_leaves_its_checkpoints(scene: Scene) -> None:
+    """It goes on from them; those of a run that ended are deleted."""
+    run_id = scene.process("refresh").work.run_id
+    place = scene.home.checkpoints
+    for run in (run_id, "ended"):
+        checkpoints(place, run).write(3, lambda folder: (folder / "tau").write_text("tau"))
+    scene.coordinator.evaluate(asks("evaluate"), "alice")
+    scene.end(GaveWay(), "refresh")
+    for outlived in (True, False):
+        scene.restart(outlived=outlived)
+        scene.coordinator.tick()
+        assert runs(place) == [run_id]
+    scene.coordinator._unsure = True  # a commit whose outcome is not known
+    scene.coordinator.tick()
+    assert checkpoints(place, run_id).newest() == 3
 
 
 def test_minutes_are_looked_at_while_runs_run(

@@ -11,9 +11,9 @@ from jobs.console import tables
 from tests.support.fakes import ADMIN, Scene, asks, loud, result_of
 
 
-def arrives_again(scene: Scene, name: str, near: str) -> None:
+def arrives_again(scene: Scene, name: str, near: str, **changes: str) -> None:
     """A task whose training found that its samples are of the kind of another's."""
-    scene.submit(name)
+    scene.submit(name, **changes)
     work = scene.process("train", name).work
     result = result_of(work, scene.home.blobs(), scene.tau, scene.known(work.run_id, 0))
     assert isinstance(result, Trained)
@@ -44,7 +44,7 @@ def test_they_are_seen_by_those_who_see_both(tmp_path: Path) -> None:
     scene = Scene(tmp_path, Node(4))
     scene.submit("ann.own", owner="ann", private=True)
     scene.settle()
-    arrives_again(scene, "digits", near="ann.own")
+    arrives_again(scene, "digits", near="ann.own", owner="ann")
     for user, near in (("ann", ("ann.own",)), ("bob", ())):
         found = scene.coordinator.status(asks("look", user)).tasks
         assert [task.near for task in found if task.name == "digits"] == [near]
@@ -61,6 +61,29 @@ def test_what_is_removed_is_near_nothing(tmp_path: Path) -> None:
         assert scene.task("digits").near == ()
         scene.restart()
     assert scene.coordinator._registry.near() == set()
+
+
+def test_a_name_that_is_another_tasks_now_is_near_nothing(tmp_path: Path) -> None:
+    """What was met was cancelled while the training measured, and came again with other data."""
+    scene = Scene(tmp_path, Node(1))
+    scene.submit("digits")
+    scene.submit("shapes")
+    work = scene.process("train", "digits").work
+    result = result_of(work, scene.home.blobs(), scene.tau, scene.known(work.run_id, 0))
+    assert isinstance(result, Trained)
+    scene.coordinator.cancel(asks("cancel"), "shapes")
+    scene.submit("shapes")
+    found = result.model_copy(update={"near": ("shapes",)})
+    scene.end(Finished(found), "train", "digits")
+    assert scene.task("digits").version == 1
+    assert scene.coordinator._state.near == scene.coordinator._registry.near() == set()
+
+
+def test_none_of_their_pairs_is_missing(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(4)).trained("digits")
+    arrives_again(scene, "again", near="digits")
+    scene.settle()
+    assert scene.coordinator.interference(ADMIN).missing == 0
 
 
 def test_a_person_reads_of_it(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
-from cluster.learner.heads import AtTheta0, rows_of_each
+from cluster.learner.heads import AtTheta0, again_of, rows_of_each
 from cluster.learner.learner import Learner
-from cluster.learner.seen_rows import Seen, due, read, write
+from cluster.learner.seen_rows import Seen, due, read, write, written_by
 from cluster.storage.home import Home
 from cluster.storage.listed import store_tasks
 from tacl.backbone import Item
@@ -49,8 +49,8 @@ class Scene:
         listed = store_tasks(self.home.blobs(), tasks)
         return FitWork(run_id="fit", base=self.base, owner="", listed=listed, attempt=1)
 
-    def fit(self) -> Fitted:
-        found = self.learner.work(self.work())
+    def fit(self, run_id: str = "fit") -> Fitted:
+        found = self.learner.work(self.work().model_copy(update={"run_id": run_id}))
         assert isinstance(found, Fitted)
         return found
 
@@ -115,7 +115,7 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     monkeypatch.setattr(Materials, "prepared", prepared)
     monkeypatch.setattr(learner_heads, "Sums", Counted)
     monkeypatch.setattr(learner_heads, "AGAIN", 6)
-    again = scene.fit()
+    again = scene.fit("later")
     assert len(set(turns)) == 1
     assert turns[0] > 0, "rows meet other sums than the rows of the turn before"
     assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
@@ -126,7 +126,6 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
     scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "SECONDS", 0.0)
-    monkeypatch.setattr(learner_heads, "AGAIN", 0)
     shutil.rmtree(scene.home.path / "cache" / "heads")
     passed: list[str] = []
     real = Sums.features
@@ -143,7 +142,18 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
     found = learner.work(scene.work())
     assert passed == ["task1", "task1", "task2", "task2"]
     assert isinstance(found, Fitted)
-    assert found.heads == fitted.heads
+    assert found.heads == fitted.heads  # nothing is measured again by a fit that goes on
+
+
+def test_of_more_tasks_than_rows_some_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_heads, "AGAIN", 100)
+    names = [f"task{number}" for number in range(400)]
+    of_runs = [[again_of(name, 400, run) for name in names] for run in ("one", "other")]
+    for drawn in of_runs:
+        assert set(drawn) == {0, 1}
+        assert 50 < sum(drawn) < 150
+    assert of_runs[0] != of_runs[1]
+    assert {again_of(name, 30, "one") for name in names[:30]} == {3, 4}
 
 
 def test_rows_are_due_when_new_and_then_in_turn() -> None:
@@ -152,6 +162,14 @@ def test_rows_are_due_when_new_and_then_in_turn() -> None:
     assert due(seen, [0, 1, 2, 3], 2) == [0, 2, 3]
     assert due({}, [5, 6], 0) == [5, 6]
     assert due(seen, [1, 2], 0) == []
+
+
+def test_what_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
+    """As on a full disk; or the folder is deleted for a purge meanwhile."""
+    (tmp_path / "file").touch()
+    write(tmp_path / "file" / "rows", {4: Seen(1, torch.zeros(3))}, "run")
+    assert read(tmp_path / "file" / "rows") == {}
+    assert written_by(tmp_path / "file" / "rows") is None
 
 
 def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_putting_again_mends_a_truncated_blob(blobs: Blobs) -> None:
     assert blobs.read(digest) == b"the right bytes"
 
 
+def test_putting_again_mends_an_altered_blob(blobs: Blobs) -> None:
+    """Of a store on a disk; a bucket's would have to be read for it."""
+    digest = blobs.put(b"the right bytes")
+    alter(blobs, digest, b"the wrong bytes")
+    assert blobs.put(b"the right bytes") == digest
+    if blobs._local:
+        assert blobs.read(digest) == b"the right bytes"
+
+
 def test_large_files(blobs: Blobs, tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(b"0123456789abcdef" * (12 * CHUNK // 16 + 1))  # more than one part of S3's

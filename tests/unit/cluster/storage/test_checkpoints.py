@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
+import pyarrow.fs
 import pytest
 
 from cluster.storage.checkpoints import Checkpoints, checkpoints, runs
 from cluster.storage.filesystem import Storage
+from tacl.errors import StorageUnavailable
 
 
 @pytest.fixture
@@ -44,6 +48,39 @@ def test_the_newest_complete_one_is_taken_up(storage: Storage) -> None:
     assert read(own) == 11
     with pytest.raises((FileNotFoundError, OSError)), own.opened(3) as folder:
         (folder / "step.json").read_text()  # only the newest two are kept
+
+
+def test_what_cannot_be_stored_is_left_nowhere(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if storage.is_local:
+        pytest.skip("a shared directory is written in its place")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+
+    def away(*_: object, **__: object) -> None:
+        raise OSError("the bucket is away")
+
+    monkeypatch.setattr(pyarrow.fs, "copy_files", away)
+    with pytest.raises((OSError, StorageUnavailable)):
+        checkpoints(storage, "run").write(3, save(3))
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_what_cannot_be_deleted_is_not_said_to_be(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that begins anew would go on from it."""
+    checkpoints(storage, "run").write(3, save(3))
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    if storage.is_local:
+        monkeypatch.setattr(os, "unlink", refused)
+        with pytest.raises(PermissionError):
+            checkpoints(storage, "run").clear()
+        assert checkpoints(storage, "run").newest() == 3
 
 
 def test_a_run_that_ended_keeps_none(storage: Storage) -> None:
