@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from jobs.experiments.cache import Cell, Cost, Made
+from jobs.experiments.cache import Cell, Cost, Made, together
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import Merging
 from jobs.experiments.models import Accuracies, Model, Vectors
@@ -52,13 +52,23 @@ class Answering(Merging):
     def _at_theta0(self, bench: Bench) -> AtTheta0:
         return bench.plain if self.inner else bench.features
 
-    def cost(self, bench: Bench, cell: Cell) -> Cost:
-        return cell.cost
+    def cost(self, model: Model, cell: Cell) -> Cost:
+        """Of passes over the labelled rows at theta0 and under sums, and of the fit."""
+        bench, vectors = model.bench, self.added(model.bench)
+        at_theta0 = bench.seen_plain if self.inner else bench.encoding
+        seen = [_seen(bench, vectors, task, part) for task in vectors for part in PARTS]
+        parts = dict.fromkeys((*PARTS, *FROZEN))
+        seen += [at_theta0(task, part) for task in vectors for part in parts]
+        return together([*(one.cost for one in seen), cell.cost])
 
 
 def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
     """Weights of the heads of all tasks; the scale that they share is a fact."""
     seen = {part: {task: _seen(bench, vectors, task, part) for task in vectors} for part in PARTS}
+    for task in vectors:  # before the fit, whose cost is its own
+        for part in dict.fromkeys((*PARTS, *FROZEN)):
+            at(task, part)
+    _generic(bench, at)
 
     def make() -> Made:
         trained = {task: bench.head(task) for task in vectors}

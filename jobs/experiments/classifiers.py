@@ -170,12 +170,14 @@ class FittedClassifier(Merging):
         whole = self.judged(model, pool)
         columns = ClassifierRows.of(bench, pool, self._features(model)).columns
         logits = whole.tensors()
-        alone = {task: self.judged(model, [task], alone=True).tensors()[task] for task in pool}
+        # Of one training for all there are no single-task models.
+        single = pool if model.first or not model.has_vectors else []
+        alone = {t: self.judged(model, [t], alone=True).tensors()[t] for t in single}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
         at_theta0 = {task: bench.features(task, "test") for task in pool}
         return Accuracies(
             right(bench, at_theta0, "test"),
-            {task: metrics.accuracy(alone[task], labels[task]) for task in pool},
+            {task: metrics.accuracy(logits_NC, labels[task]) for task, logits_NC in alone.items()},
             {task: metrics.right(logits[task][:, columns[task]], labels[task]) for task in pool},
             {
                 task: metrics.right(logits[task], labels[task] + columns[task].start)
@@ -186,10 +188,11 @@ class FittedClassifier(Merging):
     def _features(self, model: Model) -> Features:
         return model.bench.plain if self.inner else model.features
 
-    def cost(self, bench: Bench, whole: Cell) -> Cost:
+    def cost(self, model: Model, whole: Cell) -> Cost:
         """Of encoding the labelled rows once, and of the fit."""
-        encoding = bench.seen_plain if self.inner else bench.encoding
-        seen = [encoding(task, part) for task in bench.pool for part in PARTS[:2]]
+        bench, parts = model.bench, [(t, part) for t in model.bench.pool for part in PARTS[:2]]
+        seen = [] if self.inner else [cell for one in parts for cell in model.passes(*one)]
+        seen += [bench.seen_plain(*one) for one in parts] if self.inner else []
         return together([*(cell.cost for cell in seen), whole.cost])
 
 

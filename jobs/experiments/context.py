@@ -77,20 +77,30 @@ class LoadedBase:
 
 
 class Bench:
-    """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches."""
+    """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches.
+    Rows that stand in the test rows of another task, `hidden` ones too, are left out."""
 
-    def __init__(self, suite: Suite, seed: int, data: Path, cells: Cells, base: LoadedBase) -> None:
+    def __init__(
+        self,
+        suite: Suite,
+        seed: int,
+        data: Path,
+        cells: Cells,
+        base: LoadedBase,
+        hidden: Sequence[str] = (),
+    ) -> None:
         self.suite, self.seed, self.cells, self.base = suite, seed, cells, base
         self.pool = suite.names
+        self._judged = dict.fromkeys([*hidden, *self.pool])
         self._data = data
         self._blobs = Blobs(cells.folder / "blobs")
         self._known: dict[str, Rows] = {}
         self._stores: dict[tuple[str, int | None], Store] = {}
         self._statistics: dict[str, Statistics] = {}
 
-    def of(self, suite: Suite) -> Bench:
+    def of(self, suite: Suite, hidden: Sequence[str] = ()) -> Bench:
         """Another suite over the same data, cells and encoder."""
-        return Bench(suite, self.seed, self._data, self.cells, self.base)
+        return Bench(suite, self.seed, self._data, self.cells, self.base, hidden)
 
     @property
     def backbone(self) -> Backbone:
@@ -112,7 +122,7 @@ class Bench:
 
     def rows(self, task: str) -> Rows:
         if task not in self._known:
-            others = [self._stored(other) for other in self.pool if other != task]
+            others = [self._stored(other) for other in self._judged if other != task]
             cell = apart(self.cells, self._blobs, self._stored(task), others)
             self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
         return self._known[task]

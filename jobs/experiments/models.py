@@ -82,7 +82,7 @@ class Sum:
         return params.combine([(c, direction.tau()) for c, direction in self.terms])
 
 
-def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
+def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Cell:
     """J(x) tau on a part of a task's rows, [N, D]: one dual pass, kept."""
 
     def make() -> Made:
@@ -91,8 +91,7 @@ def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
         return {}, {"tangent": cached.tangents["tau"]}
 
     what, data = f"{direction.key[:8]} on {part} of {task}", bench.content(task, part)
-    cell = bench.cell("tangent", make, what, data=data, tau=direction.key)
-    return cell.tensors()["tangent"]
+    return bench.cell("tangent", make, what, data=data, tau=direction.key)
 
 
 def features(
@@ -102,11 +101,21 @@ def features(
 
     f(x; theta0) + c J(x) tau, by addition of what is kept; or f(x; theta0 + c tau), by a pass.
     """
+    plain, *moved = passes(bench, direction, task, part, coefficient)
+    features_ND = plain.tensors()["features"]
+    for cell in moved:
+        features_ND = features_ND + coefficient * cell.tensors()["tangent"]
+    return features_ND
+
+
+def passes(
+    bench: Bench, direction: Direction, task: str, part: str, coefficient: float = 1.0
+) -> list[Cell]:
+    """The cells that `features` are made of."""
     if direction.regime == "linearized":
-        plain_ND = bench.features(task, part)
-        return plain_ND + coefficient * tangent(bench, direction, task, part)
+        return [bench.encoding(task, part), tangent(bench, direction, task, part)]
     moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
-    return bench.features(task, part, moved.tau, moved.key)
+    return [bench.encoding(task, part, moved.tau, moved.key)]
 
 
 def features_of(bench: Bench, regime: Regime, tau: Params, items: Sequence[Item]) -> Tensor:
@@ -143,6 +152,18 @@ class Model:
         if self.direction is None:
             return self.alone(task, part)
         return features(self.bench, self.direction, task, part, self.coefficient)
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether it is more than theta0."""
+        return bool(self.first) or self.direction is not None
+
+    def passes(self, task: str, part: str) -> list[Cell]:
+        """What `features` cost."""
+        direction = self.first.get(task) if self.direction is None else self.direction
+        if direction is None:
+            return [self.bench.encoding(task, part)]
+        return passes(self.bench, direction, task, part, self.coefficient)
 
     def alone(self, task: str, part: str) -> Tensor:
         """Of the single-task model."""

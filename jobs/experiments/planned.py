@@ -28,6 +28,7 @@ from jobs.experiments.models import TrainedVector, Vectors
 from jobs.experiments.training import refreshed
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.evaluation.tangents import cached_tangents
+from tacl.training.config import RefreshConfig
 
 
 def planned(bench: Bench, vectors: Sequence[TrainedVector]) -> Iterator[tuple[Vectors, Cost]]:
@@ -98,7 +99,8 @@ class _Plan:
     def _refresh(self, work: RefreshChampion) -> tuple[facts.Event, list[Cost]]:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
-        after = refreshed(self.bench, before, [one for one in others if one != GENERIC])
+        met = [one for one in others if one != GENERIC]
+        after = refreshed(self.bench, before, met, RefreshConfig(seed=0))  # what the budget counts
         assert after.refresh is not None
         cost = after.refresh.cost
         self.now[task] = after

@@ -43,6 +43,7 @@ def watched(
     """For one pass over the batch. What it gives makes f_BD of that pass plain_BE: f, and then the
     blocks' pooled outputs side by side, each as long as f."""
     found: dict[str, Tensor] = {}
+    last = any(getattr(module, "output_fmt", None) == "NHWC" for module in encoder.modules())
 
     def hook(block: str) -> Callable[..., None]:
         def keep(module: nn.Module, given: Any, output: Any) -> None:
@@ -51,7 +52,7 @@ def watched(
         return keep
 
     def plain(features_BD: Tensor) -> Tensor:
-        pooled = [_pooled(found[block], len(features_BD), batch) for block in blocks]
+        pooled = [_pooled(found[block], len(features_BD), batch, last) for block in blocks]
         if not pooled:
             return features_BD
         inner_BK = torch.cat([normalize(one.to(features_BD), dim=-1) for one in pooled], -1)
@@ -66,9 +67,9 @@ def watched(
             one.remove()
 
 
-def _pooled(output: Tensor, rows: int, batch: Batch) -> Tensor:
+def _pooled(output: Tensor, rows: int, batch: Batch, channels_last: bool) -> Tensor:
     """[B, W]: mean over tokens that are no padding, of [B, L, W] or [L, B, W], or over places, of
-    [B, W, H, V]."""
+    [B, W, H, V] or with channels last of [B, H, V, W]."""
     if output.dim() == 3 and output.shape[0] != rows:
         output = output.transpose(0, 1)
     if output.dim() == 3 and isinstance(batch, dict) and "attention_mask" in batch:
@@ -76,4 +77,6 @@ def _pooled(output: Tensor, rows: int, batch: Batch) -> Tensor:
         return (output * mask_BL1).sum(1) / mask_BL1.sum(1)
     if output.dim() == 3:
         return output.mean(1)
-    return output.flatten(2).mean(-1) if output.dim() > 3 else output
+    if output.dim() > 3:
+        return output.mean((1, 2) if channels_last else (2, 3))
+    return output

@@ -23,6 +23,10 @@ from tacl.errors import BadSample, ModalityMismatch
 Item = Tensor
 
 MAX_ASPECT = 50  # a longer strip would be enlarged to more memory than any picture is worth
+INTERPOLATIONS = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+}
 
 
 class Inputs(Protocol):
@@ -35,11 +39,14 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class Images:
-    """RGB, bicubic resize of the shorter side to `size`, centre crop, then (x - mean) / std."""
+    """RGB, resize of the shorter side to `size`, centre crop, then (x - mean) / std; or, to
+    `squash`, resize of both sides to `size`."""
 
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    squash: bool = False
+    interpolation: str = "bicubic"  # of INTERPOLATIONS
     modality = "image"
 
     def prepare(self, raw: bytes | str) -> Item:
@@ -60,8 +67,10 @@ class Images:
             raise BadSample(f"an image of {width} x {height} pixels is too long and narrow to crop")
         # Rounded as torchvision does, with which these encoders were trained.
         width, height = (side * self.size // min(image.size) for side in image.size)
+        if self.squash:
+            width = height = self.size
         if image.size != (width, height):
-            image = image.resize((width, height), Image.Resampling.BICUBIC)
+            image = image.resize((width, height), INTERPOLATIONS[self.interpolation])
         left, top = round((width - self.size) / 2), round((height - self.size) / 2)
         return image.crop((left, top, left + self.size, top + self.size))
 
@@ -76,7 +85,8 @@ class Images:
             "size": self.size,
             "mean": list(self.mean),
             "std": list(self.std),
-            "resize": "bicubic",
+            "resize": self.interpolation,
+            **({"squash": True} if self.squash else {}),  # else as in every digest before
         }
 
 

@@ -53,12 +53,13 @@ class Watched(TorchFunctionMode):
                 found = multi_head_attention(func, *args, **kwargs)
             if found is not NotImplemented:
                 return found
-        output = func(*args, **kwargs)
+        output, known = func(*args, **kwargs), len(self.calls)
         if func is F.linear:
             self._linear(output, *args, **kwargs)
         elif func is F.conv2d:
             self._convolution(output, *args, **kwargs)
-        return output
+        # An activation may write in its place: what is noted stays the layer's own.
+        return output.clone() if len(self.calls) > known and output.requires_grad else output
 
     def _linear(self, output: Tensor, input: Tensor, weight: Tensor, bias: Any = None) -> None:
         self._note(weight, bias, input.detach().flatten(0, -2), output, -1)

@@ -16,6 +16,7 @@ from tacl.errors import BadCheckpoint
 BESIDE = {  # in the library's namespace of the encoder, and no part of it
     "hf": ("pooler.", "embeddings.position_ids", "embeddings.token_type_ids"),
 }
+MASKS = {"hf": (".attn.bias", ".attn.masked_bias")}  # of GPT-2, as its older files have them
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,13 @@ def matched(backbone: Backbone, keys: Iterable[str]) -> Matched:
     prefix = _prefix(backbone, found)
     known = {prefix + _bare(scheme, name): name for name in backbone.encoder.state_dict()}
     beside = tuple(prefix + name for name in _beside(backbone))
+    masks = MASKS.get(scheme, ())
     unexpected = [
         key
         for key in found
-        if key.startswith(prefix) and key not in known and not key.startswith(beside)
+        if key.startswith(prefix)
+        and key not in known
+        and not (key.startswith(beside) or key.endswith(masks))
     ]
     if unexpected:
         raise BadCheckpoint(

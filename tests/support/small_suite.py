@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.experiments.cache import Cells
 from jobs.experiments.catalogue import TABLES
+from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.runner import TableRequest
 from jobs.experiments.suites import Suite, sources
 from tacl.training.config import RefreshConfig
@@ -54,3 +56,9 @@ def request(
     return TableRequest(
         spec, chosen, source, folder / out, variants, seeds, f"tacl reproduce {table}"
     )
+
+
+def bench_of(request: TableRequest) -> Bench:
+    """Of the first seed, over the cells that a table left."""
+    cells, base = Cells(request.out / ".cells"), LoadedBase.of(request.suite)
+    return Bench(request.suite, request.seeds[0], request.data, cells, base)

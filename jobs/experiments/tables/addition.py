@@ -24,7 +24,12 @@ ABOUT = (
 
 REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
     f"{one.name}+logistic": FittedClassifier(
-        f"{one.name}+logistic", one.train, one.saw_training, saw.ALL_LABELS, one.make
+        f"{one.name}+logistic",
+        one.train,
+        one.saw_training,
+        saw.ALL_LABELS,
+        one.make,
+        one.coefficients,
     )
     for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl", "mtl-softmax"))
 }
@@ -61,8 +66,8 @@ def of_model(bench: Bench, method: Method, model: Model) -> Entry:
 def of_fitted(bench: Bench, method: FittedClassifier | Answering) -> Entry:
     model = method.model(bench)
     found, whole = method.accuracies(model)
-    fitting, facts = method.cost(bench, whole), {**model.facts, **whole.facts}
-    costs = ([model.training], [model.merging, fitting]) if model.first else ([fitting], [])
+    fitting, facts = method.cost(model, whole), {**model.facts, **whole.facts}
+    costs = ([model.training], [model.merging, fitting]) if model.has_vectors else ([fitting], [])
     made = method.entry(bench, numbers(found), by_task(found), facts, *costs)
     return replace(made, right=right_rows(found))
 

@@ -51,7 +51,8 @@ def without_last(bench: Bench) -> Bench:
     """The same bench with a smaller pool; what was left out is a target."""
     tasks = bench.suite.tasks
     targets = bench.suite.targets + tasks[-LEFT_OUT:]
-    return bench.of(replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets))
+    suite = replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets)
+    return bench.of(suite, hidden=bench.pool)
 
 
 def methods(suite: Suite) -> list[Merging]:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jobs.experiments.answers import fitted
-from jobs.experiments.cache import Cells
-from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.answers import FROZEN, PARTS, fitted
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables.addition import ANSWERING
 from tacl.heads.head import beside
@@ -26,8 +24,16 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     assert after.tasks["one"]["zero_shot"] == before.tasks["one"]["zero_shot"]
     assert after.merging.cpu_seconds > before.merging.cpu_seconds
 
-    cells = Cells(tmp_path / "out" / ".cells")
-    bench = Bench(request.suite, 0, request.data, cells, LoadedBase.of(request.suite))
+    known = small_suite.request(
+        tmp_path, "known", "addition", ["frozen-inner-logistic", "taujp+inner"]
+    )
+    *_, last = reproduce(known).table.entries  # rows at theta0 were encoded for another row
+    its = small_suite.bench_of(known)
+    parts = [(task, part) for task in its.pool for part in dict.fromkeys((*PARTS, *FROZEN))]
+    assert last.merging.cpu_seconds > sum(its.seen_plain(*one).cost.cpu_seconds for one in parts)
+
+    bench = small_suite.bench_of(request)
+    cells = bench.cells
     method, refreshed = ANSWERING["taujp+inner"], ANSWERING["taujp+refresh+inner"]
     model = method.model(bench)
     heads = fitted(bench, model.first, bench.plain).tensors()

@@ -14,6 +14,7 @@ from jobs.experiments.classifiers import FROZEN, RIDGES
 from jobs.experiments.context import Bench
 from jobs.experiments.models import Model
 from jobs.experiments.runner import reproduce
+from jobs.experiments.tables.addition import REFITTED
 from tacl.heads.probe import NEIGHBOURS
 from tests.support import small_suite
 
@@ -36,6 +37,24 @@ def test_rows_of_the_table_are_made_once_and_name_what_they_saw(place: Path) -> 
         assert one.tasks.keys() == {"one", "two", "three"}
         assert all((numbers["individual"] or 0) > 0.25 for numbers in one.tasks.values())
         assert one.training.cpu_seconds > 0
+
+
+def test_a_classifier_under_a_model_costs_what_the_model_costs(tmp_path: Path) -> None:
+    """And one training for all tasks has no single-task models to be divided by."""
+    methods = ["mtl-softmax", "mtl-softmax+logistic", "taujp", "taujp+logistic"]
+    request = small_suite.request(tmp_path, "out", "addition", methods)
+    entries = {one.variant: one for one in reproduce(request).table.entries}
+    joint, over, summed, fitted = (entries[method] for method in methods)
+    assert (over.numbers["individual"], over.numbers["normalised"]) == (None, None)
+    assert over.coefficients == joint.coefficients == "none"
+    assert over.training == joint.training
+    assert (fitted.numbers["individual"] or 0) > 0.25
+    assert fitted.training == summed.training
+    bench = small_suite.bench_of(request)
+    model = REFITTED["taujp+logistic"].model(bench)
+    parts = [(task, part) for task in bench.pool for part in ("train", "validation")]
+    dual = sum(model.passes(*one)[1].cost.cpu_seconds for one in parts)
+    assert fitted.merging.cpu_seconds > summed.merging.cpu_seconds + dual
 
 
 def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:

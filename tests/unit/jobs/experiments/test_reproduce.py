@@ -27,6 +27,7 @@ from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head
+from tacl.training.config import RefreshConfig
 from tests.support import small_suite
 from tests.support.places import ROOT
 
@@ -239,7 +240,8 @@ def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
         for j, task in enumerate(order):
             features_ND = bench.features(task, continual.PART)
             for known in order[: i + 1]:
-                features_ND = features_ND + tangent(bench, vectors[known], task, continual.PART)
+                cell = tangent(bench, vectors[known], task, continual.PART)
+                features_ND = features_ND + cell.tensors()["tangent"]
             predicted = bench.head(task).logits(features_ND).argmax(-1)
             labels = bench.rows(task).labels_N(continual.PART)
             right = (predicted == labels).double().mean().item()
@@ -258,6 +260,7 @@ def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
 def test_upkeep_with_room_for_everything_refreshes_everything(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bench = bench.of(replace(bench.suite, refresh=RefreshConfig(seed=0)))  # as in a cluster
     order = order_of(bench)
     monkeypatch.setattr(upkeep, "REFRESH_FROM", 0.0)
     monkeypatch.setattr(budget, "REFRESH", 3)

@@ -93,3 +93,30 @@ def test_nothing_watches_after_the_pass() -> None:
     with pytest.raises(RuntimeError), base.watched(torch.zeros(1, toy.INPUTS)):
         raise RuntimeError
     assert not any(module._forward_hooks for module in base.encoder.modules())
+
+
+class Places(nn.Module):
+    """Blocks that give [B, 3, 2, 4], or with channels last [B, 2, 4, 3]."""
+
+    def __init__(self, channels_last: bool) -> None:
+        super().__init__()
+        self.stages = nn.Sequential(nn.Identity(), nn.Identity(), nn.Identity())
+        if channels_last:
+            self.output_fmt = "NHWC"  # as timm says it
+        self.places = (1, 2) if channels_last else (2, 3)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.stages(batch).mean(self.places)
+
+
+def test_places_are_averaged_wherever_the_channels_are() -> None:
+    pixels_BCHW = torch.rand(5, 3, 2, 4)
+    for channels_last in (False, True):
+        batch = pixels_BCHW.permute(0, 2, 3, 1) if channels_last else pixels_BCHW
+        encoder = Places(channels_last)
+        with watched(encoder, inner_blocks(encoder), batch) as plain:
+            found_BE = plain(encoder(batch))
+        features_BC = pixels_BCHW.mean((2, 3))
+        length_B1 = features_BC.norm(dim=-1, keepdim=True)
+        inner_BC = length_B1 * normalize(features_BC, dim=-1)
+        torch.testing.assert_close(found_BE, torch.cat([features_BC, inner_BC, inner_BC], -1))

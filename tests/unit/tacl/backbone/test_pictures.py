@@ -55,6 +55,25 @@ def test_resize_and_crop_are_the_reference(width: int, height: int) -> None:
     assert torch.equal(item, reference)
 
 
+@pytest.mark.parametrize(("width", "height"), [(53, 37), (16, 16), (9, 20)])
+def test_squashed_they_are_the_reference(width: int, height: int) -> None:
+    """As for SigLIP; and bilinear, as for MobileCLIP."""
+    from torchvision.transforms import v2
+
+    raw = bases.png(width=width, height=height)
+    resize = v2.Resize((16, 16), interpolation=v2.InterpolationMode.BILINEAR)
+    reference = v2.Compose([resize, v2.PILToTensor()])(Image.open(io.BytesIO(raw)).convert("RGB"))
+    inputs = Images(16, (0.0,) * 3, (1.0,) * 3, squash=True, interpolation="bilinear")
+    assert torch.equal(inputs.prepare(raw), reference)
+
+
+def test_a_digest_says_how_they_are_resized_where_that_is_unusual() -> None:
+    plain = Images(16, (0.0,), (1.0,)).description()
+    assert plain == {"size": 16, "mean": [0.0], "std": [1.0], "resize": "bicubic"}
+    squashed = Images(16, (0.0,), (1.0,), squash=True, interpolation="bilinear").description()
+    assert squashed == plain | {"resize": "bilinear", "squash": True}
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK", "1", "LA"])
 def test_every_mode_of_picture_becomes_rgb(mode: str) -> None:
     buffer = io.BytesIO()

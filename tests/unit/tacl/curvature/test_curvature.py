@@ -17,6 +17,7 @@ from torch.nn.functional import unfold
 
 from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
+from tacl.curvature.calls import Watched
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
 from tacl.training.loop import Store, losses
@@ -36,6 +37,19 @@ def split(jacobian_NDP: Tensor, base: Backbone) -> Params:
     sizes = [value.numel() for value in parameters.values()]
     pieces = jacobian_NDP.split(sizes, dim=2)
     return dict(zip(parameters, pieces, strict=True))
+
+
+def test_an_activation_in_the_place_of_its_input_changes_nothing() -> None:
+    found = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(inplace), nn.Flatten(), nn.Linear(27, 4))
+        theta = dict(layers.named_parameters())
+        with Watched(theta) as watched:
+            value = layers(torch.randn(5, 2, 4, 4)).square().sum()
+        found.append(torch.autograd.grad(value, [call.output for call in watched.calls]))
+    for apart, in_place in zip(*found, strict=True):
+        assert torch.equal(apart, in_place)
 
 
 # -- one position: layers and norms by explicit Jacobians

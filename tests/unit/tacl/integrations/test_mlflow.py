@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from tacl.interchange.writing import Format, write_heads, write_model
 from tests.support import bases, tiny
 
 TEXTS = ["the cat sat on the mat", "a dog", "what is in a name"]
+FORMATS: dict[str, Format] = {
+    "encoder": "transformers",
+    "decoder": "transformers",
+    "padded on the left": "transformers",
+    "open_clip": "open_clip",
+    "timm": "timm",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -30,15 +38,21 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow.set_registry_uri((tmp_path / "store").as_uri())
 
 
-def spec(format: Format, folder: Path) -> str:
-    if format == "transformers":
-        return f"hf:{bases.bert(folder)}?size=32"
-    return tiny.base(folder) if format == "timm" else "embedded"
+def spec(kind: str, folder: Path) -> str:
+    if kind == "decoder":  # whose tokenizer has no token for padding
+        return f"hf:{bases.gpt2(folder)}?size=32"
+    if kind == "padded on the left":
+        settings = bases.bert(folder) / "tokenizer_config.json"
+        settings.write_text(json.dumps(json.loads(settings.read_text()) | {"padding_side": "left"}))
+    if FORMATS[kind] == "transformers":
+        return f"hf:{folder if kind != 'encoder' else bases.bert(folder)}?size=32"
+    return tiny.base(folder) if kind == "timm" else "embedded"
 
 
-@pytest.mark.parametrize("format", ["transformers", "open_clip", "timm"])
-def test_it_answers_as_the_model_does(format: Format, tmp_path: Path) -> None:
-    backbone, folder = load_backbone(spec(format, tmp_path)), tmp_path / "alice"
+@pytest.mark.parametrize("kind", FORMATS)
+def test_it_answers_as_the_model_does(kind: str, tmp_path: Path) -> None:
+    format = FORMATS[kind]
+    backbone, folder = load_backbone(spec(kind, tmp_path)), tmp_path / "alice"
     folder.mkdir()
     write_model(backbone, {}, format, folder)
     rows: list[Any] = TEXTS if format == "transformers" else tiny.pictures(3)[0]
