@@ -57,9 +57,10 @@ def train(
 ) -> TaskVector:
     """Train the linearized model on one task, under the tauJp penalty against other tasks' inputs.
 
-    loss = cross-entropy(head(f(x) + J(x) tau), y) + lambda * |J(x') tau|^2 / |f(x')|^2, where x'
-    are unlabelled rows of other tasks: tau learns the task and leaves the others alone, so that
-    vectors add up. The same arguments give the same vector, bit for bit, on a CPU.
+    loss = cross-entropy(head(f(x) + J(x) tau), y) + lambda * mean (|J(x') tau| / m)^2, where x' are
+    unlabelled rows of other tasks and m is the mean |f| over those of its task: tau learns the task
+    and leaves the others alone, so that vectors add up. The same arguments give the same vector,
+    bit for bit, on a CPU.
 
     Args:
         base: the base model, from `load` or `wrap`; it is not changed.

@@ -26,7 +26,7 @@ class MLflowRun:
         except ImportError as error:
             raise BadConfig(
                 "MLFLOW_TRACKING_URI is set and mlflow is missing: "
-                "pip install 'tacl-compose[mlflow]'"
+                "install the extra mlflow (docs/how-to/integrations.md)"
             ) from error
         self._metric, self._client, self._last = Metric, MlflowClient(), facts.start_step
         experiment = self._experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "tacl")
@@ -75,7 +75,7 @@ class TensorBoard:
         except ImportError as error:
             raise BadConfig(
                 "TACL_TENSORBOARD is set and tensorboard is missing: "
-                "pip install 'tacl-compose[tensorboard]'"
+                "install the extra tensorboard (docs/how-to/integrations.md)"
             ) from error
         folder = directory / facts.task / facts.run_id[:16]
         self._writer = SummaryWriter(str(folder), purge_step=facts.start_step)

@@ -28,7 +28,7 @@ def require_share(usage: Usage, wait: int = 60) -> None:
     if usage.stored > STORED:
         raise TooMany(
             f"{usage.user} would have {usage.stored / 2**30:.1f} GiB stored, and may have "
-            f"{STORED >> 30}; remove a task with `--purge`, or compose a plain sum",
+            f"{STORED >> 30}; compose a plain sum, or let who runs the home purge a task",
             3600,
         )
 

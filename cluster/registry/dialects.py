@@ -55,7 +55,8 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
         engine = sa.create_engine(parsed, pool_pre_ping=backend == "postgresql")
     except ModuleNotFoundError as error:
         raise BadConfig(
-            f"the registry {shown(url)} needs {error.name}: pip install 'tacl-compose[postgres]'"
+            f"the registry {shown(url)} needs {error.name}: install the extra postgres "
+            "(docs/how-to/integrations.md)"
         ) from error
     SET_UP[backend](engine)
     if backend == "postgresql":

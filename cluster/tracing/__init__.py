@@ -30,8 +30,8 @@ def require_installed() -> None:
             metadata.version(name)
     except metadata.PackageNotFoundError as error:
         raise BadConfig(
-            f"{ENDPOINT} is set, and {error.name} is not installed: pip install "
-            f"'tacl-compose[tracing]', or unset {ENDPOINT}"
+            f"{ENDPOINT} is set, and {error.name} is not installed: install the extra tracing "
+            f"(docs/how-to/integrations.md), or unset {ENDPOINT}"
         ) from error
 
 

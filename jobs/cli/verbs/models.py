@@ -119,7 +119,7 @@ def compose(
         list[str] | None,
         argument(
             "TERM...",
-            "[+|-][COEFFICIENT*]NAME\\[@vN]: +faces -digits -0.5*signs@v1",
+            "[+|-][COEFFICIENT*]NAME\\[@vN|@ALIAS]: +faces -digits -0.5*signs@v1",
             names.terms,
         ),
     ] = None,
