@@ -116,10 +116,13 @@ def measured() -> None:
         "tsv-m": "TSV-M",
         "linear+refresh": "linear vectors, each refreshed",
         "taujp": "sum of tauJp vectors",
+        "frozen-logistic": "classifier on the frozen base",
+        "frozen-inner-logistic": "the same, inner blocks too",
+        "mixed-longer+inner": "sum of tauJp vectors, the default",
         "individual": "a model for each task",
     }
     summary = json.loads(RESULTS.read_text())["summary"]
-    _, axis = plt.subplots(figsize=(6, 2.6), layout="constrained")
+    _, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
     values = [100 * summary[name]["absolute"]["mean"] for name in names]
     bars = axis.barh(list(names.values()), values, color="tab:blue")
     axis.bar_label(bars, fmt="%.1f", padding=3)
