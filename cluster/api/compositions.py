@@ -26,7 +26,7 @@ from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
-from cluster.domain.status import CompositionRun
+from cluster.domain.status import NAMED, CompositionRun
 from tacl.compose.terms import parse_term
 
 ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
@@ -190,11 +190,18 @@ async def evaluate(
 
 async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
     """What decides an evaluation beside what was said: the model with the heads that it has now, or
-    where the aliases of the terms' tasks are."""
+    where the aliases of the terms' tasks are and how good their heads."""
     if not terms:
         return (await asked.ask(CoordinatorAPI.composition, user)).model_dump(mode="json")
     names = sorted({parse_term(term).name for term in terms})
-    return [(await asked.ask(CoordinatorAPI.aliases, name)).aliases for name in names]
+    found: list[object] = [
+        (await asked.ask(CoordinatorAPI.aliases, name)).aliases for name in names
+    ]
+    for start in range(0, len(names), NAMED):
+        some = names[start : start + NAMED]
+        told = await asked.ask(CoordinatorAPI.status, "", some)
+        found += [(one.name, one.accuracy_fitted, one.accuracy_frozen) for one in told.tasks]
+    return found
 
 
 @ROUTER.get("/accuracy")

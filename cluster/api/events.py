@@ -90,10 +90,10 @@ async def events(request: Request, asked: Look) -> EventStream:
 
 async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> AsyncIterator[str]:
     """Until who listens is not `known` any more as who began to."""
-    told: dict[str, str] = {}
+    told, stale = dict[str, str](), set[str]()
     silent, away = 0.0, False
     while True:
-        lines = _changes(heard.told, told) if heard.told else []
+        lines = _changes(heard.told, told, stale) if heard.told else []
         if not lines and silent >= ALIVE:
             lines = [": still here\n\n"]
         if lines and await _now(known) != asked.caller:
@@ -123,15 +123,21 @@ async def _now(known: Known) -> Caller | None:
             await asyncio.sleep(PERIOD)
 
 
-def _changes(told: ClusterStatus, known: dict[str, str]) -> list[str]:
-    """Events of what is told and was not `known`, which it is from now on."""
+def _changes(told: ClusterStatus, known: dict[str, str], stale: set[str]) -> list[str]:
+    """Events of what is told and was not `known`, which it is from now on. `stale`: what was known
+    before all began to be told anew, and was not told again yet."""
     if told.whole:  # of a coordinator that was started again
+        stale |= known.keys()
         known.clear()
     now = {one.name: _line("task", one.model_dump_json(include=KEPT)) for one in told.tasks}
     now |= {one.run_id: _line("run", one.model_dump_json(include=RUNS)) for one in told.work}
     lines = [line for name, line in now.items() if known.get(name) != line]
     known |= now
+    stale -= now.keys()
     gone = [name for name in told.gone if known.pop(name, None)]
+    if not told.more:
+        gone += sorted(stale)
+        stale.clear()
     return lines + [_line("gone", json.dumps({"name": name})) for name in gone]
 
 

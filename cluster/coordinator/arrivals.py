@@ -8,13 +8,14 @@ many tasks some at each lease: what joins is never more than a page, however man
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import Arrival, Shard
 from cluster.domain.visibility import ALL, Visibility
+from cluster.scheduler.state import PlannedTask
 
 
 def is_met(shard: Shard, own: str, visibility: Visibility = ALL, withheld: bool = False) -> bool:
@@ -31,6 +32,15 @@ class ShardChange:
     step: int
     newcomers: tuple[Shard, ...] = ()
     left: frozenset[str] = frozenset()
+
+
+def still_there(
+    near: Sequence[str], met: Iterable[Arrival], tasks: Mapping[str, PlannedTask]
+) -> tuple[str, ...]:
+    """Of the tasks that a training found near those that are there as it met them: a name may have
+    become another task's."""
+    ordinals = {one.shard.task: one.shard.ordinal for one in met if one.left is None}
+    return tuple(one for one in near if one in tasks and tasks[one].ordinal == ordinals.get(one))
 
 
 class Arrivals:

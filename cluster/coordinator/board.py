@@ -243,7 +243,7 @@ class Board:
 
     def _read(self, state: State) -> None:
         begins = self._event < 0
-        self._event, found = self._registry.happened(self._event)
+        event, found = self._registry.happened(self._event)
         if begins or len(found) > MANY:
             self._read_tasks(None)
             self._read_runs(None)
@@ -251,15 +251,13 @@ class Board:
             if tasks := dict.fromkeys(one.task for one in found if one.task):
                 self._read_tasks(tasks)
             self._read_runs(dict.fromkeys(one.run_id for one in found if one.run_id))
-        for one in found:
-            if one.kind == "fitted" and one.run_id:
-                self._fitted(one.run_id)
+        fitted = [one.run_id for one in found if one.kind == "fitted" and one.run_id]
+        runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are none
         self._show(state)
-
-    def _fitted(self, run_id: str) -> None:
-        for run in self._registry.runs(run_ids=[run_id]):  # one that was forgotten since is none
+        for run in runs:
             assert isinstance(run.work, FitWork)
             self._fits[run.work.owner] += 1
+        self._event = event  # what could not be read is read by the next look
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}

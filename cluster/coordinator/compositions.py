@@ -91,8 +91,9 @@ class CompositionRequests(RunRequests):
         shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
         given = self._registry, self._base, model, how, shards
         work = work_orders.composing(*given, teach=self._teach(model, how))
-        self._require_share(context, user, work.run_id)
-        write = partial(self._registry.make, work, self._is_gone(work.run_id))
+        is_gone = self._is_gone(work.run_id)
+        self._require_share(context, user, "" if is_gone else work.run_id)
+        write = partial(self._registry.make, work, is_gone)
         return self._queued(work.run_id, write, context.user)
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import checked, effect, values_of
-from cluster.coordinator.arrivals import Arrivals
+from cluster.coordinator.arrivals import Arrivals, still_there
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
@@ -95,7 +95,7 @@ class Execution:
         self.forecast, self._foreseen = Forecast(), 0.0
         self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
-        self.unsure = False  # whether the plan is what follows from the registry
+        self.unsure = False  # whether the plan may not be what follows from the registry
         self._said: str | None = None  # why not everything could be looked after
         self._said_at = -LONGEST  # when the log heard of it
         self._shared_at = -SHARES  # when it was looked at what users took
@@ -112,10 +112,10 @@ class Execution:
     def happened(self, *events: facts.Event) -> None:
         """Facts that the registry has, and what follows from them."""
         self._unchecked = True
-        self.unsure = True  # where one is half in the plan, the registry is read again
+        was, self.unsure = self.unsure, True  # where one is half in the plan
         for event in events:
             self._due.extend(plan.handle(self.state, event))
-        self.unsure = False
+        self.unsure = was
         self._carry_out()
 
     def request(self, run_id: str, user: str | None = None) -> None:
@@ -194,6 +194,7 @@ class Execution:
             self._told[run_id].anew(self._arrivals(run_id))
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
+        self.unsure = False
         self.happened(facts.NodesChanged(self._launcher.nodes(), self._launcher.free()))
 
     def forget(self, run_ids: Iterable[str]) -> None:
@@ -269,7 +270,11 @@ class Execution:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
         if isinstance(outcome, Finished):
             with tracing.span("publish", tracing.of_run(run_id)):
-                event = self._recorded(run_id, outcome.result, outcome.written)
+                try:
+                    event = self._recorded(run_id, outcome.result, outcome.written)
+                except Exception:  # it may have landed: before anything is decided, that is read
+                    self.unsure = True
+                    raise
             LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):
             told = {"cause": outcome.cause, "trace": outcome.trace}
@@ -296,8 +301,9 @@ class Execution:
 
     def _recorded(self, run_id: str, result: Result, written: str) -> facts.Event:
         if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
-            near = self._near(run_id, result.near) if isinstance(result, Trained) else ()
-            if isinstance(result, Trained):
+            near: tuple[str, ...] = ()
+            if isinstance(result, Trained) and result.near:
+                near = still_there(result.near, self._registry.arrivals(run_id), self.state.tasks)
                 result = result.model_copy(update={"near": near})
             reference = self._registry.publish(run_id, result, self._grant(run_id))
             task, seen = reference.task, self._registry.seen(reference)
@@ -314,14 +320,6 @@ class Execution:
         if isinstance(result, Measured):
             return facts.CellsMeasured(run_id, values_of(result))
         return facts.Ended(run_id)
-
-    def _near(self, run_id: str, found: Sequence[str]) -> tuple[str, ...]:
-        """Of the tasks that a training found near those that are there as it met them; a name may
-        have become another task's."""
-        arrivals = self._registry.arrivals(run_id) if found else ()
-        met = {one.shard.task: one.shard.ordinal for one in arrivals if one.left is None}
-        tasks = self.state.tasks
-        return tuple(one for one in found if one in tasks and tasks[one].ordinal == met.get(one))
 
     def _grant(self, run_id: str) -> int:
         """What the arrival of a task adds to the balance, when its first vector is there."""
@@ -412,6 +410,8 @@ class Execution:
         works = {Attempt(one.run_id, one.attempt): one.work for one in records}
         starts = {one.run_id: one.started or 0.0 for one in records}
         found = inherited(works, self._launcher.learners())
+        if lost := [one.run_id for one in works.keys() - found.adopted]:
+            self._registry.interrupted(lost)
         for orphan in found.orphans:
             self._launcher.end(orphan)
             LOG.info("ended: nobody waits for it", extra=_named(orphan))

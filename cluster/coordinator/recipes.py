@@ -17,10 +17,10 @@ from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
 
 
 class Pins:
-    """Args: `unready` says the state of a task that has no vector yet."""
+    """Args: `unready` says the state of a task that has no vector yet, as who asks may know it."""
 
     def __init__(
-        self, registry: Registry, blobs: Blobs, unready: Callable[[TaskRecord], str]
+        self, registry: Registry, blobs: Blobs, unready: Callable[[TaskRecord, Visibility], str]
     ) -> None:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
@@ -52,21 +52,16 @@ class Pins:
         for term in terms:
             task = tasks.get(term.name) if visibility.sees(term.name) else None
             task = task or self._registry.task(term.name, visibility)  # says which there are
-            places.append((task.name, self._version(term, task, aliases.get(task.name, {}))))
+            known = aliases.get(task.name, {})
+            if not known:
+                state = self._unready(task, visibility)
+                raise UnknownVector(f"{term.name} has no vector yet: it is {state}")
+            places.append((task.name, _version(term, known)))
         found = self._registry.pinned(places)
         return [
             self._with_files(term, found.get(place) or self._registry.vector(*place))
             for term, place in zip(terms, places, strict=True)
         ]
-
-    def _version(self, term: Term, task: TaskRecord, aliases: Mapping[str, int]) -> int:
-        if not aliases:
-            raise UnknownVector(f"{term.name} has no vector yet: it is {self._unready(task)}")
-        version = term.version or aliases.get(term.alias or CHAMPION)
-        if version is None:
-            of = f"alias of {term.name}"
-            raise UnknownVector(no_such(of, str(term.alias), sorted(aliases)))
-        return version
 
     def _with_files(self, term: Term, reference: VectorRef) -> VectorRef:
         for digest in (reference.blob, reference.head_blob):
@@ -76,6 +71,13 @@ class Pins:
                     "it from a backup, or name another version."
                 )
         return reference
+
+
+def _version(term: Term, aliases: Mapping[str, int]) -> int:
+    version = term.version or aliases.get(term.alias or CHAMPION)
+    if version is None:
+        raise UnknownVector(no_such(f"alias of {term.name}", str(term.alias), sorted(aliases)))
+    return version
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

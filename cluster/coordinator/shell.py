@@ -262,6 +262,6 @@ class Shell(Reads):
         self._board.look(self._state)
         return self._board.task(name)
 
-    def _task_state(self, task: TaskRecord) -> str:
-        owner = RequestContext(user=task.submission.owner)
-        return self._sight(owner).state_of(self._entry(owner, task.name))
+    def _task_state(self, task: TaskRecord, visibility: Visibility) -> str:
+        asks = RequestContext(user=visibility.viewer)
+        return self._sight(asks).state_of(self._entry(asks, task.name))

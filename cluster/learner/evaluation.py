@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -196,8 +197,11 @@ class KeptTensors:
         return self.materials.linearized()
 
     def read(self, key: str) -> Tensor | None:
-        path = self._folder / key
-        return load_file(path)["value"] if path.is_file() else None
+        """None where there is no whole file: it is computed again."""
+        try:
+            return load_file(self._folder / key)["value"]
+        except (OSError, SafetensorError, KeyError):
+            return None
 
     def once(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
         """As it was kept, else computed and kept."""

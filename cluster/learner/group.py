@@ -103,12 +103,11 @@ def on_group(
 def _meeting(backend: str, home: Home, name: str) -> TorchConfig:
     """In a file where all nodes are on this machine; else at a port of rank 0."""
     import ray.util
-    from ray.train.torch import TorchConfig
 
-    from cluster.learner.rendezvous import InFile
+    from cluster.learner.rendezvous import InFile, OnNodes
 
     if not on_loopback(f"{ray.util.get_node_ip_address()}:0"):
-        return TorchConfig(backend=backend)
+        return OnNodes(backend=backend)
     folder = home.path / "cache" / "groups"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / name).unlink(missing_ok=True)  # of a group that was killed

@@ -1,23 +1,53 @@
-"""Where the ranks of a group that all run on this machine meet: in a file.
+"""Where the ranks of a group meet: in a file where all run on this machine, else on the interface
+of their nodes.
 
-Ray has them meet at a port of rank 0, which torch opens on every interface (`TCPStore`); whoever
-reaches it can write what the ranks read of each other.
+Of one machine Ray has them meet at a port of rank 0, which torch opens on every interface
+(`TCPStore`); whoever reaches it can write what the ranks read of each other.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
+import ray.util
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import (
     _set_torch_distributed_env_vars,
     _setup_torch_process_group,
     _TorchBackend,
 )
+
+
+class OnNodes(TorchConfig):
+    """Gloo would listen where the host's name leads, which on many machines is a loopback
+    address."""
+
+    @property
+    def backend_cls(self) -> type[_TorchBackend]:
+        return _OnNodes
+
+
+class _OnNodes(_TorchBackend):
+    def on_start(self, worker_group: Any, backend_config: Any) -> None:
+        worker_group.execute(_name_interface)
+        super().on_start(worker_group, backend_config)
+
+
+def _name_interface() -> None:
+    if (name := interface_of(ray.util.get_node_ip_address())) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def interface_of(address: str) -> str | None:
+    """The name of this machine's interface with the address."""
+    for name, found in psutil.net_if_addrs().items():
+        if any(one.address == address for one in found):
+            return name
+    return None
 
 
 @dataclass
@@ -38,7 +68,7 @@ class _InFile(_TorchBackend):
         group = {
             "backend": backend_config.backend,
             "world_size": len(worker_group),
-            "init_method": Path(backend_config.path).as_uri(),
+            "init_method": f"file://{backend_config.path}",  # torch undoes no escape of a URI
             "timeout_s": backend_config.timeout_s,
         }
         join = _setup_torch_process_group

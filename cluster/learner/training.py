@@ -9,6 +9,7 @@ checkpoint with the same numbers.
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -289,11 +290,16 @@ class TrainingState:
 
     def _checkpoint(self, step: int) -> None:
         folder = self.ranks.first(lambda: self.checkpoints.beside(step))
-        self.engine.save(folder)
-        if self.ranks.rank == 0:
-            (folder / "curves.json").write_text(json.dumps(self.curves))
-            (folder / "near.json").write_text(json.dumps(self._near))
-            self.checkpoints.complete(step, folder)
+        try:
+            self.engine.save(folder)
+            if self.ranks.rank == 0:
+                (folder / "curves.json").write_text(json.dumps(self.curves))
+                (folder / "near.json").write_text(json.dumps(self._near))
+                self.checkpoints.complete(step, folder)
+        except BaseException:
+            if self.ranks.rank == 0:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         self._saved_at = time.monotonic()
 
 

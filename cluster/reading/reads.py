@@ -90,7 +90,12 @@ class Reads(ABC):
             return AliasReport(aliases=self._registry.aliases(task), history=history)
 
     def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:
-        return self._result(context, run_id, "refresh", Refreshed)
+        found = self._result(context, run_id, "refresh", Refreshed)
+        if found is None:
+            return None
+        with self._seeing(context) as sight:
+            pairs = tuple(pair for pair in found.pairs if sight.visibility.sees(pair.on))
+        return found.model_copy(update={"pairs": pairs})
 
     # -- models
 

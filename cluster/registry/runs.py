@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -123,10 +123,24 @@ class RunTable(Database):
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
         return run_of(row).work.model_copy(update={"attempt": attempt})
 
+    def interrupted(self, run_ids: Iterable[str]) -> None:
+        """Queue runs again whose processes are gone since about the last event: what passed since
+        is nobody's time."""
+        with self._write() as db:
+            last = db.scalar(sa.select(sa.func.max(EVENT.c.at))) or 0.0
+            for run_id in run_ids:
+                row = _row(db, run_id)
+                if None not in (row.user, row.started):
+                    add_ran(db, row.user, max(last - row.started, 0.0))
+                db.execute(_CHANGE, of(run_id=run_id) | {"state": RunState.QUEUED})
+
     def requeue(self, run_id: str, cause: str | None) -> None:
-        """Queue it again: its process died, which is counted; or, without a cause, it gave way."""
+        """Queue it again: its process died, which is counted; or, without a cause, it gave way.
+        Harmless when that is recorded already."""
         with self._write() as db:
             row = _row(db, run_id)
+            if row.state != RunState.RUNNING:
+                return None
             if cause is None:
                 _change(db, row, state=RunState.QUEUED)
                 return log(db, "gave way", "somebody waits for its place", row.task, run_id)

@@ -221,14 +221,17 @@ class TickingCoordinator(Coordinator):
         return self._where
 
     def _watch(self) -> None:
-        try:
-            while True:
-                time.sleep(PERIOD)
+        while True:
+            time.sleep(PERIOD)
+            try:
                 self.tick()
-        except HomeInUse:
-            LOG.exception("this cluster ends: Ray is not to start its coordinator again")
-            self.close()
-            ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+            except HomeInUse:
+                LOG.exception("this cluster ends: Ray is not to start its coordinator again")
+                self.close()
+                ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+                return
+            except Exception:  # who would look after what runs, without this thread?
+                LOG.exception("a look at what runs failed, and is tried again")
 
 
 def start_coordinator(

@@ -54,14 +54,16 @@ def again(
     def start(why: str) -> NoReturn:
         stop = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
-        write(home.running_file, Running(pid=os.getpid(), address="", token=None, lost=why))
+        with contextlib.suppress(OSError):  # on a full disk too it is started again
+            write(home.running_file, Running(pid=os.getpid(), address="", token=None, lost=why))
         end(psutil.Process().children(recursive=True), patience=0)
         number = in_a_row(losses, time.monotonic() - begun)
         seconds = pause(number)
         LOG.error("lost", extra={"cause": why, "attempt": number})
-        print(f"{why}; starting again in {seconds:g} s", flush=True)
+        with contextlib.suppress(OSError):
+            print(f"{why}; starting again in {seconds:g} s", flush=True)
         if stop.wait(seconds):
-            home.running_file.unlink()
+            home.running_file.unlink(missing_ok=True)
             os._exit(0)  # in order, Ray would not end
         _let_go_of_all_but(lock)
         marks = [
@@ -70,6 +72,16 @@ def again(
         os.execve(sys.executable, [*command, *marks], environment)
 
     return start
+
+
+def head_here(running: Running) -> psutil.Process | None:
+    """The head's process; None where it is one of another machine, which has the same home: a
+    process of that number may be anybody's."""
+    with contextlib.suppress(psutil.Error):
+        head = psutil.Process(running.pid)
+        if HEAD[-1] in head.cmdline():
+            return head
+    return None
 
 
 def _let_go_of_all_but(lock: int) -> None:

@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from cluster.domain.base import Message
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
+from cluster.runtime.again import head_here
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
 
@@ -217,10 +218,10 @@ def access(running: Running) -> Check:
 def reach(running: Running) -> Check:
     """Whether other machines reach a process of the home. Of a cluster that was joined, which they
     must, only what was started here."""
-    try:
-        open_ports = sorted(_open_ports(psutil.Process(running.pid)))
-    except psutil.NoSuchProcess:
+    head = head_here(running)
+    if head is None:
         return Check(check="ports", ok=True, found="the cluster runs on another machine")
+    open_ports = sorted(_open_ports(head))
     found = ", ".join(open_ports) or "only this machine reaches the processes of the home"
     advice = (
         "other machines reach these; let it be only what is meant: `tacl serve` on an interface of "

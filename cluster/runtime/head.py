@@ -43,6 +43,7 @@ from cluster.runtime.logs import log_to
 from cluster.scheduler.reuse import RUNS
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
+from cluster.storage.drafts import beside
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
@@ -88,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except Exception as error:
                 if not chosen.losses or isinstance(error, HomeInUse):
                     raise  # somebody may have taken the home over meanwhile
-                traceback.print_exc()
+                with contextlib.suppress(OSError):
+                    traceback.print_exc()
                 renew(f"it could not be started again: {error}")
     except TaclError as error:
         LOG.error("ended", extra={"error": type(error).__name__, "cause": str(error)})
@@ -141,8 +143,7 @@ def _drain() -> None:
 
 def _require_usable(home: Home, chosen: Founding) -> None:
     """Everything that would keep a coordinator from starting is raised before anything starts."""
-    if home.settings() is None and chosen.storage and (found := homes.published(chosen.storage)):
-        homes.write(home.settings_file, found)  # the home of another machine, which goes on here
+    _take_over(home, chosen)
     homes.require_founder(home, chosen)
     tracing.require_installed()
     if home.settings() is not None:
@@ -153,6 +154,24 @@ def _require_usable(home: Home, chosen: Founding) -> None:
         Registry(chosen.registry).close()
     if chosen.storage is not None:
         Storage(chosen.storage).write("probe/head", b"this can be written")
+
+
+def _take_over(home: Home, chosen: Founding) -> None:
+    """The home of another machine goes on here, when its registry is reached from here."""
+    known = home.settings()
+    if known is not None:
+        if known.storage and homes.published(known.storage) is None:  # a head died in between
+            homes.publish(known)
+        return
+    found = homes.published(chosen.storage) if chosen.storage else None
+    if found is not None and (found.registry or "sqlite:").startswith("sqlite:"):
+        raise HomeInUse(
+            f"{chosen.storage} is the storage of a home whose registry is an SQLite file on the "
+            "machine where it was founded; start it there, restore a backup of it elsewhere, or "
+            "name another storage"
+        )
+    if found is not None:
+        homes.write(home.settings_file, found)
 
 
 def _require_alone(home: Home) -> None:
@@ -264,7 +283,8 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _say(line: str) -> None:
     LOG.info(line)
-    print(line, flush=True)
+    with contextlib.suppress(OSError):  # a full disk stops nothing
+        print(line, flush=True)
 
 
 def _prepare_environment(home: Home) -> None:
@@ -273,10 +293,13 @@ def _prepare_environment(home: Home) -> None:
     A one-machine cluster stays on the loopback interface, and answers to a token that only the
     owner of the home can read.
     """
-    if not home.token_file.exists():
-        descriptor = os.open(home.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
+    if not home.token_file.exists() or not home.token_file.stat().st_size:
+        with beside(home.token_file) as draft:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(32))
+                file.flush()
+                os.fsync(file.fileno())
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)
@@ -308,8 +331,8 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
         storage=chosen.storage,
         registry=chosen.registry,
     )
-    homes.publish(settings)
     homes.write(home.settings_file, settings)
+    homes.publish(settings)
 
 
 def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:

@@ -11,7 +11,6 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ import psutil
 
 from cluster.domain.operations import StartedCluster
 from cluster.errors import TABLE
-from cluster.runtime.again import HEAD
+from cluster.runtime.again import HEAD, head_here
 from cluster.storage.filesystem import absolute_uri
-from cluster.storage.home import FATAL, Founding, Home, Running, require_founder
+from cluster.storage.home import FATAL, Founding, Home, require_founder
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
@@ -84,7 +83,12 @@ def stop(home: Home) -> bool:
     running = home.running()
     if running is None:
         return False
-    head = _head(home, running)
+    head = head_here(running)
+    if head is None:
+        raise ClusterNotRunning(
+            f"the cluster of {home.path} runs on another machine, as process {running.pid}; stop "
+            "it there: tacl down"
+        )
     head.terminate()
     deadline = time.monotonic() + STOP_SECONDS
     while home.running() is not None or not _ended(head):
@@ -95,18 +99,6 @@ def stop(home: Home) -> bool:
             )
         time.sleep(0.1)
     return True
-
-
-def _head(home: Home, running: Running) -> psutil.Process:
-    """A home may be seen from several machines: a process of that number may be anybody's."""
-    with suppress(psutil.Error):
-        head = psutil.Process(running.pid)
-        if HEAD[-1] in head.cmdline():
-            return head
-    raise ClusterNotRunning(
-        f"the cluster of {home.path} runs on another machine, as process {running.pid}; stop it "
-        "there: tacl down"
-    )
 
 
 def _ended(process: psutil.Process) -> bool:

@@ -70,8 +70,12 @@ class _Lines(RotatingFileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=closed_to_others)
 
     def emit(self, record: logging.LogRecord) -> None:
-        folder = os.open(os.path.dirname(self.baseFilename), os.O_RDONLY)
+        """Whatever happens to the folder: what is done and said goes on."""
+        folder = None
         try:
+            where = os.path.dirname(self.baseFilename)
+            os.makedirs(where, mode=0o700, exist_ok=True)
+            folder = os.open(where, os.O_RDONLY)
             fcntl.flock(folder, fcntl.LOCK_EX)
             if self.stream is None or not _is_at(self.baseFilename, self.stream.fileno()):
                 if self.stream is not None:
@@ -81,7 +85,8 @@ class _Lines(RotatingFileHandler):
         except OSError:
             self.handleError(record)
         finally:
-            os.close(folder)
+            if folder is not None:
+                os.close(folder)
 
 
 def _is_at(path: str, descriptor: int) -> bool:

@@ -119,9 +119,20 @@ def next_run(state: State) -> PlannedRun | None:
 
 
 def in_turn(state: State) -> list[PlannedRun]:
-    """Those of which the first that fits starts: while one is late, that one alone."""
-    late = _late(state)
-    return [late] if late else _firsts(state)
+    """Those of which the first that fits starts: while one is late, that one, and what takes
+    nothing of what it waits for."""
+    late, firsts = _late(state), _firsts(state)
+    if late is None:
+        return firsts
+    return [late, *(run for run in firsts if run is not late and _leaves(state, late, run.needs))]
+
+
+def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
+    """Whether there are the CPUs for both: the late one lacks GPUs, which may take hours."""
+    room, kept = free(state), late.needs
+    cpus = room.cpus - needs.workers * needs.cpus
+    lacks_gpus = kept.workers * kept.gpus > room.gpus
+    return lacks_gpus and not needs.gpus and kept.workers * kept.cpus <= cpus
 
 
 def _firsts(state: State) -> list[PlannedRun]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import beside, flush_directory
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -117,6 +117,7 @@ class Blobs:
                 raise self._missing(digest)
         elif digest not in self._checked or not path.is_file():  # deleted, and stored again
             if not _is_sound(path, digest):
+                path.parent.mkdir(parents=True, exist_ok=True)  # whoever may have deleted the cache
                 self._cache.take(digest, self)
             self._checked.add(digest)
         return path
@@ -205,7 +206,7 @@ class Blobs:
                 f"a file of {place.parent.parent} cannot be written: {error.strerror}. Free some "
                 "space, or let this process write there; then repeat what you asked."
             ) from error
-        _flush_directory(place.parent)
+        flush_directory(place.parent)
         failpoints.reached("blob stored")
 
     def _put_remote(self, digest: str, size: int, data: Path | bytes) -> None:
@@ -294,12 +295,3 @@ def _is_sound(path: Path, digest: str) -> bool:
 
 def _is_digest(name: str) -> bool:
     return len(name) == 64 and set(name) <= set("0123456789abcdef")
-
-
-def _flush_directory(folder: Path) -> None:
-    """The rename itself survives a power cut only when the directory was flushed too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -72,13 +72,17 @@ class Checkpoints:
             failpoints.reached("checkpoint written")
             written.rename(place)
             failpoints.reached("checkpoint complete")
-        for old in self._steps()[:-KEPT]:
+        for old in self._old(step):
             shutil.rmtree(self._place(old))
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
         """All of it at once, for one process."""
         folder = self.beside(step)
-        save(folder)
+        try:
+            save(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         self.complete(step, folder)
 
     def clear(self) -> None:
@@ -90,6 +94,11 @@ class Checkpoints:
     def _is_whole(self, step: int) -> bool:
         with self.opened(step) as folder:
             return _is_sealed(folder)
+
+    def _old(self, written: int) -> list[int]:
+        """All but the newest and what was just written: newer ones that are altered were passed
+        over for it."""
+        return [step for step in self._steps()[:-KEPT] if step != written]
 
     def _place(self, step: int) -> Path:
         return self._folder / str(step)
@@ -118,8 +127,8 @@ class RemoteCheckpoints(Checkpoints):
 
     def complete(self, step: int, written: Path) -> None:
         """The mark makes it visible; then older ones go, their marks first."""
-        _seal(written)
         try:
+            _seal(written)
             with self._storage.reaching():
                 to = {"destination_filesystem": self._files}
                 pyarrow.fs.copy_files(str(written), self._at(step), **to)
@@ -128,7 +137,7 @@ class RemoteCheckpoints(Checkpoints):
         failpoints.reached("checkpoint written")
         self._storage.write(f"{step}{MARK}", b"")
         failpoints.reached("checkpoint complete")
-        for old in self._steps()[:-KEPT]:
+        for old in self._old(step):
             with self._storage.reaching():
                 self._files.delete_file(f"{self._at(old)}{MARK}")
                 self._files.delete_dir(self._at(old))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,3 +18,12 @@ def beside(path: Path) -> Iterator[Path]:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def flush_directory(folder: Path) -> None:
+    """The rename itself survives a power cut only when the directory was flushed too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow.fs
 
+from cluster.storage.drafts import beside, flush_directory
 from tacl.errors import BadConfig, StorageUnavailable
 
 CONNECT_SECONDS = 5.0
@@ -48,12 +49,9 @@ class Storage:
         place = f"{self.root}/{name}"
         with self.reaching():
             if self.is_local:
-                Path(place).parent.mkdir(parents=True, exist_ok=True)
-            beside = f"{place}.{os.getpid()}" if self.is_local else place
-            with self.filesystem.open_output_stream(beside) as stream:
+                return _write_local(Path(place), data)
+            with self.filesystem.open_output_stream(place) as stream:
                 stream.write(data)
-            if self.is_local:
-                os.replace(beside, place)
 
     def remove(self, name: str) -> None:
         """Harmless when there is none."""
@@ -75,6 +73,16 @@ class Storage:
                 "Look whether the bucket exists, whether the credentials of this machine "
                 "(AWS_ACCESS_KEY_ID ..., ~/.aws) may use it, and whether it can be reached."
             ) from error
+
+
+def _write_local(path: Path, data: bytes) -> None:
+    """What comes after it may rely on it, whatever the power does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with beside(path) as draft, draft.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    flush_directory(path.parent)
 
 
 def absolute_uri(text: str) -> str:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
 from cluster.storage.drafts import beside
-from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
 
 if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
     from cluster.storage.blobs import Blobs
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
 
 M = TypeVar("M", bound=Message)
 
+_LOOKED_AT: set[str] = set()  # storages whose settings this process has read
 SETTINGS = "settings.json"
 ANSWERS = "tacl.toml"  # what `tacl init` was told
 REGISTRIES = "registries"  # of the cache: as they were before a migration; `tacl gc` deletes them
@@ -142,10 +143,18 @@ class Home:
 
     def settings(self) -> Settings | None:
         """None before the first `tacl up`; BadConfig when the file is damaged."""
-        found = _read(self.settings_file, Settings)
-        if found is None and self.storage is not None:
+        known = _read(self.settings_file, Settings)
+        if self.storage is None or (known is not None and self.storage in _LOOKED_AT):
+            return known
+        try:
             found = published(self.storage)
-            if found is not None:
+        except StorageUnavailable:
+            if known is None:
+                raise
+            return known
+        if found is not None:
+            _LOOKED_AT.add(self.storage)
+            if found != known:  # the first time, or founded anew at the same place
                 self.path.mkdir(parents=True, exist_ok=True)
                 write(self.settings_file, found)
         return found

@@ -67,8 +67,9 @@ def load(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> Non
         parameter.copy_(tensors[f"tau/{name}"])
         keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
         state = {key: tensors[f"{key}/{name}"] for key in keys}
-        # The step counter stays where AdamW makes it, on the CPU.
+        # The step counter stays where AdamW makes it, on the CPU. Nothing stays a view of the file,
+        # which goes when it is old.
         optimizer.state[parameter] = {
-            key: value if key == "step" else value.to(parameter.device)
+            key: value.clone() if key == "step" else value.to(parameter.device, copy=True)
             for key, value in state.items()
         }

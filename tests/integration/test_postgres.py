@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import InternalError
 
 from cluster.registry import Registry
+from cluster.registry.patience import Patient
 from tacl.errors import HomeInUse
 from tests.support.postgres import Server
 from tests.support.registry_scene import BASE, GENERIC_BLOB, accept
@@ -29,6 +33,24 @@ def test_a_lost_connection_is_made_again(postgres_server: Server) -> None:
     accept(registry, "a")
     assert [task.name for task in registry.tasks()] == ["a"]
     registry.close()
+
+
+def test_a_machine_that_went_away_keeps_the_lock_for_half_a_minute(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server looks after a connection that says nothing: idle, then so often, so many times.
+    (Of a socket on one machine, as here, it reads 0.)"""
+    asked: list[str] = []
+    real = Patient.execute
+
+    def noted(self: Patient, query: Any, *rest: Any, **named: Any) -> Any:
+        asked.append(str(query))
+        return real(self, query, *rest, **named)
+
+    monkeypatch.setattr(Patient, "execute", noted)
+    Registry(postgres_server.new_database()).close()
+    seconds = dict(re.findall(r"set_config\('tcp_keepalives_(\w+)', '(\d+)'", asked[0]))
+    assert int(seconds["idle"]) + int(seconds["interval"]) * int(seconds["count"]) <= 30
 
 
 def test_one_process_at_a_time_writes_to_postgres(postgres_server: Server) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -189,6 +190,27 @@ def test_what_follows_a_commit_is_carried_out_though_it_could_not_be_read(
     call.tick()
     assert not scene.running()
     assert call.status(ADMIN).trouble is None
+
+
+def test_a_vector_that_may_be_published_is_not_cancelled(scene: Scene) -> None:
+    scene.submit("digits")
+    process = scene.process("train")
+    process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm))
+    with lost_answer(scene, "publish"):
+        scene.coordinator.tick()
+    assert scene.coordinator.cancel(asks("cancel"), "digits").left is False
+    assert scene.task("digits").version == 1
+
+
+def test_a_death_whose_record_may_have_landed_is_counted_once(scene: Scene) -> None:
+    scene.submit("digits")
+    with lost_answer(scene, "requeue"):
+        scene.die("train")
+    while not scene.running():  # it is tried again now and then
+        time.sleep(0.02)
+        scene.coordinator.tick()
+    run_id = scene.process("train").work.run_id
+    assert scene.coordinator._registry.run(run_id).deaths == 1
 
 
 def unavailable(*_: object) -> None:

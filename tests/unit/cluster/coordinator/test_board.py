@@ -13,7 +13,7 @@ from cluster.domain.following import Following
 from cluster.domain.status import ClusterStatus, RunState
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
-from tacl.errors import UnknownTask
+from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, submission
 
 
@@ -40,6 +40,24 @@ def test_only_what_changed_is_told(scene: Scene) -> None:
     assert [task.name for task in new.tasks] == ["three"]
     assert new.version != told.version
     assert scene.coordinator.version() != changes
+
+
+def test_what_could_not_be_read_is_read_by_the_next_look(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("one")
+    version = since(scene, "").version
+    with monkeypatch.context() as away:
+
+        def unavailable(*_: object, **__: object) -> None:
+            raise StorageUnavailable("the registry is away")
+
+        away.setattr(scene.coordinator._registry, "tasks", unavailable)
+        call, sent = scene.coordinator, submission(scene.home, "two")
+        call.submit(ADMIN, sent)
+        with pytest.raises(StorageUnavailable):
+            since(scene, version)
+    assert [task.name for task in since(scene, version).tasks] == ["two"]
 
 
 def test_a_look_at_which_nothing_happened_reads_nothing(scene: Scene) -> None:

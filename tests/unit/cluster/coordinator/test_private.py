@@ -16,7 +16,7 @@ from cluster.domain.visibility import Visibility
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
 from jobs.console import tables
-from tacl.errors import UnknownTask
+from tacl.errors import UnknownTask, UnknownVector
 from tests.support.composing import TIES
 from tests.support.fakes import ADMIN, Scene, asks, loud, versions
 
@@ -105,6 +105,30 @@ def test_what_met_it_does_not_say_why_it_was_withdrawn(tmp_path: Path, verb: str
     assert "a private task was" in " ".join(run.reason or "" for run in found)
     told = everything_told(scene, "bob")
     assert SECRET not in told
+
+
+def test_what_has_no_vector_yet_does_not_say_what_it_waits_for(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.submit(SECRET, owner="ann", private=True)
+    scene.submit("hers", owner="ann")
+    with pytest.raises(UnknownVector, match="training a private task"):
+        scene.coordinator.compose(asks("use", "bob"), "bob", ["+hers"])
+    with pytest.raises(UnknownVector, match=SECRET):
+        scene.coordinator.compose(asks("own", "ann"), "ann", ["+hers"])
+
+
+def test_a_refresh_does_not_say_on_what_it_was_measured(tmp_path: Path) -> None:
+    scene = populated(tmp_path)
+    call = scene.coordinator
+    run_id = call.refresh(asks("refresh", "ann"), "hers").run_id
+    scene.settle()
+    told = {}
+    for viewer in ("ann", "bob"):
+        found = call.refreshed(RequestContext(user=viewer), run_id)
+        assert found is not None
+        told[viewer] = {pair.on for pair in found.pairs}
+    assert told["ann"] - told["bob"] == {SECRET}
+    assert told["bob"]
 
 
 def test_work_that_waits_does_not_say_for_whom(tmp_path: Path) -> None:

@@ -148,6 +148,41 @@ def test_minutes_are_those_of_every_attempt_of_a_day(
     assert used(scene, "ann").ran == 0
 
 
+def test_nobody_took_the_time_in_which_the_cluster_was_down(
+    scene: Scene, clock: Callable[[float], None]
+) -> None:
+    call, home = scene.coordinator, scene.home
+    call.submit(over("ann"), submission(home, "one", owner="ann"))
+    clock(1)
+    call.submit(over("bob"), submission(home, "his", owner="bob"))  # the last that is heard of it
+    clock(60)
+    scene.restart()
+    assert used(scene, "ann").ran == 60
+    scene.coordinator.tick()
+    clock(2)
+    assert used(scene, "ann").ran == 180
+    scene.restart(outlived=True)
+    assert used(scene, "ann").ran == 180
+
+
+def test_what_is_made_again_is_counted_as_what_is_new(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose files were collected, though its run is done."""
+    for name in ("one", "two"):
+        scene.submit(name, refresh="never")
+    scene.settle()
+    call, how = scene.coordinator, CompositionMethod(method="ties")
+    call.start_composition(over("ann"), "ann", ["one", "two"], how)
+    scene.settle()
+    made = call.composition(ADMIN, "ann").merged
+    assert made is not None
+    scene.home.blobs().remove(made.blob)
+    monkeypatch.setattr(shares, "QUEUED", 0)
+    with pytest.raises(TooMany):
+        call.start_composition(over("ann"), "ann", ["one", "two"], how)
+
+
 def test_what_is_tried_again_is_counted_as_what_is_new(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

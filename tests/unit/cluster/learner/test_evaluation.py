@@ -115,6 +115,16 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
         assert found.per_task[task.name].composed == direct(scene, terms, task.test, ref.head_blob)
 
 
+def test_what_was_not_kept_whole_is_computed_again(scene: Scene) -> None:
+    model = tiny.composition(*((1.0, ref) for ref in scene.refs))
+    before = evaluate(scene, model)
+    kept = [path for path in (scene.home.path / "cache" / "tangents").rglob("*") if path.is_file()]
+    assert kept
+    for path in kept:
+        path.write_bytes(b"")
+    assert evaluate(scene, model).per_task == before.per_task
+
+
 def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> None:
     """Also one whose coefficients are of blocks."""
     one, two = scene.refs

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cluster.runtime import again as runtime_again
 from cluster.runtime.again import CALM, LONGEST_PAUSE, first, in_a_row, pause
 from cluster.runtime.connection import connect
 from cluster.runtime.launch import start
@@ -66,6 +69,26 @@ with home.lock(held=int(sys.argv[-1]) if number else None) as lock:
     os.set_inheritable(os.dup(1), True)  # as Ray leaves its connections
     again(home, lock, [sys.executable, __file__, sys.argv[1]], number, os.environ)("all is lost")
 """
+
+
+def test_on_a_full_disk_it_is_started_again_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def begun(program: str, words: list[str], environment: object) -> None:
+        raise SystemExit(" ".join(words))
+
+    monkeypatch.setattr(runtime_again, "write", full)
+    monkeypatch.setattr("builtins.print", full)
+    monkeypatch.setattr(runtime_again, "end", lambda *_, **__: None)
+    monkeypatch.setattr(runtime_again, "_let_go_of_all_but", lambda lock: None)
+    monkeypatch.setattr(os, "execve", begun)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    renew = runtime_again.again(new_home(tmp_path / "home"), 5, ["head"], 0, {})
+    with pytest.raises(SystemExit, match="head --losses 1 --lock 5"):
+        renew("the raylet was lost")
 
 
 def test_it_begins_anew_as_the_same_process_and_nobody_else_serves_meanwhile(

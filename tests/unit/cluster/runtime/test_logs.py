@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,20 @@ def test_what_became_of_a_task(tmp_path: Path, folder: Path) -> None:
     ended = [line for line in found if line.get("task") == "faces"][-2:]
     assert [line["message"] for line in ended] == ["raised", "failed"]
     assert ended[0]["trace"] == "at line 3"
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(folder: Path) -> None:
+    log_to(folder, "coordinator")
+    log = logging.getLogger("cluster.coordinator")
+    shutil.rmtree(folder)
+    log.info("first")
+    assert [line["message"] for line in lines(folder, "coordinator")] == ["first"]
+    shutil.rmtree(folder)
+    folder.touch()
+    log.info("second")  # as where the disk is away
+    folder.unlink()
+    log.info("third")
+    assert [line["message"] for line in lines(folder, "coordinator")] == ["third"]
 
 
 def test_many_processes_write_one_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import ray
 
+from cluster.domain.base import BlobRef
 from cluster.registry import Registry
 from cluster.runtime import head
-from cluster.storage.home import Founding
-from tacl.errors import BadConfig, ClusterNotRunning
+from cluster.storage.home import Founding, Home, Settings, publish, published, write
+from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
+from tests.support.fakes import BASE
 from tests.support.released import unpacked
 
 
@@ -32,3 +35,50 @@ def test_a_home_of_an_earlier_version_gets_the_tables_of_this_one(tmp_path: Path
         Registry(home.registry_url)
     head._require_usable(home, Founding())
     Registry(home.registry_url).close()
+
+
+def settings(registry: str | None, storage: Path) -> Settings:
+    generic = BlobRef(digest="0" * 64, rows=1)
+    told = {"blobs": f"{storage}/blobs", "storage": f"file://{storage}", "registry": registry}
+    return Settings(base=BASE, generic=generic, **told)
+
+
+def test_a_home_whose_registry_lies_on_another_machine_is_not_begun_anew(tmp_path: Path) -> None:
+    """Its coordinator would take what is stored there for nobody's."""
+    storage = tmp_path / "storage"
+    for registry, refused in ((None, True), ("postgresql://db/tacl", False)):
+        found = settings(registry, storage)
+        publish(found)
+        home = Home(tmp_path / f"home {refused}")
+        home.close_to_others()
+        chosen = Founding(storage=found.storage)
+        if refused:
+            with pytest.raises(HomeInUse, match="SQLite file on the machine"):
+                head._take_over(home, chosen)
+            assert home.settings() is None
+        else:
+            head._take_over(home, chosen)
+            assert home.settings() == found
+
+
+def test_what_a_head_did_not_come_to_publish_is_published_by_the_next(tmp_path: Path) -> None:
+    found, home = settings(None, tmp_path / "storage"), Home(tmp_path / "home")
+    home.close_to_others()
+    write(home.settings_file, found)
+    head._take_over(home, Founding(storage=found.storage))
+    assert published(found.storage or "") == found
+
+
+def test_a_token_that_was_not_written_whole_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    home = Home(tmp_path / "home")
+    home.close_to_others()
+    home.token_file.touch()
+    head._prepare_environment(home)
+    token = home.token_file.read_text()
+    assert len(token) == 64
+    assert home.token_file.stat().st_mode & 0o777 == 0o600
+    head._prepare_environment(home)
+    assert home.token_file.read_text() == token

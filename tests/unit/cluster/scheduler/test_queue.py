@@ -45,6 +45,22 @@ def test_gpus_are_counted_too() -> None:
     assert "0 of 1 GPU free" in world.why("train b")
 
 
+def test_what_waits_for_a_gpu_keeps_no_cpus_from_what_needs_none() -> None:
+    """Room is kept of what it lacks alone, however late it is."""
+    world = World(Node(3, 1))
+    world.submit("a", Options(gpus_per_worker=1))
+    world.submit("b", Options(gpus_per_worker=1))
+    for number in range(PATIENCE + 3):
+        world.request(f"evaluate {number}", "evaluate")
+        assert f"evaluate {number}" in world.running
+        world.happens(Ended(f"evaluate {number}"))
+    world.request("one", "evaluate")
+    world.request("other", "evaluate")
+    assert world.running == {"train a", "one"}  # and one CPU is kept for b
+    world.publish("train a")
+    assert "train b" in world.running
+
+
 def test_runs_share_a_gpu_as_far_as_it_goes() -> None:
     world = World(Node(8, 1))
     for name, part in {"a": 0.5, "b": 0.25, "c": 0.5, "d": 0.25}.items():

@@ -50,6 +50,30 @@ def test_the_newest_complete_one_is_taken_up(storage: Storage) -> None:
         (folder / "step.json").read_text()  # only the newest two are kept
 
 
+def test_what_was_just_written_stays_beside_newer_ones_that_are_altered(storage: Storage) -> None:
+    own = checkpoints(storage, "run")
+    for step in (100, 200):
+        own.write(step, save(step))
+        storage.below(f"run/{step}").write("step.json", b"altered")
+    assert own.newest() is None
+    own.write(50, save(50))
+    assert read(own) == 50
+
+
+def test_one_that_could_not_be_saved_is_left_nowhere(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def full(folder: Path) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        checkpoints(storage, "run").write(3, full)
+    assert not list(tmp_path.glob("tacl-checkpoint*"))
+    assert checkpoints(storage, "run").newest() is None
+
+
 def test_what_cannot_be_stored_is_left_nowhere(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

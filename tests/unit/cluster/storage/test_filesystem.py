@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from cluster.domain.base import Base
 from cluster.learner import training
 from cluster.learner.learner import Learner
 from cluster.serving.predictor import Predictor
+from cluster.storage import home as homes
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Settings, publish, require_founder
-from tacl.errors import HomeInUse
+from tacl.errors import HomeInUse, StorageUnavailable
 from tests.support import s3, tiny
 
 
@@ -64,6 +66,52 @@ def test_a_node_finds_settings_checkpoints_and_vectors(
     images, _ = tiny.pictures(2)
     found = Predictor(bucket).ask(Question(tiny.composition((1.0, reference)), images))
     assert [len(answer["task1"]) for answer in found.answers] == [4, 4]
+
+
+def test_a_node_takes_what_is_founded_anew_at_the_same_place(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that starts then; what it has read it keeps."""
+    found = []
+    for number in range(2):
+        monkeypatch.setattr(homes, "_LOOKED_AT", set())
+        base = tiny_base(f"{number}")
+        founded(bucket, tmp_path, base)
+        found.append(Home.at(bucket).settings())
+        assert Home.at(bucket).settings() == found[-1]
+    assert [one and one.base.digest for one in found] == ["0", "1"]
+
+    def away(storage: str) -> Settings | None:
+        raise StorageUnavailable("the bucket is away")
+
+    monkeypatch.setattr(homes, "_LOOKED_AT", set())
+    monkeypatch.setattr(homes, "published", away)
+    assert Home.at(bucket).settings() == found[-1]
+
+
+def tiny_base(digest: str) -> Base:
+    return Base(spec="fake:encoder", digest=digest, modality="image", head_kind="text")
+
+
+def test_a_small_file_is_on_the_disk_before_it_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, real, replace = list[str](), os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (order.append("flushed"), real(file))[1])
+    put = lambda self, to: (order.append("there"), replace(self, to))[1]  # noqa: E731
+    monkeypatch.setattr(Path, "replace", put)
+    Storage(tmp_path).write("notes/backup.json", b"what is here")
+    assert order == ["flushed", "there", "flushed"]
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["backup.json"]
+
+    def full(file: int) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        Storage(tmp_path).write("notes/backup.json", b"what is here now")
+    assert (tmp_path / "notes" / "backup.json").read_bytes() == b"what is here"
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["backup.json"]
 
 
 def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from tacl.training.optimizer import Adam, AdamW
+from tacl.training.optimizer import Adam, AdamW, load, save
 
 TRAIN = """
 import os, sys, torch
@@ -48,6 +49,18 @@ def test_steps_are_those_of_torch_bit_for_bit(ours, theirs, fused) -> None:
     for mine, yours, before in zip(*moved, start, strict=True):
         assert torch.equal(mine, yours)
         assert not torch.equal(mine, before)
+
+
+def test_what_is_resumed_is_no_part_of_the_file(tmp_path: Path) -> None:
+    """Which is deleted when it is old; on some disks none is while somebody has it mapped."""
+    module = nn.Linear(3, 2)
+    optimizer = AdamW(module.parameters(), lr=0.1)
+    module(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    save(module, optimizer, tmp_path / "state")
+    load(module, optimizer, tmp_path / "state")
+    maps = Path("/proc/self/maps").read_text()
+    assert str(tmp_path / "state") not in maps
 
 
 def test_training_imports_what_it_needs() -> None:
