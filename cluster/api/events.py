@@ -90,17 +90,26 @@ async def events(request: Request, asked: Look) -> EventStream:
 
 async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> AsyncIterator[str]:
     """Until who listens is not `known` any more as who began to."""
-    told, stale = dict[str, str](), set[str]()
+    told, stale, due = dict[str, str](), set[str](), list[str]()
     silent, away = 0.0, False
     while True:
-        lines = _changes(heard.told, told, stale) if heard.told else []
-        if not lines and silent >= ALIVE:
-            lines = [": still here\n\n"]
-        if lines and await _now(known) != asked.caller:
+        due += _changes(heard.told, told, stale) if heard.told else []
+        if not due and silent >= ALIVE:
+            due = [": still here\n\n"]
+        try:
+            if due and await known() != asked.caller:
+                return
+        except NotAuthenticated:
             return
-        for line in lines:
+        except TaclError as error:  # nobody can say now who listens: it is told later
+            yield _trouble(error)
+            await asyncio.sleep(PERIOD)
+            heard = heard._replace(told=None)
+            continue
+        for line in due:
             yield line
             silent = 0.0
+        due = []
         if away or not heard.more:
             await asyncio.sleep(PERIOD)
             silent += PERIOD
@@ -109,18 +118,11 @@ async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> Asy
             heard = await news.since(asked, heard)
         except TaclError as error:  # the cluster is away for now; who listens may wait
             heard, away = heard._replace(told=None), True
-            yield _line("trouble", json.dumps({"error": type(error).__name__}))
+            yield _trouble(error)
 
 
-async def _now(known: Known) -> Caller | None:
-    """Who listens, as soon as that can be asked; None for a token that has ended."""
-    while True:
-        try:
-            return await known()
-        except NotAuthenticated:
-            return None
-        except TaclError:
-            await asyncio.sleep(PERIOD)
+def _trouble(error: TaclError) -> str:
+    return _line("trouble", json.dumps({"error": type(error).__name__}))
 
 
 def _changes(told: ClusterStatus, known: dict[str, str], stale: set[str]) -> list[str]:

@@ -141,8 +141,8 @@ class Server:
                 self.call("POST", "making/recipe", context, json=body)
             )
         with uploadable(given.pop(rows[0]), {}) as file, file.open("rb") as stream:
-            sent = {"data": fields | given, "files": {"file": (file.name, stream)}}
-            sent["timeout"] = UPLOAD_SECONDS
+            files = {"file": (file.name, stream)}
+            sent = {"data": fields | given, "files": files, "timeout": UPLOAD_SECONDS}
             return CompositionRun.model_validate(
                 self.call("POST", f"making/{rows[0]}", context, **sent)
             )

@@ -20,7 +20,7 @@ from cluster.learner.training import Teller, train_task
 from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home
-from tacl.errors import RunFailed, TaclError
+from tacl.errors import BadConfig, RunFailed, TaclError
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchConfig
@@ -109,6 +109,8 @@ def _meeting(backend: str, home: Home, name: str) -> TorchConfig:
     if not on_loopback(f"{ray.util.get_node_ip_address()}:0"):
         return OnNodes(backend=backend)
     folder = home.path / "cache" / "groups"
+    if {"#", "?"} & {*str(folder)}:
+        raise BadConfig(f"{folder}: torch reads no path with # or ?; use another --home")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / name).unlink(missing_ok=True)  # of a group that was killed
     return InFile(backend=backend, path=str(folder / name))

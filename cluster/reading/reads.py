@@ -179,7 +179,7 @@ class Reads(ABC):
             run = sight.seen_run(run_id)
             if run.state not in (*OWED, RunState.DONE):
                 # An evaluation may be of another's model, which is the asker's too.
-                own = context.user in (None, run.user) or run.user is None
+                own = not context.limited or run.user in (None, context.user)
                 raise RunFailed(f"{about(run.work) if own else 'the run'} {run.state}: {run.cause}")
             if run.kind != kind:
                 raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")

@@ -69,9 +69,10 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
 
 # So that the lock of a machine that went away without a word is free after half a minute. The
 # server would keep it for two hours.
-KEEPALIVE = "SELECT " + ", ".join(
-    f"set_config('tcp_keepalives_{name}', '{value}', false)"
-    for name, value in {"idle": 10, "interval": 5, "count": 3}.items()
+KEEPALIVE = (
+    "SELECT set_config('tcp_keepalives_idle', '10', false), "
+    "set_config('tcp_keepalives_interval', '5', false), "
+    "set_config('tcp_keepalives_count', '3', false)"
 )
 
 

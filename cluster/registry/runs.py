@@ -124,10 +124,11 @@ class RunTable(Database):
         return run_of(row).work.model_copy(update={"attempt": attempt})
 
     def interrupted(self, run_ids: Iterable[str]) -> None:
-        """Queue runs again whose processes are gone since about the last event: what passed since
-        is nobody's time."""
+        """Queue runs again whose processes are gone, nobody knows since when: what passed since the
+        last event is nobody's time."""
+        newest = sa.select(EVENT.c.at).order_by(EVENT.c.number.desc()).limit(1)
         with self._write() as db:
-            last = db.scalar(sa.select(sa.func.max(EVENT.c.at))) or 0.0
+            last = db.scalar(newest) or 0.0
             for run_id in run_ids:
                 row = _row(db, run_id)
                 if None not in (row.user, row.started):

@@ -77,9 +77,10 @@ class _Lines(RotatingFileHandler):
             os.makedirs(where, mode=0o700, exist_ok=True)
             folder = os.open(where, os.O_RDONLY)
             fcntl.flock(folder, fcntl.LOCK_EX)
-            if self.stream is None or not _is_at(self.baseFilename, self.stream.fileno()):
-                if self.stream is not None:
-                    self.stream.close()
+            stream = self.stream  # a close that failed, as on a full disk, leaves it closed
+            if stream is None or stream.closed or not _is_at(self.baseFilename, stream.fileno()):
+                if stream is not None:
+                    stream.close()
                 self.stream = self._open()  # another process has rotated it
             super().emit(record)
         except OSError:

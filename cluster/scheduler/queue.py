@@ -119,12 +119,15 @@ def next_run(state: State) -> PlannedRun | None:
 
 
 def in_turn(state: State) -> list[PlannedRun]:
-    """Those of which the first that fits starts: while one is late, that one, and what takes
-    nothing of what it waits for."""
-    late, firsts = _late(state), _firsts(state)
-    if late is None:
-        return firsts
-    return [late, *(run for run in firsts if run is not late and _leaves(state, late, run.needs))]
+    """Those of which the first that fits starts: first those that are late, then what takes
+    nothing of what each of these waits for."""
+    late, firsts = _all_late(state), _firsts(state)
+    order = [*late, *(run for run in firsts if not any(run is one for one in late))]
+    return [
+        run
+        for place, run in enumerate(order)
+        if all(_leaves(state, one, run.needs) for one in late[:place])
+    ]
 
 
 def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
@@ -162,11 +165,14 @@ def in_order(state: State) -> list[PlannedRun]:
 
 
 def _late(state: State) -> PlannedRun | None:
-    """The one that has let enough others pass; none of a user who took their minutes: it would give
+    return next(iter(_all_late(state)), None)
+
+
+def _all_late(state: State) -> list[PlannedRun]:
+    """Those that have let enough others pass; none of a user who took their minutes: it would give
     the room back that was kept for it."""
     firsts = (run for run in _firsts(state) if run.user not in state.over)
-    late = (run for run in firsts if state.passed.get(run.urgency, 0) >= PATIENCE)
-    return next(late, None)
+    return [run for run in firsts if state.passed.get(run.urgency, 0) >= PATIENCE]
 
 
 # -- what people are told

@@ -289,7 +289,7 @@ def _chunks(data: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
 def _is_sound(path: Path, digest: str) -> bool:
     try:
         return _measure(path)[0] == digest
-    except FileNotFoundError:
+    except OSError:  # not there, or it cannot be read
         return False
 
 

@@ -87,8 +87,9 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Nothing is kept of a run that has its result. Raises OSError where something stays."""
-        with suppress(FileNotFoundError):
-            shutil.rmtree(self._folder)
+        while self._folder.exists():
+            with suppress(FileNotFoundError):  # a learner that ends deletes old ones, too
+                shutil.rmtree(self._folder)
         failpoints.reached("checkpoints cleared")
 
     def _is_whole(self, step: int) -> bool:

@@ -152,11 +152,12 @@ class Home:
             if known is None:
                 raise
             return known
-        if found is not None:
-            _LOOKED_AT.add(self.storage)
-            if found != known:  # the first time, or founded anew at the same place
-                self.path.mkdir(parents=True, exist_ok=True)
-                write(self.settings_file, found)
+        if found is None:
+            return known
+        _LOOKED_AT.add(self.storage)
+        if found != known:  # the first time, or founded anew at the same place
+            self.path.mkdir(parents=True, exist_ok=True)
+            write(self.settings_file, found)
         return found
 
     def close_to_others(self) -> None:

@@ -82,8 +82,13 @@ class Sum:
         return params.combine([(c, direction.tau()) for c, direction in self.terms])
 
 
-def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Cell:
-    """J(x) tau on a part of a task's rows, [N, D]: one dual pass, kept."""
+def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
+    """J(x) tau on a part of a task's rows, [N, D]."""
+    return tangent_cell(bench, direction, task, part).tensors()["tangent"]
+
+
+def tangent_cell(bench: Bench, direction: Direction, task: str, part: str) -> Cell:
+    """The same as a cell: one dual pass, kept."""
 
     def make() -> Made:
         items, taus = bench.rows(task).items(part), {"tau": direction.tau()}
@@ -113,7 +118,7 @@ def passes(
 ) -> list[Cell]:
     """The cells that `features` are made of."""
     if direction.regime == "linearized":
-        return [bench.encoding(task, part), tangent(bench, direction, task, part)]
+        return [bench.encoding(task, part), tangent_cell(bench, direction, task, part)]
     moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
     return [bench.encoding(task, part, moved.tau, moved.key)]
 

@@ -98,8 +98,7 @@ def _correlated(points: list[Point]) -> Numbers:
 
 def cached(bench: Bench, vectors: Mapping[str, TrainedVector], task: str, part: str) -> Cached:
     """What the vectors do on a part of a task's rows."""
-    cells = {name: tangent(bench, vector, task, part) for name, vector in vectors.items()}
-    tangents = {name: cell.tensors()["tangent"] for name, cell in cells.items()}
+    tangents = {name: tangent(bench, vector, task, part) for name, vector in vectors.items()}
     return Cached(bench.features(task, part), tangents)
 
 

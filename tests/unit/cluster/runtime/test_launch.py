@@ -1,7 +1,8 @@
-"""What `tacl down` ends, and what it does not."""
+"""Starting and stopping the process behind a home, with a stand-in that has no Ray."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,115 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.runtime.launch import stop
+from cluster.client.client import Client
+from cluster.errors import exit_code
+from cluster.runtime import again, head, launch
 from cluster.storage.home import Home, Running, write
-from tacl.errors import ClusterNotRunning
+from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
 from tests.support.fakes import new_home
+
+LIVES = """
+import os, signal, sys
+from pathlib import Path
+from cluster.storage.home import Home, Running, write
+home = Home(Path(sys.argv[sys.argv.index("--home") + 1]))
+print("loading the encoder", flush=True)
+with home.lock():
+    running = Running(pid=os.getpid(), address="127.0.0.1:1", token="t")
+    write(home.running_file, running)
+    signal.sigwait({signal.SIGTERM})
+"""
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    for module in (launch, again):
+        monkeypatch.setattr(module, "HEAD", (sys.executable, "-c", code))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, LIVES)
+    client = Client(new_home(tmp_path / "home").path)
+    said: list[str] = []
+    found = client.up(progress=said.append)
+    try:
+        assert (found.started, found.base) == (True, "fake:encoder")
+        assert said in ([], ["loading the encoder"])
+        assert alive(found.pid)
+        second = client.up("fake:encoder")
+        assert (second.started, second.pid) == (False, found.pid)
+        with pytest.raises(HomeInUse, match="fake:encoder"):
+            client.up("hf:other")
+    finally:
+        assert client.down() is True
+    assert not alive(found.pid)
+    assert client.down() is False
+
+
+def test_what_a_killed_head_left_is_not_taken_for_running(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.path.mkdir()
+    write(home.running_file, Running(pid=1, address="127.0.0.1:1", token="t"))
+    assert head.main(["--home", str(home.path)]) == exit_code(BadConfig(""))
+    with home.lock():  # as a head that is starting
+        assert home.running() is None
+
+
+def test_the_error_of_a_start_is_raised_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    death = "import sys; print('some noise'); sys.exit(print('error: no weights at x') or 10)"
+    stand_in(monkeypatch, death)
+    said: list[str] = []
+    with pytest.raises(BaseNotFound, match=r"^no weights at x$"):
+        Client(tmp_path / "home").up("hf:x", "generic", progress=said.append)
+    assert "no weights at x" not in " ".join(said)
+    stand_in(monkeypatch, "1 / 0")
+    with pytest.raises(ClusterNotRunning, match=r"exit 1.*ZeroDivisionError.*head\.log"):
+        Client(tmp_path / "home").up("hf:x", "generic")
+
+
+def test_generic_data_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFound, match="nowhere"):
+        Client(tmp_path / "home").up("hf:x", "./nowhere")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_start_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(launch, "START_SECONDS", 0.3)
+    with pytest.raises(ClusterNotRunning, match=r"0 s.*head\.log"):
+        Client(tmp_path / "home").up("hf:x", "generic")
+    assert Home(tmp_path / "home").running() is None
+
+
+def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    path = head.sessions().parent
+    assert path == head.sessions().parent
+    assert path.stat().st_mode & 0o777 == 0o700
+    path.chmod(0o755)
+    with pytest.raises(BadConfig, match="only you may enter"):
+        head.sessions()
+    path.rmdir()
+    path.symlink_to(tmp_path)
+    with pytest.raises(BadConfig):
+        head.sessions()
+    path.unlink()
+    path.write_text("a file")
+    with pytest.raises(BadConfig, match="RAY_TMPDIR|only you may enter"):
+        head.sessions()
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -30,7 +136,7 @@ def test_a_process_of_that_number_that_is_no_head_is_left_alone(
             write(home.running_file, Running(pid=stranger.pid, address="10.0.0.7:6379", token=None))
             monkeypatch.setattr(Home, "_locked", lambda self: True)
             with pytest.raises(ClusterNotRunning, match="another machine"):
-                stop(home)
+                launch.stop(home)
             assert psutil.pid_exists(stranger.pid) == there
         finally:
             stranger.kill()

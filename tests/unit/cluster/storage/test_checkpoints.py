@@ -71,6 +71,8 @@ def test_one_that_could_not_be_saved_is_left_nowhere(
     with pytest.raises(OSError, match="no space"):
         checkpoints(storage, "run").write(3, full)
     assert not list(tmp_path.glob("tacl-checkpoint*"))
+    if storage.is_local:
+        assert not list(Path(storage.root, "run").iterdir())
     assert checkpoints(storage, "run").newest() is None
 
 

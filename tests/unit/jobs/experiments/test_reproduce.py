@@ -240,8 +240,7 @@ def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
         for j, task in enumerate(order):
             features_ND = bench.features(task, continual.PART)
             for known in order[: i + 1]:
-                cell = tangent(bench, vectors[known], task, continual.PART)
-                features_ND = features_ND + cell.tensors()["tangent"]
+                features_ND = features_ND + tangent(bench, vectors[known], task, continual.PART)
             predicted = bench.head(task).logits(features_ND).argmax(-1)
             labels = bench.rows(task).labels_N(continual.PART)
             right = (predicted == labels).double().mean().item()
