@@ -29,8 +29,9 @@ ROUTER = APIRouter(route_class=Guarded, tags=["events"])
 PERIOD = 1.0  # seconds between two looks
 ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it for a lost line
 
-KEPT = {"name", "state", "step", "steps", "loss", "version", "reason"}
-RUNS = {"run_id", "kind", "state"}
+KEPT = {"name", "state", "phase", "step", "steps", "loss", "version", "reason"}
+RUNS = {"run_id", "kind", "state", "step", "steps"}
+CLUSTER = ""  # no name of a task, and no run
 
 Known = Callable[[], Awaitable[Caller]]
 
@@ -78,8 +79,9 @@ class EventStream(StreamingResponse):
 
 @ROUTER.get("/events", response_class=EventStream)
 async def events(request: Request, asked: Look) -> EventStream:
-    """An event `task` for every task now, `run` for other work, and then whenever one changes;
-    `gone` for one that is there no more; until the token ends."""
+    """An event `task` for every task now, `run` for other work, `cluster` for whether there is
+    trouble, and then whenever one changes; `gone` for one that is there no more; until the token
+    ends."""
     news: News = request.app.state.news
     first = await news.since(asked)
     lines = _lines(asked, news, first, partial(caller_of, request))
@@ -134,6 +136,8 @@ def _changes(told: ClusterStatus, known: dict[str, str], stale: set[str]) -> lis
     now = {one.name: _line("task", one.model_dump_json(include=KEPT)) for one in told.tasks}
     now |= {one.run_id: _line("run", one.model_dump_json(include=RUNS)) for one in told.work}
     lines = [line for name, line in now.items() if known.get(name) != line]
+    now[CLUSTER] = _line("cluster", json.dumps({"trouble": told.trouble is not None}))
+    lines += [now[CLUSTER]] if known.get(CLUSTER) != now[CLUSTER] else []
     known |= now
     stale -= now.keys()
     gone = [name for name in told.gone if known.pop(name, None)]

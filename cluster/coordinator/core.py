@@ -49,7 +49,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
     def version(self) -> str:
         with self._lock:
             self._board.look(self._state)
-            return self._board.changes
+            return f"{self._board.changes} {self._trouble is not None}"
 
     def cluster(self) -> Resources:
         with self._lock:

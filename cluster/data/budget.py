@@ -14,6 +14,7 @@ from tacl.errors import TooLarge
 PICTURE_BYTES = 32 << 20  # of a picture's file
 PICTURE_PIXELS = 40_000_000
 PICTURE_PARTS = 5_000  # that a decoder reads; one of millions is made to keep a process busy
+PICTURE_ASPECT = 50  # a longer strip would be enlarged to more memory than it is worth
 JPEG_SCANS = 100  # each goes over all of the pixels once more
 TEXT_CHARACTERS = 200_000
 VALUE_BYTES = 32  # of any value in memory, beside what it holds

@@ -7,6 +7,7 @@ never answered from a cache. No code that comes with a data set is run.
 
 from __future__ import annotations
 
+import glob
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,7 +33,15 @@ from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.written import Written, written
 from cluster.domain.names import meant
-from tacl.errors import BadColumns, BadSample, DataNotFound, EmptySplit, TaclError, TooLarge
+from tacl.errors import (
+    BadColumns,
+    BadConfig,
+    BadSample,
+    DataNotFound,
+    EmptySplit,
+    TaclError,
+    TooLarge,
+)
 
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
@@ -175,9 +184,11 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
     for file in path.rglob("*.parquet") if path.is_dir() else [path]:
         _told(data, partial(require_bearable, file))
     if path.is_dir():
+        if glob.has_magic(str(path)):
+            raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
         return _converted(data, lambda: load_dataset(str(path), **given))
-    folder, name = str(path.parent), path.name
-    return _converted(data, lambda: load_dataset(folder, data_files=name, **given))
+    folder, file = str(path.parent), glob.escape(str(path))  # datasets takes a name for a pattern
+    return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

@@ -68,10 +68,14 @@ def _opened(raw: bytes, where: str, spent: SpentBudget) -> Iterator[ImageFile]:
     try:
         with Image.open(_Counted(raw), formats=budget.FORMATS) as image:
             spent.add(Amount(pixels=image.width * image.height), where)
+            if max(image.size) > budget.PICTURE_ASPECT * min(image.size):
+                raise BadSample(
+                    f"{where}: {image.width} x {image.height} pixels are too long a strip"
+                )
             if image.format == "JPEG" and raw.count(b"\xff\xda") > budget.JPEG_SCANS:
                 raise TooLarge(f"{where}: a JPEG of more than {budget.JPEG_SCANS} scans")
             yield image
-    except TooLarge:
+    except (TooLarge, BadSample):
         raise
     except UnidentifiedImageError as error:
         raise BadSample(

@@ -83,12 +83,13 @@ def evaluate(
     apart = _apart(work, materials, plain, views, labels, heads)
     added = judged(work.composition, per_task)
     merged = {t: per_task[t]["composed"] for t in added}
-    single = {t: row["individual"] for t in added if "individual" in (row := per_task[t])}
+    # A ratio to nothing is none: of few rows a single-task model may get all wrong.
+    single = {t: row["individual"] for t in added if (row := per_task[t]).get("individual")}
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: TaskAccuracy(**row, **_of_task(t, apart)) for t, row in per_task.items()},
         absolute=metrics.absolute(merged),
-        normalized=metrics.normalized(merged, single) if single else None,
+        normalized=metrics.normalized({t: merged[t] for t in single}, single) if single else None,
         class_incremental=_mean(_unknown(work.composition, features, labels, trained), added),
         task_unknown=_mean(apart["unknown"], added),
         calibration_error=metrics.joint_calibration(asked, labels, columns) if asked else None,

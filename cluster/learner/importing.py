@@ -144,7 +144,7 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
         metrics={
             **validated(materials, module, tau, head, validation),
             **_as_it_was(source, materials, head, validation),
-            "outside": params.norm(lost) / (params.norm(lost) ** 2 + size**2) ** 0.5,
+            "outside": params.norm(lost) / max((params.norm(lost) ** 2 + size**2) ** 0.5, 1e-30),
             "seconds": time.monotonic() - started,
         },
         curves={},

@@ -173,6 +173,7 @@ def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
         if not sight.visibility.sees_all(tasks_of(record.work)):
             continue
         assert record.ended is not None  # it is done
+        rows.pop(model.digest, None)  # measured again, it comes later
         rows[model.digest] = reports.MeasuredModel(
             digest=model.digest,
             user=user or model.user,  # of two with one model, one is measured for both

@@ -103,8 +103,8 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda line: console.print(f"{what}: {line}", markup=False)
         return
-    with console.status(what) as spinner:
-        yield lambda line: spinner.update(f"{what}: {line[-100:]}")
+    with console.status(Text(what)) as spinner:
+        yield lambda line: spinner.update(Text(f"{what}: {line[-100:]}"))
 
 
 @contextmanager
@@ -124,11 +124,11 @@ def watching(tables: Console | None = None) -> Iterator[Watch]:
 
 def _columns() -> tuple[Any, ...]:
     return (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TimeLeft(),
-        TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),
+        TextColumn("{task.fields[note]}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
     )
 
 
@@ -165,10 +165,10 @@ def lines(console: Console) -> Watch:
             mark = (one.state, one.phase, 10 * (one.step or 0) // one.steps if one.steps else 0)
             _, before = seen.get(run_id, ("", None if one.is_owed else mark))
             if before != mark:
-                console.print(f"{one.label}: {described(one)}", markup=False)
+                console.print(f"{one.label}: {described(one)}", markup=False, soft_wrap=True)
             seen[run_id] = (one.label, mark)
         for run_id in seen.keys() - now.keys():  # done work is no longer listed
-            console.print(f"{seen.pop(run_id)[0]}: done", markup=False)
+            console.print(f"{seen.pop(run_id)[0]}: done", markup=False, soft_wrap=True)
 
     return watch
 

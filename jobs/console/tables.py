@@ -196,9 +196,17 @@ def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") ->
             percent(one.metrics.get("validation_accuracy")),
             when(one.created)[5:16],
             f"refresh of v{one.parent}" if one.parent else "training",
-            listed(list(dict.fromkeys(met.task for met in one.arrivals)), 4),
+            _met(one),
         )
     return in_parts(without_empty(made), ("", *numbers, "created"), origin)
+
+
+def _met(one: reports.VectorStatus) -> str:
+    """The first of what it met: of many its `arrivals` name some."""
+    names = list(dict.fromkeys(met.task for met in one.arrivals))
+    if one.met <= len(one.arrivals):
+        return listed(names, 4)
+    return f"{', '.join(names[:4])}, ... ({one.met} in all)"
 
 
 def differences(found: reports.VectorComparison) -> RenderableType:

@@ -43,19 +43,22 @@ def watched(
     """For one pass over the batch. What it gives makes f_BD of that pass plain_BE: f, and then the
     blocks' pooled outputs side by side, each as long as f."""
     found: dict[str, Tensor] = {}
+    rows = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
     last = any(getattr(module, "output_fmt", None) == "NHWC" for module in encoder.modules())
 
     def hook(block: str) -> Callable[..., None]:
         def keep(module: nn.Module, given: Any, output: Any) -> None:
-            found[block] = primal(output[0] if isinstance(output, tuple) else output)
+            # Now: what comes next may write in its place.
+            first = output[0] if isinstance(output, tuple | list) else output
+            found[block] = _pooled(primal(first), rows, batch, last)
 
         return keep
 
     def plain(features_BD: Tensor) -> Tensor:
-        pooled = [_pooled(found[block], len(features_BD), batch, last) for block in blocks]
-        if not pooled:
+        if not blocks:
             return features_BD
-        inner_BK = torch.cat([normalize(one.to(features_BD), dim=-1) for one in pooled], -1)
+        pooled = [found[block].to(features_BD) for block in blocks]
+        inner_BK = torch.cat([normalize(one, dim=-1) for one in pooled], -1)
         length_B1 = features_BD.norm(dim=-1, keepdim=True)
         return torch.cat([features_BD, length_B1 * inner_BK], -1)
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -93,6 +94,8 @@ class Images:
 def _decode(raw: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(raw)) as image:
+            if image.mode.startswith("I;16"):  # else whatever is not nearly black became white
+                return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
     except Exception as error:  # the decoders raise a dozen types on foreign bytes, all mean this
         raise BadSample(f"unreadable image ({len(raw)} bytes): {error}") from error

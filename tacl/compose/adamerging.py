@@ -50,7 +50,8 @@ def adamerging(
     seed: int = 0,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> tuple[ScaledEncoder, Learned]:
-    """`inputs[t]`: unlabelled inputs of the t-th vector's task; batches mix the tasks.
+    """`inputs[t]`: unlabelled inputs of the t-th vector's task; a step is of `batch` rows of each
+    task, on average: its rows are drawn from all.
 
     The model is `module.tau_dict()`. Raises BadRecipe for coefficients other than 1.
     """
@@ -58,7 +59,7 @@ def adamerging(
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)
-    config = learning_config("addition", len(data), seed, batch, steps)
+    config = learning_config("addition", len(data), seed, batch * len(inputs), steps)
     config = replace(config, learning_rate=REACH / steps, weight_decay=0.0)
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)
     return module, learned

@@ -8,6 +8,7 @@ spent before the first trained block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -46,6 +47,9 @@ _FORM = {
 }
 
 _FIRST = ("input", "query", "tensors", "tensor")  # what torch calls a first argument
+
+
+RECORDING = ContextVar("recording", default=False)  # whether a pass is for a gradient of tau
 
 
 class DualTensor(torch.Tensor):
@@ -98,6 +102,15 @@ class DualTensor(torch.Tensor):
         if rule is not None:
             result = _answer(rule, func, args, kwargs)
             if result is not NotImplemented:
+                if (
+                    isinstance(result, DualTensor)
+                    and RECORDING.get()
+                    and not torch.is_grad_enabled()
+                ):
+                    raise NotImplementedError(
+                        f"{name_of(func)} inside torch.no_grad, or a Python autograd.Function, of "
+                        "the encoder: the gradient of tau would be lost there"
+                    )
                 return result
         from tacl.dual.fallback import by_jvp
         from tacl.dual.in_place import is_in_place, replaced

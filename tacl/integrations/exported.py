@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from mlflow.models import set_model
@@ -63,9 +64,6 @@ def _transformers(folder: Path) -> Features:
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    tokenizer.padding_side = "right"  # poolings count from the left
-    if tokenizer.pad_token is None:  # of many decoders; the mask hides which one it is
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     length = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
     pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
     (pooled,) = (function for name, function in POOLINGS.items() if pooling.get(name))
@@ -99,9 +97,16 @@ def _timm(folder: Path) -> Features:
 
 
 def _pictures(rows: Sequence[Any], prepare: Any) -> Tensor:
+    return torch.stack([prepare(_picture(row)) for row in rows])
+
+
+def _picture(row: bytes) -> Any:
     from PIL import Image
 
-    return torch.stack([prepare(Image.open(io.BytesIO(row)).convert("RGB")) for row in rows])
+    image: Any = Image.open(io.BytesIO(row))
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return image.convert("RGB")
 
 
 set_model(ExportedModel())

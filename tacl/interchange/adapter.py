@@ -76,6 +76,8 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVe
             f"the adapter {folder} changes {list(layers)[:3] or 'no layer'}, and nothing of the "
             f"encoder {backbone.spec}; give an adapter of this base"
         )
+    if not any(bool(block.dense().any()) for block in blocks.values()):
+        raise BadCheckpoint(f"the adapter {folder} changes nothing: it was never trained")
     vector = TaskVector(task, backbone.digest, "ordinary", blocks)
     aside = {key: others[key] for key in found.aside if key in others}
     return ImportedVector(vector, found.aside, _notes(config), classifier_rows(aside))

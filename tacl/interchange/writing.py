@@ -94,6 +94,9 @@ def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None
     # What saves it imports DeepSpeed where that is installed, which else warns of its guess.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     model.save_pretrained(folder)
+    tokenizer.padding_side = "right"  # poolings count from the left
+    if tokenizer.pad_token is None:  # of many decoders; the mask hides which one it is
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.save_pretrained(folder)
     modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
     settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
@@ -143,7 +146,7 @@ def _write_timm(backbone: Backbone, theta: Params, folder: Path) -> None:
 
     inputs = backbone.inputs.description()
     size = int(inputs["size"])
-    data = {"input_size": (3, size, size), "interpolation": "bicubic", "crop_pct": 1.0}
+    data = {"input_size": (3, size, size), "interpolation": inputs["resize"], "crop_pct": 1.0}
     data |= {"mean": inputs["mean"], "std": inputs["std"], "crop_mode": "center"}
     model: Any = backbone.encoder
     save_for_hf(model, str(folder), safe_serialization=True, data_config=data)

@@ -14,9 +14,11 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_leaves
 
 from tacl.backbone.padding import Batch, passes
 from tacl.dual import DualTensor, primal, tangent
+from tacl.dual.tensor import RECORDING
 from tacl.vectors import Params, Regime
 
 
@@ -47,6 +49,20 @@ def refuse_autocast(device: torch.device) -> None:
             f"torch.autocast is on for {kind}: a pass has the precision of its module; call "
             "it outside, and make the module with dtype=torch.bfloat16 for passes in bfloat16"
         )
+
+
+def _require_nothing_kept(encoder: nn.Module) -> None:
+    """Raises ValueError where a module keeps what it made of its weights in one pass for the next:
+    that would be at other weights."""
+    for name, module in encoder.named_modules():
+        for key, value in vars(module).items():
+            if key.startswith("_"):
+                continue
+            if any(isinstance(one, DualTensor) for one in tree_leaves(value)):
+                raise ValueError(
+                    f"the encoder keeps {name}.{key}, which it made of its weights, from pass to "
+                    "pass; let it make it anew in each"
+                )
 
 
 class FrozenEncoder(nn.Module):
@@ -138,7 +154,11 @@ class FrozenEncoder(nn.Module):
         rows: list[int] = []
         features, tangents = [], []
         for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
-            found = functional_call(self._encoder[0], everything, (part,), strict=True)
+            recording = RECORDING.set(torch.is_grad_enabled())
+            try:
+                found = functional_call(self._encoder[0], everything, (part,), strict=True)
+            finally:
+                RECORDING.reset(recording)
             features_BD, direction = primal(found), tangent(found)
             rows += some
             features.append(features_BD)
@@ -149,6 +169,8 @@ class FrozenEncoder(nn.Module):
                 f"the encoder writes its buffer {written[0]} when it runs, so that theta0 would "
                 "not stay as it is; let it keep nothing from pass to pass"
             )
+        if not self._is_tried:
+            _require_nothing_kept(self._encoder[0])
         self._is_tried = True
         return self._in_order(rows, features), self._in_order(rows, tangents)
 

@@ -141,7 +141,7 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     penalty: Penalty = chosen.get("penalty", "mixed")
     share = MIXED_SHARE if penalty == "mixed" else PENALTY_SHARE
     rule = TrainConfig(
-        steps=min(MOST_STEPS, max(LEAST_STEPS, 2 * rows // batch)),
+        steps=min(MOST_STEPS, max(LEAST_STEPS, 2 * rows // max(1, batch))),
         learning_rate=2e-4,
         strength=STRENGTH * (CURVATURE if penalty == "curvature" else 1.0),
         seed=seed,

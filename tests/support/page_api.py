@@ -151,7 +151,13 @@ class FakeApi:
 
         @app.get("/v1/vectors")
         def vectors(task: str, after: str = "") -> Any:
-            shared = {"digest": "cd34" * 16, "created": 1e9, "metrics": {}, "arrivals": [{}]}
+            shared = {
+                "digest": "cd34" * 16,
+                "created": 1e9,
+                "metrics": {},
+                "arrivals": [{}],
+                "met": 2,
+            }
             first = {"version": 1, "parent": None, "champion": False}
             second = {"version": 2, "parent": 1, "champion": True}
             page = {"": first, f"{task}@v1": second}  # one at a time

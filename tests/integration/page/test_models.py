@@ -243,3 +243,17 @@ def test_only_an_admin_is_asked_whose_model(api: FakeApi, open_page: Any) -> Non
         page = open_page()
         says(page, "#who", "open to all")
         assert page.get_by_label("Model of").is_visible() == is_asked
+
+
+def test_what_is_not_known_of_some_is_not_called_fine(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs-150")
+    api.change = None
+    api.loudest = [{"vector": "digits", "version": 1, "on": "signs-150", "logits": 0.2}]
+    page = open_page()
+    says(page, "#heat", "1.00")
+    page.get_by_role("button", name="Pick all").click()
+    line = page.locator("#compose .report li").first
+    assert line.inner_text().startswith("1 of 2 pairs are not measured, or not among the newest;")
+    assert "by more than 0.20 of" in line.inner_text()
+    assert line.get_attribute("class") == ""
+    assert page.locator("#compose output").inner_text() == "+digits +signs-150"  # as it is typed

@@ -71,6 +71,8 @@ def test_everybody_can_use_it(api: FakeApi, open_page: Any, width: int, colours:
     each = {"digits": 0.9}
     api.measured(each, unknowns=each, frozen=each, unknown=0.9, frozen_known=0.8)
     page = open_page(viewport={"width": width, "height": 900}, color_scheme=colours)
+    page.locator("#compose .terms li").first.wait_for()
+    assert unusable(page) == []  # with nothing picked, too
     page.get_by_role("button", name="Pick all").click()
     page.get_by_role("button", name="Preview its accuracy").click()
     page.locator(".foreseen table").wait_for()

@@ -1,13 +1,13 @@
 // A model out of any of the vectors: pick, sign, coefficient; what they do to each other at once.
 
 import * as api from "./api.js";
-import { $, el, left, onSubmit, told, work } from "./dom.js";
+import { $, busy, el, left, onSubmit, told, work } from "./dom.js";
 import { helped, together } from "./explain.js";
 
 const form = $("#compose form");
 const chosen = new Map(); // TASK, which is its champion, or TASK@vN -> { on, sign, size, line }
 let champions = new Map(); // task -> version
-let matrix = { vectors: [], on: [], logits: [], high: Infinity, findings: [] };
+let matrix = { vectors: [], on: [], logits: [], high: Infinity, findings: [], loudest: [] };
 
 export const user = () => form.elements.user.value.trim();
 
@@ -97,16 +97,20 @@ export function terms() {
 // Of every picked pair, what the one does to the other's inputs, times its coefficient.
 function report() {
   const picked = terms();
-  $("output", form).textContent = picked.join(" ").replaceAll("-", "−") || "nothing picked";
-  $(".use", form).disabled = $(".foresee", form).disabled = picked.length === 0;
-  if (picked.join() !== foreseen) $(".foreseen", form).replaceChildren();
+  $("output", form).textContent = picked.map((one) => one.replace(/^-/, "−")).join(" ") || "nothing picked";
+  for (const one of [$(".use", form), $(".foresee", form)]) one.disabled = busy.has(one) || !picked.length;
+  if (foreseen && picked.join() !== foreseen) {
+    foreseen = "";
+    $(".foreseen", form).replaceChildren();
+    told(form, "");
+  }
   const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
   const others = names.filter((name) => !champions.has(name)).map((name) =>
     `${name} is not the champion of now: what it does to the others is not shown here.`);
   const lines = [...others, ...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
   const place = $(".report", form);
   if (names.length < 2) return place.replaceChildren();
-  const fine = el("li", { className: "fine" }, apart(names));
+  const fine = el("li", { className: isKnown(names) ? "fine" : "" }, apart(names));
   place.replaceChildren(el("ul", {}, ...(lines.length ? lines.map((line) => el("li", {}, line)) : [fine])));
 }
 
@@ -115,15 +119,21 @@ const concerns = (finding, names) => names.includes(finding.first) && (finding.s
 // What the vector of one changes of the answers for the other, relative to what that one's own does.
 function moved(one, other) {
   const row = matrix.vectors.findIndex((vector) => vector.task === one);
-  const value = matrix.logits[row]?.[matrix.on.indexOf(other)];
+  const loud = matrix.loudest.find((pair) => pair.vector === one && pair.on === other);
+  const value = matrix.logits[row]?.[matrix.on.indexOf(other)] ?? loud?.logits;
   return typeof value === "number" ? value * chosen.get(one).size : null;
 }
 
+const changes = (names) => names.flatMap((one) => names.filter((other) => other !== one).map((other) => moved(one, other)));
+const isKnown = (names) => changes(names).every((value) => value !== null);
+
 function apart(names) {
-  const known = names.flatMap((one) => names.filter((other) => other !== one).map((other) => moved(one, other)))
-    .filter((value) => value !== null);
+  const all = changes(names);
+  const known = all.filter((value) => value !== null);
   if (!known.length) return "What these vectors do to each other is not measured yet.";
-  return `No vector changes another task’s answers by more than ${Math.max(...known).toFixed(2)} of what its own does.`;
+  const most = Math.max(...known).toFixed(2);
+  if (isKnown(names)) return `No vector changes another task’s answers by more than ${most} of what its own does.`;
+  return `${all.length - known.length} of ${all.length} pairs are not measured, or not among the newest; in the others no vector changes another task’s answers by more than ${most} of what its own does.`;
 }
 
 function* pairs(names) {
@@ -182,6 +192,7 @@ $(".foresee", form).addEventListener("click", () => work(form, $(".foresee", for
   const picked = terms();
   const { user: me } = await api.me();
   const found = await evaluated(user() || me, { term: picked, without: true }, "It is being foreseen …");
+  if (terms().join() !== picked.join()) return "The recipe has changed meanwhile: preview it again.";
   foreseen = picked.join();
   $(".foreseen", form).replaceChildren(helped(found));
   document.dispatchEvent(new CustomEvent("composed"));

@@ -39,8 +39,12 @@ export function told(form, text, kind = "") {
   line.textContent = text;
 }
 
+export const busy = new Set(); // buttons whose work is under way
+
 // Does what a button asks for, once at a time, and says what went wrong where the person looks.
 export async function work(form, button, does) {
+  if (busy.has(button)) return;
+  busy.add(button);
   button.disabled = true;
   told(form, "…");
   try {
@@ -48,6 +52,7 @@ export async function work(form, button, does) {
   } catch (error) {
     told(form, error.message, "error");
   } finally {
+    busy.delete(button);
     button.disabled = false;
   }
 }
@@ -72,7 +77,7 @@ export function shade(cell, colour, share) {
   return cell;
 }
 
-// Filled when it is opened first; what goes wrong is said inside.
+// Filled when it is opened first; what goes wrong is said inside, and tried again when it is opened again.
 export function opened(summary, fill) {
   const place = el("div", { role: "status" });
   const made = el("details", {}, el("summary", {}, summary), place);
@@ -84,6 +89,7 @@ export function opened(summary, fill) {
       place.replaceChildren(...(await fill()));
     } catch (error) {
       place.textContent = error.message;
+      made.addEventListener("toggle", look);
     }
   };
   made.addEventListener("toggle", look);

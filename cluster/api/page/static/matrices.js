@@ -8,8 +8,9 @@ export async function showAccuracy(user) {
   const place = $("#accuracy .scroll");
   if (!found.rows.length) return place.replaceChildren(
     "No model has been measured yet. Compose one, use it, and press “Measure it on test rows”.");
+  const isSeveral = new Set(found.rows.map((row) => row.user)).size > 1;
   const rows = found.rows.map((row) =>
-    [label(row), ...found.tasks.map((task) => row.accuracies[task] ?? null), row.absolute]);
+    [label(row, isSeveral), ...found.tasks.map((task) => row.accuracies[task] ?? null), row.absolute]);
   const last = found.tasks.length;
   place.replaceChildren(table(["model", ...found.tasks, "mean"], rows, (value, i, j) => {
     const below = j < last ? ofTask(found.rows[i], found.tasks[j]) : ofAll(found.rows[i]);
@@ -25,10 +26,11 @@ const ofTask = (row, task) => ({ unknown: row.unknowns[task], frozen: row.frozen
 const ofAll = (row) => ({
   unknown: row.unknown, frozen: row.frozen_known, "frozen, unknown": row.frozen_unknown });
 
-function label(row) {
+function label(row, isSeveral) {
   const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
   const names = row.terms.length > 2 ? `${row.terms[0]} … ${row.terms.at(-1)}` : row.terms.join(" ");
-  return el("span", { title: row.label }, el("small", {}, time), ` ${names.replaceAll(/@v\d+/g, "")}`);
+  const [who, how] = [isSeveral ? `${row.user}: ` : "", row.method === "sum" ? "" : `${row.method} of `];
+  return el("span", { title: row.label }, el("small", {}, time), ` ${who}${how}${names.replaceAll(/@v\d+/g, "")}`);
 }
 
 export async function showInterference() {

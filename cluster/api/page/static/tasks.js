@@ -95,7 +95,7 @@ const versions = (name) => opened("Versions", async () => [
   el("ol", { className: "lineage" }, ...(await vectors(name)).map((one) => el("li", {},
     el("strong", {}, `v${one.version}${one.champion ? " (champion)" : ""}`),
     ` ${one.parent ? `refreshed from v${one.parent}` : "trained"} on ${day(one.created)}`,
-    `, ${one.met} other ${one.met === 1 ? "task" : "tasks"} met`,
+    `, ${one.met} ${one.met === 1 ? "set" : "sets"} of other samples met`,
     typeof one.metrics.validation_accuracy === "number"
       ? `, ${percent(one.metrics.validation_accuracy)} % of validation rows` : "",
     el("small", {}, ` ${one.digest.slice(0, 12)}`)))),

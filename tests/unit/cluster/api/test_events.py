@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.api import events
 from cluster.api.access import Caller
 from cluster.api.dependencies import Asked
+from cluster.coordinator.executor import Execution
+from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import PAGE, RequestContext
+from cluster.domain.status import Phase
 from tacl.errors import ClusterNotRunning, NotAuthenticated
 from tests.support.api_scene import Local
 from tests.support.fakes import submission
@@ -67,13 +71,38 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
     assert "bob" not in json.dumps(heard)
 
 
+def test_phases_steps_and_troubles_are_told(service: Local) -> None:
+    """Whoever has the page open looks again when one is."""
+    status = asyncio.run(Asked(EVE, service).tell(CoordinatorAPI.status, ""))
+    submit(service, "news")
+    task = asyncio.run(Asked(EVE, service).tell(CoordinatorAPI.status, "")).tasks[0]
+    known, stale = dict[str, str](), set[str]()
+
+    def heard(**changes: Any) -> list[str]:
+        found = status.model_copy(update={"whole": False, "more": False} | changes)
+        return [told(line)[0] for line in events._changes(found, known, stale)]
+
+    assert heard(tasks=(task,)) == ["task", "cluster"]
+    assert heard(tasks=(task,)) == []
+    assert heard(tasks=(task.model_copy(update={"phase": Phase.LOADING}),)) == ["task"]
+    assert heard(trouble="the disk is full") == ["cluster"]
+
+
+def test_a_trouble_is_another_version(service: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = service.coordinator.version()
+    monkeypatch.setattr(Execution, "trouble", property(lambda self: "the disk is full"))
+    assert service.coordinator.version() != before
+
+
 def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "PERIOD", 0.01)
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
         asked = Asked(EVE, service)
-        return await anext(events._lines(asked, events.News(), events.NOTHING, eve))
+        lines = events._lines(asked, events.News(), events.NOTHING, eve)
+        assert told(await anext(lines)) == ("cluster", {"trouble": False})
+        return await anext(lines)
 
     assert asyncio.run(listen()).startswith(":")
 

@@ -76,8 +76,12 @@ def test_the_next_coordinator_leaves_its_checkpoints(scene: Scene) -> None:
     """It goes on from them; those of a run that ended are deleted."""
     run_id = scene.process("refresh").work.run_id
     place = scene.home.checkpoints
+
+    def save(folder: Path) -> None:
+        (folder / "tau").write_text("tau")
+
     for run in (run_id, "ended"):
-        checkpoints(place, run).write(3, lambda folder: (folder / "tau").write_text("tau"))
+        checkpoints(place, run).write(3, save)
     scene.coordinator.evaluate(asks("evaluate"), "alice")
     scene.end(GaveWay(), "refresh")
     for outlived in (True, False):

@@ -177,3 +177,14 @@ def test_evaluations_are_kept_in_order_of_time(scene: Scene) -> None:
     assert means == (0.88, 0.7, 0.8, 0.6)
     assert found.rows[0].at <= found.rows[1].at
     assert scene.coordinator.accuracy_history(ADMIN, "bob").rows == ()
+
+
+def test_a_model_that_is_measured_again_is_the_newest(scene: Scene) -> None:
+    scene.trained("faces", "digits")
+    for terms, materialized in ((["+faces"], False), (["+digits"], False), (["+faces"], True)):
+        scene.coordinator.compose(asks(f"{terms} {materialized}"), "alice", terms)
+        scene.coordinator.evaluate(RequestContext(), "alice", materialized)
+        scene.settle()
+    found = scene.coordinator.accuracy_history(ADMIN, "alice").rows
+    assert [row.terms for row in found] == [("+digits@v1",), ("+faces@v1",)]
+    assert found[0].at <= found[1].at

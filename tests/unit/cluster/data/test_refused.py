@@ -45,6 +45,12 @@ def garbage(tmp_path: Path) -> Path:
     return folder
 
 
+def strip(tmp_path: Path) -> Path:
+    folder = image_folder(tmp_path / "pictures")
+    Image.new("RGB", (1200, 20)).save(folder / "a/03.png")
+    return folder
+
+
 def blank_file(tmp_path: Path) -> Path:
     folder = image_folder(tmp_path / "pictures")
     (folder / "a/03.png").write_bytes(b"")
@@ -129,6 +135,7 @@ REFUSED = {
     ),
     "truncated picture": (truncated, "image", {}, BadSample, r"07\.jpg.*truncated"),
     "no picture": (garbage, "image", {}, BadSample, r"03\.png.*not a readable picture"),
+    "strip of a picture": (strip, "image", {}, BadSample, r"03\.png.*1200 x 20.*too long"),
     "empty picture": (blank_file, "image", {}, BadSample, r"03\.png.*empty"),
     "number among texts": (lambda p: json_lines(p, 5), "text", {}, BadSample, "int '5'"),
     "list among texts": (lambda p: json_lines(p, ["a"]), "text", {}, BadSample, "list"),

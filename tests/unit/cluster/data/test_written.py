@@ -12,7 +12,7 @@ from cluster.data.written import written
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
-from tacl.errors import BadColumns, BadSample, DataNotFound
+from tacl.errors import BadColumns, BadConfig, BadSample, DataNotFound
 
 ROWS = [(f"Sätze, die Nummer {i} haben", "ab"[i % 2]) for i in range(40)]
 HEADER = [("text", "label")]
@@ -133,3 +133,16 @@ def test_a_first_line_that_is_long_costs_little(tmp_path: Path, name: str) -> No
     began = time.process_time()
     assert not written(path).header
     assert time.process_time() - began < 2
+
+
+def test_a_name_is_no_pattern(tmp_path: Path, blobs: Blobs) -> None:
+    folder = tmp_path / "[2024] a*"
+    folder.mkdir()
+    path, beside = folder / "reviews[1].csv", folder / "reviews1.csv"
+    path.write_text(text(",", HEADER + ROWS))
+    beside.write_text("text,label\nof another file,c\n")
+    found = rows_of(path, blobs)[0]
+    assert len(found) > 30
+    assert found <= set(ROWS)
+    with pytest.raises(BadConfig, match="rename it"):
+        ingest(folder, blobs, "text")

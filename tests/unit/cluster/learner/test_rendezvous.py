@@ -33,7 +33,8 @@ def test_a_folder_of_any_name_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     joined: list[Any] = []
     monkeypatch.setattr(ray, "get", joined.extend)
     config = InFile(backend="gloo", path=str(folder / "group"))
-    config.backend_cls().on_start(OneWorker(), config)
+    worker_group: Any = OneWorker()
+    config.backend_cls().on_start(worker_group, config)
     (told,) = joined
     store, rank, size = next(
         torch.distributed.rendezvous(told["init_method"], rank=0, world_size=1)

@@ -12,6 +12,7 @@ from cluster.domain.status import ClusterStatus, Phase, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
+from jobs.console import progress
 from jobs.console.live import fitting, shown, watch
 from jobs.console.progress import counting, described, duration, lines, saying, stderr
 from jobs.console.tables import Overview
@@ -53,6 +54,29 @@ def test_in_a_file_it_is_lines_on_stdout(tmp_path, capsys: pytest.CaptureFixture
     told = capsys.readouterr()
     assert told.out.startswith("faces: training, step 40 of 100")
     assert told.err == ""
+
+
+def test_what_others_wrote_is_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reason with brackets is shown whole, and ends nothing."""
+    monkeypatch.setattr(
+        progress, "stderr", lambda: Console(stderr=True, force_terminal=True, width=200)
+    )
+    with counting("of [/x]") as count:
+        count(1, 2)
+    with saying("writing [/x]") as say:
+        say("[type=missing]")
+    assert "of [/x]" in capsys.readouterr().err
+
+
+def test_a_line_is_a_line_however_long(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    found = look(scene, None)
+    task = found.tasks[0].model_copy(update={"reason": "because " * 60, "state": TaskState.QUEUED})
+    lines(Console(width=40))(found.model_copy(update={"tasks": (task,)}))
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_what_is_owed_has_a_time_left_where_it_is_known(tmp_path) -> None:

@@ -120,3 +120,37 @@ def test_places_are_averaged_wherever_the_channels_are() -> None:
         length_B1 = features_BC.norm(dim=-1, keepdim=True)
         inner_BC = length_B1 * normalize(features_BC, dim=-1)
         torch.testing.assert_close(found_BE, torch.cat([features_BC, inner_BC, inner_BC], -1))
+
+
+class Rewritten(nn.Module):
+    """What a block gives is written over by what comes next; or is a list."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.stages = nn.Sequential(*(Gives(kind) for _ in range(3)))
+        self.kind = kind
+
+    def forward(self, batch: Tensor) -> Tensor:
+        for stage in self.stages:
+            found = stage(batch)
+            batch = found[0] if self.kind == "list" else found.relu_()
+        return batch.mean((2, 3))
+
+
+class Gives(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, batch: Tensor) -> Tensor | list[Tensor]:
+        return [batch - 0.1] if self.kind == "list" else batch - 0.1
+
+
+@pytest.mark.parametrize("kind", ["in place", "list"])
+def test_what_a_block_gave_is_what_is_read(kind: str) -> None:
+    pixels_BCHW = torch.rand(5, 3, 2, 4)
+    encoder = Rewritten(kind)
+    with watched(encoder, ("stages.0",), pixels_BCHW) as plain:
+        found_BE = plain(encoder(pixels_BCHW))
+    first_BC = normalize((pixels_BCHW - 0.1).mean((2, 3)), dim=-1)
+    torch.testing.assert_close(normalize(found_BE[:, 3:], dim=-1), first_BC)

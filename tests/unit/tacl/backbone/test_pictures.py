@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tacl.backbone.inputs import Images
+from cluster.data.budget import PICTURE_ASPECT
+from tacl.backbone.inputs import MAX_ASPECT, Images
 from tacl.errors import BadSample, ModalityMismatch
 from tests.support import bases
 
@@ -81,6 +82,21 @@ def test_every_mode_of_picture_becomes_rgb(mode: str) -> None:
     Image.new("RGB", (8, 8), "white").convert(mode).save(buffer, kind)
     item = Images(8, (0.0,) * 3, (1.0,) * 3).prepare(buffer.getvalue())
     assert item.eq(255).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_of_grey_are_the_upper_eight(kind: str) -> None:
+    """As of X-rays and microscopes."""
+    buffer = io.BytesIO()
+    grey = np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000
+    Image.fromarray(grey).save(buffer, kind)
+    item = Images(8, (0.0,) * 3, (1.0,) * 3).prepare(buffer.getvalue())
+    expected = torch.tensor((grey >> 8).astype(np.uint8))
+    assert all(torch.equal(channel, expected) for channel in item)
+
+
+def test_no_strip_passes_that_cannot_be_cropped() -> None:
+    assert PICTURE_ASPECT <= MAX_ASPECT
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])

@@ -44,7 +44,7 @@ def test_an_activation_in_the_place_of_its_input_changes_nothing() -> None:
     for inplace in (False, True):
         torch.manual_seed(0)
         layers = nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(inplace), nn.Flatten(), nn.Linear(27, 4))
-        theta = dict(layers.named_parameters())
+        theta = dict[str, Tensor](layers.named_parameters())
         with Watched(theta) as watched:
             value = layers(torch.randn(5, 2, 4, 4)).square().sum()
         found.append(torch.autograd.grad(value, [call.output for call in watched.calls]))

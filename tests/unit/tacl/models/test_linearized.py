@@ -193,3 +193,57 @@ def test_load_tau_sets_all_blocks_or_refuses(encoder: Encoder) -> None:
     torch.testing.assert_close(module.tau_dict(), tau)
     module.load_tau({"body.0.bias": torch.ones(6)})
     assert {n for n, value in module.tau_dict().items() if value.any()} == {"body.0.bias"}
+
+
+class Keeps(nn.Module):
+    """Keeps what it makes of its weight, as attention biases of some encoders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.ones(2))
+        self.cache: dict[str, Tensor] = {}
+
+    def forward(self, batch_BD: Tensor) -> Tensor:
+        if "bias" not in self.cache:
+            self.cache["bias"] = self.bias[torch.tensor([1, 0])]
+        return batch_BD + self.cache["bias"]
+
+
+def test_an_encoder_that_keeps_what_it_makes_of_its_weights_is_refused() -> None:
+    module = LinearizedEncoder(Keeps().eval())
+    with pytest.raises(ValueError, match=r"keeps \.cache"):
+        module(torch.ones(3, 2))
+
+
+class Doubles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x + x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] + gradients[0]
+
+
+class Within(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.layer, self.how = nn.Linear(2, 2), how
+
+    def forward(self, batch_BD: Tensor) -> Tensor:
+        moved_BD = self.layer(batch_BD)
+        if self.how == "function":
+            return moved_BD + Doubles.apply(moved_BD)
+        with torch.set_grad_enabled(self.how != "no_grad"):
+            return moved_BD + moved_BD
+
+
+@pytest.mark.parametrize("how", ["function", "no_grad"])
+def test_where_the_gradient_of_tau_would_be_lost_a_pass_is_refused(how: str) -> None:
+    """Its tangent would be right."""
+    module = LinearizedEncoder(Within(how).eval())
+    with pytest.raises(NotImplementedError, match="gradient of tau would be lost"):
+        module(torch.ones(3, 2))
+    with torch.no_grad():  # nobody asks for one
+        assert module(torch.ones(3, 2))[1].abs().sum() == 0
+    LinearizedEncoder(Within("plain").eval())(torch.ones(3, 2))
