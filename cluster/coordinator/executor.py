@@ -273,8 +273,8 @@ class Execution:
                 try:
                     event = self._recorded(run_id, outcome.result, outcome.written)
                 except Exception:  # it may have landed: before anything is decided, that is read
-                    self.unsure = True  # also where that cannot be asked
-                    self.unsure = self._registry.run(run_id).state != RunState.RUNNING
+                    was, self.unsure = self.unsure, True  # also where that cannot be asked
+                    self.unsure = was or self._registry.run(run_id).state != RunState.RUNNING
                     raise
             LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):

@@ -187,7 +187,12 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         if glob.has_magic(str(path)):
             raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
         return _converted(data, lambda: load_dataset(str(path), **given))
-    folder, file = str(path.parent), glob.escape(str(path))  # datasets takes a name for a pattern
+    if glob.has_magic(str(path.parent)):  # datasets would look through all that lies above
+        link = Path(cache) / "given" / path.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path)
+        path = link
+    folder, file = str(path.parent), glob.escape(str(path))  # it takes a name for a pattern
     return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
 
 

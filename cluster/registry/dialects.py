@@ -83,6 +83,7 @@ def _connect(
 
     wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
     connection = Patient.connect(*arguments, **wait | named)
+    connection.patience = PATIENCE
     connection.execute(KEEPALIVE)
     connection.commit()
     connection.patience = patience

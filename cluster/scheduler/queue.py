@@ -121,13 +121,12 @@ def next_run(state: State) -> PlannedRun | None:
 def in_turn(state: State) -> list[PlannedRun]:
     """Those of which the first that fits starts: first those that are late, then what takes
     nothing of what each of these waits for."""
-    late, firsts = _all_late(state), _firsts(state)
-    order = [*late, *(run for run in firsts if not any(run is one for one in late))]
-    return [
-        run
-        for place, run in enumerate(order)
-        if all(_leaves(state, one, run.needs) for one in late[:place])
-    ]
+    late, kept = _all_late(state), list[PlannedRun]()
+    for run in late:  # one that has to let another late one go first keeps no room
+        if all(_leaves(state, one, run.needs) for one in kept):
+            kept.append(run)
+    others = (run for run in _firsts(state) if not any(run is one for one in late))
+    return [*kept, *(o for o in others if all(_leaves(state, one, o.needs) for one in kept))]
 
 
 def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
@@ -162,10 +161,6 @@ def in_order(state: State) -> list[PlannedRun]:
         keys[run.run_id] = run.urgency, over, rounds[run.urgency, run.user], turn, number
         rounds[run.urgency, run.user] += 1
     return sorted(waiting, key=lambda run: keys[run.run_id])
-
-
-def _late(state: State) -> PlannedRun | None:
-    return next(iter(_all_late(state)), None)
 
 
 def _all_late(state: State) -> list[PlannedRun]:
@@ -211,14 +206,16 @@ def situation(state: State) -> object:
     running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
     places = tuple((run.run_id, run.gives_way) for run in running)
     turns = tuple(run.run_id for run in _firsts(state))
-    late = _late(state)
-    return state.nodes, state.free, places, turns, late and late.run_id
+    late = tuple(run.run_id for run in _all_late(state))
+    return state.nodes, state.free, places, turns, late
 
 
 def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
     """The run that this one lets go first, though there is room for it."""
-    firsts = _firsts(state)
-    ahead = _late(state) or next((one for one in firsts if one.urgency == run.urgency), None)
+    late, firsts = _all_late(state), _firsts(state)
+    blocks = (one for one in late if one is run or not _leaves(state, one, run.needs))
+    of_its_kind = (one for one in firsts if one.urgency == run.urgency)
+    ahead = next(blocks, None) or next(of_its_kind, None)
     return None if ahead is run else ahead
 
 

@@ -100,7 +100,7 @@ def adamerged(bench: Bench, first: Vectors) -> Model:
             bench.backbone, vectors, ones, inputs, heads, seed=bench.seed, on_step=say
         )
 
-    return _learned(bench, first, "adamerging", run)
+    return _learned(bench, first, "adamerging, 16 rows of each task", run)
 
 
 def atlas(bench: Bench, first: Vectors) -> Model:

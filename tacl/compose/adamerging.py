@@ -51,7 +51,8 @@ def adamerging(
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> tuple[ScaledEncoder, Learned]:
     """`inputs[t]`: unlabelled inputs of the t-th vector's task; a step is of `batch` rows of each
-    task, on average: its rows are drawn from all.
+    task that has some, on average: its rows are drawn from all. Of more than 16 tasks it is of as
+    many rows as of 16, which one pass holds.
 
     The model is `module.tau_dict()`. Raises BadRecipe for coefficients other than 1.
     """
@@ -59,7 +60,8 @@ def adamerging(
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)
-    config = learning_config("addition", len(data), seed, batch * len(inputs), steps)
+    rows = batch * min(16, sum(1 for items in inputs if items))
+    config = learning_config("addition", len(data), seed, rows, steps)
     config = replace(config, learning_rate=REACH / steps, weight_decay=0.0)
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)
     return module, learned

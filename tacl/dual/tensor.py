@@ -52,6 +52,18 @@ _FIRST = ("input", "query", "tensors", "tensor")  # what torch calls a first arg
 RECORDING = ContextVar("recording", default=False)  # whether a pass is for a gradient of tau
 
 
+def _with_gradient(func: Any, result: Any) -> Any:
+    """Raises NotImplementedError where what comes next would train tau without this part."""
+    if RECORDING.get() and not torch.is_grad_enabled():
+        parts = result if isinstance(result, tuple | list) else (result,)
+        if any(isinstance(one, DualTensor) for one in parts):
+            raise NotImplementedError(
+                f"{name_of(func)} inside torch.no_grad, or a Python autograd.Function, of the "
+                "encoder: the gradient of tau would be lost there; detach what needs none"
+            )
+    return result
+
+
 class DualTensor(torch.Tensor):
     """(primal, tangent), both of the same shape, dtype and device.
 
@@ -102,22 +114,13 @@ class DualTensor(torch.Tensor):
         if rule is not None:
             result = _answer(rule, func, args, kwargs)
             if result is not NotImplemented:
-                if (
-                    isinstance(result, DualTensor)
-                    and RECORDING.get()
-                    and not torch.is_grad_enabled()
-                ):
-                    raise NotImplementedError(
-                        f"{name_of(func)} inside torch.no_grad, or a Python autograd.Function, of "
-                        "the encoder: the gradient of tau would be lost there"
-                    )
-                return result
+                return _with_gradient(func, result)
         from tacl.dual.fallback import by_jvp
         from tacl.dual.in_place import is_in_place, replaced
 
         if is_in_place(func):
             return replaced(func, args, kwargs)
-        return by_jvp(func, args, kwargs)
+        return _with_gradient(func, by_jvp(func, args, kwargs))
 
     @classmethod
     def __torch_dispatch__(

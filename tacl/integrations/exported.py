@@ -64,6 +64,9 @@ def _transformers(folder: Path) -> Features:
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    tokenizer.padding_side = "right"  # also of folders that were written before that was said
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     length = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]
     pooling = json.loads((folder / "1_Pooling" / "config.json").read_text())
     (pooled,) = (function for name, function in POOLINGS.items() if pooling.get(name))

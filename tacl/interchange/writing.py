@@ -94,7 +94,8 @@ def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None
     # What saves it imports DeepSpeed where that is installed, which else warns of its guess.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     model.save_pretrained(folder)
-    tokenizer.padding_side = "right"  # poolings count from the left
+    # Poolings count from the left. What was not in its settings before would not be saved.
+    tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = "right"
     if tokenizer.pad_token is None:  # of many decoders; the mask hides which one it is
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.save_pretrained(folder)

@@ -56,13 +56,17 @@ def _require_nothing_kept(encoder: nn.Module) -> None:
     that would be at other weights."""
     for name, module in encoder.named_modules():
         for key, value in vars(module).items():
-            if key.startswith("_"):
+            if key in ("_parameters", "_buffers", "_modules"):
                 continue
-            if any(isinstance(one, DualTensor) for one in tree_leaves(value)):
+            if any(_is_made(one) for one in tree_leaves(value)):
                 raise ValueError(
                     f"the encoder keeps {name}.{key}, which it made of its weights, from pass to "
                     "pass; let it make it anew in each"
                 )
+
+
+def _is_made(value: object) -> bool:
+    return isinstance(value, DualTensor) or (isinstance(value, Tensor) and value.requires_grad)
 
 
 class FrozenEncoder(nn.Module):
@@ -148,6 +152,8 @@ class FrozenEncoder(nn.Module):
         refuse_autocast(self.theta0(self.blocks[0]).device)
         everything = {name: self.theta0(name) for name in self._frozen} | dict(weights)
         if not self._is_tried:
+            self._encoder[0].train()
+            self._encoder[0].eval()  # by which what was kept of other passes is forgotten
             with torch.inference_mode(False):  # copies that count what is written to them
                 everything |= {n: everything[n].clone() for n in self._buffers_of_encoder}
         before = {name: everything[name]._version for name in self._buffers_of_encoder}

@@ -74,6 +74,7 @@ class FakeApi:
     ) -> None:
         """A sum that was evaluated; what is not among the `means` was not measured."""
         fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
+        fixed |= {"user": "me", "method": "sum"}
         fixed["absolute"] = sum(accuracies.values()) / len(accuracies)
         absent = dict.fromkeys(("unknown", "frozen_known", "frozen_unknown"))
         each = {"accuracies": accuracies, "unknowns": unknowns or {}, "frozen": frozen or {}}

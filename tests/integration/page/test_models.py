@@ -257,3 +257,17 @@ def test_what_is_not_known_of_some_is_not_called_fine(api: FakeApi, open_page: A
     assert "by more than 0.20 of" in line.inner_text()
     assert line.get_attribute("class") == ""
     assert page.locator("#compose output").inner_text() == "+digits +signs-150"  # as it is typed
+
+
+def test_rows_of_one_recipe_are_told_apart(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    for user, method in (("ann", "sum"), ("bob", "ties")):
+        api.measured({"digits": 0.9})
+        api.rows[-1] |= {"user": user, "method": method}
+    page = open_page()
+    says(page, "#accuracy", "90.0")
+    heads = page.locator("#accuracy tbody th").all_inner_texts()
+    assert [head.split("ann: ")[-1].split("bob: ")[-1] for head in heads] == [
+        "+digits",
+        "ties of +digits",
+    ]

@@ -168,6 +168,8 @@ function used(made) {
   return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.${foreign.join("")}`;
 }
 
+form.addEventListener("settled", report); // nothing may be picked any more
+
 onSubmit(form, async () => used(await api.compose(user(), terms())));
 
 $(".update", form).addEventListener("click", () =>

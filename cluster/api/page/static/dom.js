@@ -54,6 +54,7 @@ export async function work(form, button, does) {
   } finally {
     busy.delete(button);
     button.disabled = false;
+    form.dispatchEvent(new Event("settled"));
   }
 }
 

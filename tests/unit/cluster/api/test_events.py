@@ -129,6 +129,25 @@ def test_nothing_is_told_after_the_token_has_ended(service: Local, now: Caller |
     assert len(heard) == 1 or "more" not in "".join(heard)
 
 
+def test_what_is_due_is_told_once_it_is_known_who_listens(service: Local) -> None:
+    """While nobody can say, that is said."""
+    submit(service, "news")
+    asked, looks = Asked(EVE, service), list[int]()
+
+    async def known() -> Caller:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            raise ClusterNotRunning("away")
+        return EVE
+
+    async def listen() -> list[str]:
+        news = events.News()
+        lines = events._lines(asked, news, await news.since(asked), known)
+        return [told(await anext(lines))[0] for _ in range(3)]
+
+    assert asyncio.run(asyncio.wait_for(listen(), 60)) == ["trouble", "task", "cluster"]
+
+
 def test_after_a_trouble_the_rest_is_told(service: Local, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more tasks than one answer has."""
     for number in range(PAGE + 2):

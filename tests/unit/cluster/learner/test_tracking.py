@@ -197,7 +197,7 @@ def test_a_library_that_is_missing_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(BadConfig, match=rf"{tracker}.*tacl-compose\[{library}\]"):
+    with pytest.raises(BadConfig, match=rf"{tracker}.*the extra {library}"):
         _ = (
             trackers.MLflowRun(FACTS)
             if library == "mlflow"

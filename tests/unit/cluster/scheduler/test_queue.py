@@ -61,6 +61,26 @@ def test_what_waits_for_a_gpu_keeps_no_cpus_from_what_needs_none() -> None:
     assert "train b" in world.running
 
 
+def test_one_that_is_late_behind_another_late_one_keeps_no_room() -> None:
+    world = World(Node(8, 2))
+    world.submit("a", Options(gpus_per_worker=1))
+    world.submit("b", Options(workers=2, gpus_per_worker=1))
+    number = itertools.count()
+
+    def evaluate(times: int) -> None:
+        for _ in range(times):
+            run_id = f"evaluate {next(number)}"
+            world.request(run_id, "evaluate")
+            assert run_id in world.running
+            world.happens(Ended(run_id))
+
+    evaluate(PATIENCE + 1)
+    world.request("r", "measure", needs=Needs(1, 1, 1))
+    evaluate(2 * PATIENCE)
+    assert world.running == {"train a"}
+    assert world.why("r").startswith("waits for training b, whose turn it is")
+
+
 def test_runs_share_a_gpu_as_far_as_it_goes() -> None:
     world = World(Node(8, 1))
     for name, part in {"a": 0.5, "b": 0.25, "c": 0.5, "d": 0.25}.items():

@@ -134,7 +134,7 @@ def test_an_endpoint_without_its_packages_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:4318")
     tracing.require_installed()
     monkeypatch.setattr(tracing, "NEEDED", ("not-there-at-all",))
-    with pytest.raises(BadConfig, match=r"not-there-at-all.*tacl-compose\[tracing\]"):
+    with pytest.raises(BadConfig, match=r"not-there-at-all.*the extra tracing"):
         tracing.require_installed()
     assert metadata.version("opentelemetry-sdk")
 

@@ -53,7 +53,7 @@ def test_lines_of_the_help_end_where_those_of_the_terminal_do(tacl: Tacl) -> Non
 
 
 def test_brackets_of_a_form_are_no_markup_of_the_help(tacl: Tacl) -> None:
-    for verb, form in (("compose", "NAME[@vN]"), ("import", "OWNER/NAME[@REVISION]")):
+    for verb, form in (("compose", "NAME[@vN|@ALIAS]"), ("import", "OWNER/NAME[@REVISION]")):
         assert form in ok(tacl(verb, "--help"))
 
 

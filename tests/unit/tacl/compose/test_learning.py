@@ -159,9 +159,7 @@ def test_adamerging_against_a_loop() -> None:
     module, found = adamerging(
         world.base, world.vectors, [1.0] * POOL, inputs, two, steps=8, batch=3
     )
-    config = TrainConfig(
-        8, 1 / 8, 0.0, 0, (), batch=3 * len(inputs), weight_decay=0.0, penalty="none"
-    )
+    config = TrainConfig(8, 1 / 8, 0.0, 0, (), batch=3 * 2, weight_decay=0.0, penalty="none")
     size = (POOL, len(module.blocks))
     expected = learned_by_hand(world, data, entropies, config, torch.full(size, 0.3))
     torch.testing.assert_close(found.coefficients[..., 0], expected, rtol=1e-3, atol=1e-4)
