@@ -121,12 +121,18 @@ def next_run(state: State) -> PlannedRun | None:
 def in_turn(state: State) -> list[PlannedRun]:
     """Those of which the first that fits starts: first those that are late, then what takes
     nothing of what each of these waits for."""
-    late, kept = _all_late(state), list[PlannedRun]()
-    for run in late:  # one that has to let another late one go first keeps no room
-        if all(_leaves(state, one, run.needs) for one in kept):
-            kept.append(run)
+    late, kept = _all_late(state), _kept(state)
     others = (run for run in _firsts(state) if not any(run is one for one in late))
     return [*kept, *(o for o in others if all(_leaves(state, one, o.needs) for one in kept))]
+
+
+def _kept(state: State) -> list[PlannedRun]:
+    """The late ones for which room is kept: not where one has to let another late one go first."""
+    kept = list[PlannedRun]()
+    for run in _all_late(state):
+        if all(_leaves(state, one, run.needs) for one in kept):
+            kept.append(run)
+    return kept
 
 
 def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
@@ -212,8 +218,8 @@ def situation(state: State) -> object:
 
 def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
     """The run that this one lets go first, though there is room for it."""
-    late, firsts = _all_late(state), _firsts(state)
-    blocks = (one for one in late if one is run or not _leaves(state, one, run.needs))
+    kept, firsts = _kept(state), _firsts(state)
+    blocks = (one for one in kept if one is run or not _leaves(state, one, run.needs))
     of_its_kind = (one for one in firsts if one.urgency == run.urgency)
     ahead = next(blocks, None) or next(of_its_kind, None)
     return None if ahead is run else ahead

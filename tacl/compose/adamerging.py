@@ -60,7 +60,7 @@ def adamerging(
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)
-    rows = batch * min(16, sum(1 for items in inputs if items))
+    rows = batch * min(16, max(1, sum(1 for items in inputs if items)))
     config = learning_config("addition", len(data), seed, rows, steps)
     config = replace(config, learning_rate=REACH / steps, weight_decay=0.0)
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)

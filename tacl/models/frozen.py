@@ -55,8 +55,12 @@ def _require_nothing_kept(encoder: nn.Module) -> None:
     """Raises ValueError where a module keeps what it made of its weights in one pass for the next:
     that would be at other weights."""
     for name, module in encoder.named_modules():
+        hooks = module._forward_pre_hooks.values()
+        anew = {getattr(hook, "name", None) for hook in hooks}  # as weight_norm's, in each pass
+        if isinstance(module, nn.RNNBase):
+            anew.add("_flat_weights")  # made anew where a weight is another
         for key, value in vars(module).items():
-            if key in ("_parameters", "_buffers", "_modules"):
+            if key in ("_parameters", "_buffers", "_modules") or key in anew:
                 continue
             if any(_is_made(one) for one in tree_leaves(value)):
                 raise ValueError(
@@ -177,7 +181,8 @@ class FrozenEncoder(nn.Module):
             )
         if not self._is_tried:
             _require_nothing_kept(self._encoder[0])
-        self._is_tried = True
+            # Of other passes nothing would be seen: until there is one of which it is, all forget.
+            self._is_tried = any(map(_is_made, everything.values()))
         return self._in_order(rows, features), self._in_order(rows, tangents)
 
     def _in_order(self, rows: list[int], parts: list[Tensor]) -> Tensor:

@@ -79,6 +79,8 @@ def test_one_that_is_late_behind_another_late_one_keeps_no_room() -> None:
     evaluate(2 * PATIENCE)
     assert world.running == {"train a"}
     assert world.why("r").startswith("waits for training b, whose turn it is")
+    world.submit("c")
+    assert world.why("train c").startswith("waits for training b, whose turn it is: needs 2")
 
 
 def test_runs_share_a_gpu_as_far_as_it_goes() -> None:

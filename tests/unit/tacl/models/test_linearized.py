@@ -11,6 +11,7 @@ from torch.func import functional_call, jvp
 
 from tacl.models.frozen import trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
+from tacl.models.ordinary import OrdinaryEncoder
 from tacl.vectors.params import Params, combine
 
 
@@ -219,6 +220,23 @@ def test_an_encoder_that_keeps_what_it_makes_of_its_weights_is_refused() -> None
     module = LinearizedEncoder(encoder)
     with pytest.raises(ValueError, match=r"keeps \.cache"):
         module(torch.ones(3, 2))
+
+
+def test_what_torch_makes_anew_in_each_pass_is_kept_by_nobody() -> None:
+    rows_BLD = torch.ones(2, 3, 4)
+
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRU(4, 5, batch_first=True)
+
+        def forward(self, batch_BLD: Tensor) -> Tensor:
+            return self.cell(batch_BLD)[0][:, -1]
+
+    module = OrdinaryEncoder(Last().eval(), ["*"])
+    found = [module(rows_BLD)[0] for _ in range(2)]
+    assert torch.equal(*found)
+    found[0].sum().backward()
 
 
 class Doubles(torch.autograd.Function):
