@@ -69,6 +69,13 @@ FURTHER = {  # tables of measured.md: of a column the results and the key, of ea
         [("continual-text8", "acc"), ("continual-text14", "acc")],
         "linear opcm sequential taujp magmax taujp+refresh joint",
     ),
+    "| all fourteen": (
+        [
+            ("float32/addition-text14", "absolute"),
+            ("float32/addition-text14", "class_incremental"),
+        ],
+        "zero-shot frozen-logistic frozen-inner-logistic arriving+refresh+inner",
+    ),
     "| method | task known": (
         [("addition-vision8", "absolute"), ("addition-vision8", "class_incremental")],
         "zero-shot linear ties tsv-m taujp - frozen-logistic mixed-longer frozen-inner-logistic "
