@@ -60,6 +60,7 @@ def test_what_others_wrote_is_no_markup(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A reason with brackets is shown whole, and ends nothing."""
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(
         progress, "stderr", lambda: Console(stderr=True, force_terminal=True, width=200)
     )
