@@ -145,7 +145,8 @@ def _require_weights(spec: BaseSpec, where: str, model: Any, report: Any) -> Non
 
 def _require_positions(spec: BaseSpec, model: Any, size: int) -> None:
     known = getattr(model.config, "max_position_embeddings", None)
-    padding = getattr(getattr(model, "embeddings", None), "padding_idx", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
     if known is not None and padding is not None:  # as RoBERTa, which counts from behind it
         known -= padding + 1
     if known is not None and size > known:

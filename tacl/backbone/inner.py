@@ -80,6 +80,6 @@ def _pooled(output: Tensor, rows: int, batch: Batch, channels_last: bool) -> Ten
         return (output * mask_BL1).sum(1) / mask_BL1.sum(1)
     if output.dim() == 3:
         return output.mean(1)
-    if output.dim() > 3:
-        return output.mean((1, 2) if channels_last else (2, 3))
-    return output
+    if output.dim() == 4 and channels_last:
+        return output.mean((1, 2))
+    return output.flatten(2).mean(-1) if output.dim() > 3 else output

@@ -6,14 +6,17 @@ import json
 import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 
-from tacl.backbone import Backbone, load_backbone
+from tacl.backbone import Backbone, hf, load_backbone
 from tacl.backbone.inputs import Images
+from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase, BadSample
 from tests.support import bases
 
@@ -282,3 +285,17 @@ def test_embedded_is_the_open_clip_model_that_is_shipped(
     assert load_backbone("embedded?size=32").digest == backbone.digest
     with pytest.raises(BadBase, match="its own size"):
         load_backbone("embedded?size=64")
+
+
+@pytest.mark.parametrize(("padding", "most"), [(None, 514), (1, 512)])
+def test_positions_may_count_from_behind_the_padding(padding: int | None, most: int) -> None:
+    """As those of RoBERTa do."""
+    embeddings = nn.Module()
+    embeddings.position_embeddings = nn.Embedding(514, 2, padding_idx=padding)
+    model = SimpleNamespace(
+        config=SimpleNamespace(max_position_embeddings=514), embeddings=embeddings
+    )
+    spec = BaseSpec.parse("hf:some/model")
+    hf._require_positions(spec, model, most)
+    with pytest.raises(BadBase, match=f"{most} positions"):
+        hf._require_positions(spec, model, most + 1)
