@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Concatenate, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from pydantic_core import to_json
@@ -18,7 +18,6 @@ from jobs.benchmarks.population import Population
 NOBODY = RequestContext()
 
 Ask = Callable[[int], object]  # the row-th time
-Method = Callable[Concatenate[RequestContext, str, ...], object]
 
 
 class Call(NamedTuple):
@@ -66,6 +65,11 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), float(worst))
 
 
+def each(method: Callable[..., object], *columns: Sequence[object], **named: object) -> Ask:
+    """With what the columns have for the round; `named` are the same in all."""
+    return lambda row: method(*(column[row] for column in columns), **named)
+
+
 class Turns:
     """By round, whose turn it is and what about: drawn, the same in every bench."""
 
@@ -78,27 +82,18 @@ class Turns:
         self.whose = [RequestContext(user=user, limited=True) for user in self.users]
         self.versions = len(population.tasks[0].vectors)
         self.moved = [int(n) for n in chosen.integers(1, self.versions + 1, rounds)]
+        some = [sorted({*self.tasks[row : row + 5]}) for row in range(rounds)]
+        self.terms = [[f"+{task}" for task in tasks] for tasks in some]
+        self.names = [f"new{row}" for row in range(rounds)]  # of tasks and users to come
 
-    def new(self, row: int, verb: str) -> RequestContext:
-        """A request that changes something, of the user of this round."""
-        return RequestContext(user=self.users[row], limited=True, request_id=f"bench: {verb} {row}")
+    def new(self, verb: str) -> list[RequestContext]:
+        """Requests that change something, of the user of the round."""
+        asked = zip(self.whose, self.admin(verb), strict=True)
+        return [of.model_copy(update={"request_id": one.request_id}) for of, one in asked]
 
-    def admin(self, row: int, verb: str) -> RequestContext:
-        return RequestContext(request_id=f"bench: {verb} {row}")
-
-    def terms(self, row: int) -> list[str]:
-        return [f"+{one}" for one in sorted({*self.tasks[row : row + 5]})]
-
-    def own(self, method: Method) -> Ask:
-        return lambda row: method(self.whose[row], self.users[row])
-
-    def changed(self, verb: str, method: Method) -> Ask:
-        return lambda row: method(self.new(row, verb), self.users[row])
-
-    def of_task(self, method: Method) -> Ask:
-        return lambda row: method(self.whose[row], self.tasks[row])
+    def admin(self, verb: str) -> list[RequestContext]:
+        return [RequestContext(request_id=f"bench: {verb} {row}") for row in range(self.rounds)]
 
     def moves(self, move_alias: Callable[..., object], name: str) -> Ask:
-        return lambda row: move_alias(
-            self.new(row, f"move {name}"), self.tasks[row], name, self.moved[row], ANY
-        )
+        new = self.new(f"move {name}")
+        return lambda row: move_alias(new[row], self.tasks[row], name, self.moved[row], ANY)

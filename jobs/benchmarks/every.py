@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cluster.coordinator.core import Coordinator
-from jobs.benchmarks.calls import NOBODY, Call, Turns
+from jobs.benchmarks.calls import NOBODY, Call, Turns, each
 from jobs.benchmarks.people import accounts, models
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.server import own_reads
@@ -33,13 +33,13 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
 def _tasks(asking: Turns, call: Coordinator) -> Iterator[Call]:
     whose, tasks = asking.whose, asking.tasks
     versions = 1, asking.versions
-    yield Call("user", "task", asking.of_task(call.task))
-    yield Call("user", "logs", asking.of_task(call.logs))
-    yield Call("user", "vectors", asking.of_task(call.vectors))
+    yield Call("user", "task", each(call.task, whose, tasks))
+    yield Call("user", "logs", each(call.logs, whose, tasks))
+    yield Call("user", "vectors", each(call.vectors, whose, tasks))
     yield Call("user", "compare", lambda row: call.compare(whose[row], tasks[row], *versions))
-    yield Call("user", "aliases", asking.of_task(call.aliases))
+    yield Call("user", "aliases", each(call.aliases, whose, tasks))
     yield Call("user", "move an alias", asking.moves(call.move_alias, "stable"))
-    yield Call("user", "interference of a task", asking.of_task(call.interference_of))
+    yield Call("user", "interference of a task", each(call.interference_of, whose, tasks))
     yield Call("user", "status of a task", lambda row: call.status(whose[row], "", [tasks[row]]))
 
 

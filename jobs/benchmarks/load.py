@@ -14,16 +14,16 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import httpx2
 
-from cluster.client.client import Client
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import Materials
+from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.processes import replicas
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.columns import Columns
@@ -34,7 +34,6 @@ CLOSE = 1e-4  # between a probability and the recomputed one
 PATIENCE = 120.0  # seconds until an answer must have come
 VICTIMS = ("predictor", "predictor", "ingress")  # deployments whose replicas are killed, in turn
 
-Say = Callable[[str], None]
 Expected = dict[str, dict[str, float]]  # task -> class -> probability
 
 
@@ -59,26 +58,30 @@ class Right(Protocol):
 
 
 class Oracle:
-    """What every user must be told about each picture."""
+    """What users must be told about each picture: of a model whose vectors are all in `refs`,
+    default those of every task, each probability; of any other, which tasks answer. `recipe`: of
+    a user."""
 
-    def __init__(self, client: Client, pictures: Sequence[bytes]) -> None:
-        home = client.home
-        settings = home.settings()
-        assert settings is not None
-        materials = Materials(home, settings.base)
-        fields = set(VectorRef.model_fields)
-        champions = [one for one in client.vectors() if one.champion]
-        refs = [VectorRef(**one.model_dump(include=fields)) for one in champions]
-        self.taus = {ref.task: materials.vector(ref).to_params() for ref in refs}
-        self.heads = {ref.task: materials.head(ref.head_blob) for ref in refs}
+    def __init__(
+        self,
+        population: Population,
+        pictures: Sequence[bytes],
+        refs: Iterable[VectorRef] = (),
+        recipe: Callable[[int], Mapping[str, float]] = recipe_of,
+    ) -> None:
+        materials = Materials(population.home, population.base)
+        every = (population.reference(shard.ordinal, 1) for shard in population.shards)
+        known = {ref.task: ref for ref in refs or every}
+        self.taus = {task: materials.vector(ref).to_params() for task, ref in known.items()}
+        self.heads = {task: materials.head(ref.head_blob) for task, ref in known.items()}
         self.backbone, self.module = materials.backbone, materials.linearized()
         self.items = [self.backbone.prepare(raw) for raw in pictures]
         self.encoded: Sequence[str] = [base64.b64encode(raw).decode() for raw in pictures]
         self._cached = cached_tangents(self.module, self.backbone, self.items, self.taus)
-        self.expected = cache(self._expected)
+        self._recipe, self.expected = cache(recipe), cache(self._expected)
 
     def _expected(self, user: int) -> list[Expected]:
-        recipe = recipe_of(user)
+        recipe = self._recipe(user)
         features_ND = self._cached.linearized(recipe)
         columns = Columns({task: self.heads[task] for task in recipe})
         shares = {task: found.tolist() for task, found in columns.joint(features_ND).items()}
@@ -89,13 +92,20 @@ class Oracle:
 
     def is_right(self, user: int, picture: int, answer: Mapping[str, Any]) -> bool:
         """`answer`: {task: [[class, probability], ...]}."""
-        return is_close(self.expected(user)[picture], answer)
+        tasks = self._recipe(user).keys()
+        if tasks <= self.heads.keys():
+            return is_close(self.expected(user)[picture], answer)
+        return answer.keys() == tasks
+
+    def answer(self, user: int) -> dict[str, Any]:
+        """About the first picture, as a server sends it."""
+        told = self.expected(user)[0].items()
+        return {task: [[*one] for one in shares.items()] for task, shares in told}
 
     def mistakable(self, pairs: int) -> int:
         """Of so many pairs of users, how many might be given each other's answer unnoticed."""
-        answers = {user: self.expected(user)[0] for user in range(pairs)}
-        wire = {u: {t: list(s.items()) for t, s in one.items()} for u, one in answers.items()}
-        return sum(is_close(answers[user], wire[(user + 1) % pairs]) for user in range(pairs))
+        others = ((user, self.answer((user + 1) % pairs)) for user in range(pairs))
+        return sum(self.is_right(user, 0, answer) for user, answer in others)
 
 
 def is_close(expected: Expected, answer: Mapping[str, Any]) -> bool:

@@ -9,35 +9,28 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
-from jobs.benchmarks.calls import Call, Turns
+from jobs.benchmarks.calls import Call, Turns, each
 
 MERGED = CompositionMethod(method="ties")
 DIGITS = 16  # of the sha256 of a token, by which it is named
 
 
 def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
-    users, whose = asking.users, asking.whose
-
-    def compose(row: int) -> object:
-        return call.compose(asking.new(row, "compose"), users[row], asking.terms(row))
-
-    def make(row: int) -> object:
-        who = asking.new(row, "make")
-        return call.start_composition(who, users[row], asking.terms(row), MERGED)
-
-    yield Call("user", "composition", asking.own(call.composition))
-    yield Call("user", "models that are one's own", asking.own(call.users))
-    yield Call("user", "compose", compose)
-    yield Call("user", "update", asking.changed("update", call.update_composition))
-    yield Call("user", "evaluate", asking.changed("evaluate", call.evaluate))
+    users, whose, terms = asking.users, asking.whose, asking.terms
+    make = each(call.start_composition, asking.new("make"), users, terms, how=MERGED)
+    yield Call("user", "composition", each(call.composition, whose, users))
+    yield Call("user", "models that are one's own", each(call.users, whose, users))
+    yield Call("user", "compose", each(call.compose, asking.new("compose"), users, terms))
+    yield Call("user", "update", each(call.update_composition, asking.new("update"), users))
+    yield Call("user", "evaluate", each(call.evaluate, asking.new("evaluate"), users))
     evaluated = _evaluated(asking, call)
     yield Call("user", "evaluation", lambda _: call.evaluation(whose[0], evaluated))
     yield Call("user", "make a composition", make)
     made = call.start_composition(RequestContext(), users[0], [f"+{asking.seen[0]}"], MERGED).run_id
     asks = whose[0], users[0], made
     yield Call("user", "composition in the making", lambda _: call.composition_run(*asks))
-    yield Call("user", "cancel", asking.changed("cancel", call.cancel_compositions))
-    yield Call("user", "accuracies", asking.own(call.accuracy_history))
+    yield Call("user", "cancel", each(call.cancel_compositions, asking.new("cancel"), users))
+    yield Call("user", "accuracies", each(call.accuracy_history, whose, users))
 
 
 def _evaluated(asking: Turns, call: Coordinator) -> str:
@@ -70,23 +63,15 @@ def _found(model: Composition) -> Evaluated:
 
 
 def accounts(asking: Turns, call: Coordinator) -> Iterator[Call]:
-    users, new = asking.users, [f"new{row}" for row in range(asking.rounds)]
-
-    def issue(row: int) -> object:
-        return call.issue_token(asking.admin(row, "issue"), new[row], "user", hashed(new[row]))
-
-    def rotate(row: int) -> object:
-        token, other = hashed(new[row])[:DIGITS], hashed(f"other of {new[row]}")
-        return call.rotate_token(asking.admin(row, "rotate"), token, other)
-
-    def revoke(row: int) -> object:
-        return call.revoke_tokens(asking.admin(row, "revoke"), new[row])
-
+    users, names, admin = asking.users, asking.names, asking.admin
+    hashes, others = [hashed(one) for one in names], [hashed(f"other of {one}") for one in names]
+    tokens, roles = [one[:DIGITS] for one in hashes], ["user"] * len(names)
+    issue = each(call.issue_token, admin("issue"), names, roles, hashes)
     yield Call("user", "whose token", lambda row: call.holder(hashed(users[row])))
     yield Call("user", "usage", lambda row: call.usage(users[row]))
     yield Call("admin", "usage, a page", lambda row: call.usage(None, users[row]))
     yield Call("admin", "tokens of a user", lambda row: call.tokens(users[row]))
     yield Call("admin", "tokens, a page", lambda row: call.tokens(None, users[row]))
     yield Call("admin", "issue a token", issue)
-    yield Call("admin", "rotate a token", rotate)
-    yield Call("admin", "revoke tokens", revoke)
+    yield Call("admin", "rotate a token", each(call.rotate_token, admin("rotate"), tokens, others))
+    yield Call("admin", "revoke tokens", each(call.revoke_tokens, admin("revoke"), names))

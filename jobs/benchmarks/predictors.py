@@ -7,7 +7,6 @@ run, an echo of the same payload. What is written of it: `jobs.benchmarks.predic
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +27,10 @@ from cluster.serving.app import start
 from cluster.storage.home import Serving
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing
-from jobs.benchmarks.load import Askers, Asking, Person, Readers, Say
+from jobs.benchmarks.load import Askers, Asking, Oracle, Person, Readers
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
-from jobs.benchmarks.population import Population
+from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.residency import drawn
-from jobs.benchmarks.sampled import Sampled
 from jobs.benchmarks.scale import CheckedGoal
 from jobs.benchmarks.serving import LoadFigures, facts, free_port
 from jobs.benchmarks.submit import own_cluster
@@ -161,7 +159,7 @@ class Crowd:
         asking = self._plan.asking
         users = list(islice(drawn("uniform", self._plan.users, Random(3)), asking.requests))
         people = {user: self._person(user) for user in [0, *users]}
-        right, found = Sampled(self._population, self._pictures, [0]), []
+        right, found = sampled(self._population, self._pictures, [0]), []
         with self._serving(1) as url:
             for path in READS:
                 self._say(f"GET {path}")
@@ -177,9 +175,8 @@ class Crowd:
         self, read: Sequence[tuple[str, PredictorsRow, Any]]
     ) -> tuple[PredictorsRow, list[ReadRow]]:
         """The same requests of the first user, answered at once; after the server has ended."""
-        right = Sampled(self._population, self._pictures, [0])
-        wire = {task: list(shares.items()) for task, shares in right.expected[0][0].items()}
-        answer = json.loads(json.dumps(wire))
+        right = sampled(self._population, self._pictures, [0])
+        answer = right.answer(0)
         self._say("the echo")
         one = self._person(0)
         paths = {path.format(user=one.name): told for path, _, told in read}
@@ -213,7 +210,7 @@ class Crowd:
     def _await(self, url: str, predictors: int) -> None:
         """Serve starts those beyond the first where much is asked for a while."""
         people = {user: self._person(user) for user in range(min(self._plan.users, 100))}
-        askers = Askers(url, Sampled(self._population, self._pictures, [0]), people)
+        askers = Askers(url, sampled(self._population, self._pictures, [0]), people)
         began = time.monotonic()
         self._say(f"waiting for {predictors} predictors")
         while (there := self._answering(url)) < predictors:
@@ -237,7 +234,7 @@ class Crowd:
         users = list(islice(drawn(draw, self._plan.users, Random(3)), warm + asking.requests))
         self._say(f"{predictors} predictors, {draw}: {len(users)} requests")
         some = list(dict.fromkeys(users[warm:]))[:CHECKED]
-        right = Sampled(self._population, self._pictures, some)
+        right = sampled(self._population, self._pictures, some)
         people = {user: self._person(user) for user in set(users)}
         Askers(url, right, people, users[:warm]).ask(self._warming)
         return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
@@ -272,6 +269,19 @@ class Crowd:
         headers = {"authorization": f"Bearer {self._admin}"}
         answer = httpx2.get(f"{url}/v1/metrics", headers=headers, timeout=60)
         return kept_of(answer.raise_for_status().text)
+
+
+def sampled(population: Population, pictures: Sequence[bytes], users: Sequence[int]) -> Oracle:
+    """Of the models of these users every probability is recomputed, before they ask."""
+
+    def recipe(user: int) -> dict[str, float]:
+        return {one.vector.task: one.coefficient for one in population.composition(user).terms}
+
+    refs = [term.vector for user in users for term in population.composition(user).terms]
+    right = Oracle(population, pictures, refs, recipe)
+    for user in users:
+        right.expected(user)
+    return right
 
 
 def kept_of(metrics: str) -> dict[str, Occupancy]:

@@ -73,7 +73,6 @@ def _family(head: int) -> list[psutil.Process]:
 
 
 def _title(process: psutil.Process) -> str:
-    try:
+    with suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
+    return ""

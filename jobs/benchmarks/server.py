@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cluster.api.access import hashed
 from cluster.reading.reader import Reader
 from cluster.storage.home import Home
-from jobs.benchmarks.calls import NOBODY, Call, Turns
+from jobs.benchmarks.calls import NOBODY, Call, Turns, each
 
 
 def own_reads(asking: Turns) -> Iterator[Call]:
@@ -16,11 +16,11 @@ def own_reads(asking: Turns) -> Iterator[Call]:
     try:
         yield Call("server", "whose token", lambda row: reader.holders([hashed(users[row])]))
         yield Call("server", "model of a user", lambda row: reader.compositions([users[row]]))
-        yield Call("server", "models that are one's own", asking.own(reader.users))
+        yield Call("server", "models that are one's own", each(reader.users, whose, users))
         yield Call(
             "server", "all users, a page", lambda row: reader.users(NOBODY, None, users[row])
         )
-        yield Call("server", "vectors", asking.of_task(reader.vectors))
+        yield Call("server", "vectors", each(reader.vectors, whose, asking.tasks))
         yield Call(
             "server",
             "vectors, a page",

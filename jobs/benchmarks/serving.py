@@ -7,7 +7,6 @@ for all.
 
 from __future__ import annotations
 
-import json
 import math
 import socket
 import sqlite3
@@ -109,8 +108,7 @@ class Loads:
     def echoed(self, asking: loading.Asking) -> LoadFigures:
         """The same requests of a first user, answered as one of his by a deployment that does no
         work; after the server has ended."""
-        wire = {task: list(shares.items()) for task, shares in self._oracle.expected(0)[0].items()}
-        answer = json.loads(json.dumps(wire))
+        answer = self._oracle.answer(0)
         right = Expected(self._oracle.encoded, answer)
         with echoing(free_port(), answer) as url:
             askers = loading.Askers(url, right, {0: self._person(0, MODEL)})
@@ -200,24 +198,6 @@ class ServingReport:
     of_each: int = loading.OF_EACH
 
 
-def bench_serving(client: Client, sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
-    """On the cluster of a `populated` home; its server is started and stopped."""
-    oracle = loading.Oracle(client, pictures_of(PICTURES))
-    say("passes without a server")
-    torch.set_num_threads(1)
-    alone = passes(oracle, rounds, lambda done, total: None)
-    loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
-    found = [
-        replace(loads.load(users, sizes.asking), cold=loads.cold(COLD + users))
-        for users in sizes.users
-    ]
-    soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
-    client.stop_serving()
-    echo = loads.echoed(sizes.asking)
-    share, mistakable = alone["mixed"] / alone["one model"], oracle.mistakable(1000)
-    return ServingReport(alone, share, sizes.asking.at_once, mistakable, found, echo, soak)
-
-
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -228,9 +208,22 @@ def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
     """The whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
-        home = founded(Path(folder) / "home", loading.VECTORS).home
-        with own_cluster(home.path) as client:
-            return bench_serving(client, sizes, rounds, say)
+        population = founded(Path(folder) / "home", loading.VECTORS)
+        with own_cluster(population.home.path) as client:
+            oracle = loading.Oracle(population, pictures_of(PICTURES))
+            say("passes without a server")
+            torch.set_num_threads(1)
+            rates = passes(oracle, rounds, lambda done, total: None)
+            loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
+            found = [
+                replace(loads.load(users, sizes.asking), cold=loads.cold(COLD + users))
+                for users in sizes.users
+            ]
+            soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
+            client.stop_serving()
+            echo = loads.echoed(sizes.asking)
+    share, mistakable = rates["mixed"] / rates["one model"], oracle.mistakable(1000)
+    return ServingReport(rates, share, sizes.asking.at_once, mistakable, found, echo, soak)
 
 
 LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", "p99 ms")

@@ -22,6 +22,7 @@ from torch.func import functional_call, jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
+from torch.utils._pytree import tree_map
 
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.timing import MadeBytes, Say, in_turns, setting
@@ -61,20 +62,14 @@ class StepRows:
         precise = torch.float64 if dtype == torch.float64 else torch.float32
         weight_CD = self.head.weight_CD.to(device, precise)
         return StepRows(
-            each(self.batch, lambda x: x.to(device, dtype if x.is_floating_point() else None)),
+            tree_map(lambda x: x.to(device, dtype if x.is_floating_point() else None), self.batch),
             self.labels_B.to(device),
             replace(self.head, weight_CD=weight_CD),
         )
 
 
-def each(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    if isinstance(batch, Tensor):
-        return change(batch)
-    return {name: change(x) for name, x in batch.items()}
-
-
 def cut(batch: Batch, some: slice) -> Batch:
-    return each(batch, lambda x: x[some])
+    return tree_map(lambda x: x[some], batch)
 
 
 Forward = Callable[[], tuple[StepRows, Tensor, Tensor]]  # (rows, features, tangent)

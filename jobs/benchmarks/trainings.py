@@ -8,7 +8,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.work import Lease, Leave, Progress, Refreshed, RefreshWork
 from cluster.storage.samples import store_shard
-from jobs.benchmarks.calls import NOBODY, Call, Turns
+from jobs.benchmarks.calls import NOBODY, Call, Turns, each
 
 
 def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
@@ -31,7 +31,7 @@ def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
         return told
 
     def submit(row: int) -> object:
-        told = call.submit(NOBODY, population.newcomer(new(row), blob))
+        told = call.submit(NOBODY, population.newcomer(asking.names[row], blob))
         begun.append(told.run_id)
         return told
 
@@ -43,17 +43,13 @@ def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
         heard += 1
     yield Call("learner", "lease", lambda row: lease(heard + row))
     yield Call("page", "a lease, and what is new", news)
-    yield Call("user", "admit", lambda row: call.admit(asking.whose[row], new(row)))
+    yield Call("user", "admit", each(call.admit, asking.whose, asking.names))
     yield Call("user", "submit", submit, rare=True)
     yield Call("learner", "the first lease", first_lease, rare=True)
     yield Call("user", "run", lambda row: call.run(NOBODY, run_id))
     yield Call("learner", "whether it is awaited", lambda _: call.awaits(run_id, 1))
     yield from _progress(asking, call)
     yield from _statistics(asking, call, run_id)
-
-
-def new(row: int) -> str:
-    return f"new{row}"
 
 
 def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
@@ -84,36 +80,22 @@ def _version(call: Coordinator) -> str:
 
 def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
     """Of tasks that are there, and of those that were submitted and have no vector yet."""
-    tasks, blobs = asking.tasks, asking.population.home.blobs()
+    tasks, names, admin = asking.tasks, asking.names, asking.admin
+    blobs = asking.population.home.blobs()
     grown = [store_shard(blobs, [f"sample {row}"], [False]) for row in range(asking.rounds)]
-
-    def add(row: int) -> object:
-        return call.add_samples(asking.new(row, "add"), tasks[row], grown[row])
-
-    def refresh(row: int) -> object:
-        return call.refresh(asking.new(row, "refresh"), tasks[row])
-
-    def end_refresh(row: int) -> object:
-        return call.cancel(asking.admin(row, "end"), tasks[row])
-
-    def stop(row: int) -> object:
-        return call.cancel(asking.admin(row, "stop"), new(row), keep=True)
-
-    def leave(row: int) -> object:
-        return call.cancel(asking.admin(row, "leave"), new(row))
-
-    def purge(row: int) -> object:
-        return call.remove(asking.admin(row, "purge"), asking.seen[-1 - row], purge=True)
-
+    end = each(call.cancel, admin("end"), tasks)
+    add = each(call.add_samples, asking.new("add"), tasks, grown)
+    stop = each(call.cancel, admin("stop"), names, keep=True)
+    purge = each(call.remove, admin("purge"), asking.seen[::-1], purge=True)
     yield Call("user", "move the champion", asking.moves(call.move_alias, "champion"))
-    yield Call("user", "refresh", refresh, rare=True)
-    yield Call("user", "cancel a refresh", end_refresh, rare=True)  # heads are fitted at rest
+    yield Call("user", "refresh", each(call.refresh, asking.new("refresh"), tasks), rare=True)
+    yield Call("user", "cancel a refresh", end, rare=True)  # heads are fitted at rest
     refused = _refused(asking, call)
     yield Call("user", "what a refresh found", lambda _: call.refreshed(asking.whose[0], refused))
     yield Call("user", "add samples", add, rare=True)
     yield Call("user", "stop a training", stop, rare=True)
-    yield Call("user", "retry", lambda row: call.retry(RequestContext(), new(row)), rare=True)
-    yield Call("user", "cancel a task", leave, rare=True)
+    yield Call("user", "retry", lambda row: call.retry(RequestContext(), names[row]), rare=True)
+    yield Call("user", "cancel a task", each(call.cancel, admin("leave"), names), rare=True)
     yield Call("user", "purge", purge, rare=True)
 
 

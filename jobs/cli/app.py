@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.models import ArgumentInfo
 
 from jobs import console
-from jobs.cli.options import Command, Declared, Group, command_with, flag, option
+from jobs.cli.options import Command, Declared, Group, flag, late, option
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -118,11 +119,17 @@ def verb(
         command = functools.wraps(function)(guarded)
         settings.setdefault("help", in_paragraphs(function.__doc__ or ""))
         command.__annotations__ = {}  # its signature has them
-        command.__signature__ = _with_shared(own, home)  # type: ignore[attr-defined]
+
+        def signed() -> Callable[..., None]:
+            given = [one for options in declared for one in options()]
+            command.__signature__ = _signature(own, home, given)  # type: ignore[attr-defined]
+            return command
+
         if not declared:
-            return of.command(rich_help_panel=group, cls=Command, **settings)(command)
-        late = command_with(command, declared)
-        of.command(rich_help_panel=group, cls=late, **settings)(_without_parameters(command))
+            return of.command(rich_help_panel=group, cls=Command, **settings)(signed())
+        # Name and help are all that the list of commands needs.
+        settings.setdefault("name", function.__name__.replace("_", "-"))
+        of.command(rich_help_panel=group, cls=late(signed), **settings)(lambda: None)
         return command
 
     return decorate
@@ -156,28 +163,26 @@ def detachable() -> Iterator[None]:
         raise KeyboardInterrupt("detached; the work goes on in the cluster: tacl status") from None
 
 
-def _with_shared(own: inspect.Signature, home: bool) -> inspect.Signature:
-    """The flags of a function, then those that all commands share."""
-    kept = [one for name, one in own.parameters.items() if name not in ("asked", "as_json")]
-    keywords = [one for one in kept if one.kind is one.VAR_KEYWORD]
+def _signature(
+    own: inspect.Signature, home: bool, declared: Sequence[inspect.Parameter]
+) -> inspect.Signature:
+    """Arguments; then flags: those declared elsewhere, the function's own, those of all verbs."""
     tells = own.return_annotation is not None or "as_json" in own.parameters
     shared = [("home", Home, None)] * home + [("as_json", Json, False)] * tells
-    flags = [
+    common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=flag)
         for name, flag, value in shared
     ]
-    return inspect.Signature([*(one for one in kept if one not in keywords), *flags, *keywords])
+    kept = [
+        one.replace(kind=one.KEYWORD_ONLY)
+        for name, one in own.parameters.items()
+        if name not in ("asked", "as_json") and one.kind is not one.VAR_KEYWORD
+    ]
+    return inspect.Signature(sorted([*declared, *kept, *common], key=_is_flag))
 
 
-def _without_parameters(function: Callable[..., None]) -> Callable[..., None]:
-    """Its name and help alone: all that the list of commands needs."""
-
-    @functools.wraps(function)
-    def named() -> None:
-        function()
-
-    named.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
-    return named
+def _is_flag(parameter: inspect.Parameter) -> bool:
+    return not any(isinstance(one, ArgumentInfo) for one in parameter.annotation.__metadata__)
 
 
 def refuse(error: TaclError, as_json: bool) -> NoReturn:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -34,19 +35,33 @@ def terms(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def users(ctx: typer.Context, incomplete: str) -> list[str]:
     """Those who have a model."""
-    return _beginning(
-        incomplete, ctx, lambda asked: [one.user for one in asked.users(after=incomplete)]
-    )
+
+    def there(asked: cli.Client) -> list[str]:
+        named = asked.users(incomplete) if incomplete else []  # who is called so already
+        return [one.user for one in (*named, *asked.users(after=incomplete))]
+
+    return _beginning(incomplete, ctx, there)
 
 
 def _beginning(
     incomplete: str, ctx: typer.Context, names: Callable[[cli.Client], list[str]]
 ) -> list[str]:
     try:
-        found = names(cli.client(ctx.params.get("home")))
+        found = names(cli.client(_home(ctx)))
     except TaclError:
         return []
     return [name for name in found if name.startswith(incomplete)]
+
+
+def _home(ctx: typer.Context) -> Path | None:
+    """As when the command is done: that of the verb, else of `tacl`, else of the environment."""
+    at: Any = ctx
+    while at is not None:
+        source = at.get_parameter_source("home")
+        if source is not None and source.name == "COMMANDLINE":
+            return at.params["home"]
+        at = at.parent
+    return ctx.params.get("home")
 
 
 TaskName = Annotated[str, argument("NAME", "Name of the task.", tasks)]

@@ -6,9 +6,8 @@ A command takes them as keywords, `**options`. They are read when the command is
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -96,41 +95,17 @@ def _parameter(
     )
 
 
-def command_with(function: Callable[..., None], declared: Sequence[Declared]) -> type[Command]:
-    """A command that learns the flags of `function` when it is used."""
+def late(signed: Callable[[], Callable[..., None]]) -> type[Command]:
+    """A command that learns its flags when it is used: `signed` gives it with all of them."""
 
     class Late(Command):
         def make_context(self, *arguments: Any, **extra: Any) -> Any:
             app = typer.Typer(add_completion=False, rich_markup_mode="rich")
             settings = dict(self.context_settings)
-            made = app.command(help=self.help, context_settings=settings, cls=Command)
-            made(_complete(function, [one for options in declared for one in options()]))
+            app.command(help=self.help, context_settings=settings, cls=Command)(signed())
             return typer.main.get_command(app).make_context(*arguments, **extra)
 
     return Late
-
-
-def _complete(
-    function: Callable[..., None], declared: list[inspect.Parameter]
-) -> Callable[..., None]:
-    """`function` with these parameters in the place of its `**keywords`, before its own flags."""
-
-    @functools.wraps(function)
-    def complete(**given: Any) -> None:
-        function(**given)
-
-    own = inspect.signature(function, eval_str=True).parameters.values()
-    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.kind is not p.VAR_KEYWORD]
-    arguments = [p for p in kept if _is_argument(p)]
-    flags = [p for p in kept if not _is_argument(p)]
-    complete.__signature__ = inspect.Signature([*arguments, *declared, *flags])  # type: ignore[attr-defined]
-    return complete
-
-
-def _is_argument(parameter: inspect.Parameter) -> bool:
-    from typer.models import ArgumentInfo
-
-    return any(isinstance(one, ArgumentInfo) for one in parameter.annotation.__metadata__)
 
 
 # -- flags and arguments of a verb, declared in its signature
@@ -146,6 +121,11 @@ def argument(metavar: str, help: str, names: Names | None = None) -> Any:
 def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
     """A flag with a value; its names are that of the parameter, unless others are given."""
     return typer.Option(*names, metavar=metavar, help=help, **settings)
+
+
+def number(help: str, least: float = 1, most: float | None = None, **settings: Any) -> Any:
+    """A flag with a number from `least` to `most`."""
+    return typer.Option(min=least, max=most, help=help, **settings)
 
 
 def flag(name: str, help: str) -> Any:

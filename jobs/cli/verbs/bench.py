@@ -12,7 +12,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Client, Told, app, verb
-from jobs.cli.options import Group, option
+from jobs.cli.options import Group, number, option
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ app.add_typer(bench, name="bench", rich_help_panel="research")
 Model = Annotated[
     str, option("SPEC", "Base model, as for `up`; random weights unless weights are named.")
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="Rounds; every variant runs once in each.")]
+Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 Out = Annotated[Path | None, option("FILE", "Write the tables there, as Markdown.")]
+Drawn = Annotated[Path | None, option("FILE.md", "Write the tables there, and a plot beside.")]
 Vit = "open_clip:ViT-B-32"
 
 
@@ -38,9 +39,7 @@ def step(
     dtype: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")
     ] = ("float32"),
-    batch: Annotated[
-        int, typer.Option(min=1, help="Rows per step; an eighth as many are penalised.")
-    ] = 16,
+    batch: Annotated[int, number("Rows per step; an eighth as many are penalised.")] = 16,
     rounds: Rounds = 5,
 ) -> Told:
     """A training step: ordinary, by dual pass, and by torch.func.jvp.
@@ -56,7 +55,7 @@ def step(
 def compose(
     model: Model = Vit,
     vectors: Annotated[str, option("T,T,...", "Numbers of vectors to add up.")] = "2,8,22",
-    batch: Annotated[int, typer.Option(min=1, help="Rows of an aTLAS step.")] = 16,
+    batch: Annotated[int, number("Rows of an aTLAS step.")] = 16,
     rounds: Rounds = 5,
 ) -> Told:
     """Sums of random vectors on disk, and a step that learns their coefficients."""
@@ -69,7 +68,7 @@ def compose(
 @verb("bench", of=bench)
 def evaluate(
     model: Model = "embedded",
-    rows: Annotated[int, typer.Option(min=1, help="Rows of each task.")] = 64,
+    rows: Annotated[int, number("Rows of each task.")] = 64,
     rounds: Rounds = 5,
 ) -> Told:
     """All pairs of 8 vectors on 8 tasks: from cached tangents, and by dual passes."""
@@ -87,9 +86,7 @@ def refresh(model: Model = "hf:minilm", rounds: Rounds = 3) -> Told:
 
 
 @verb("bench", of=bench)
-def submit(
-    runs: Annotated[int, typer.Option(min=1, help="Tasks, one after another.")] = 3,
-) -> Told:
+def submit(runs: Annotated[int, number("Tasks, one after another.")] = 3) -> Told:
     """Time from submit to ready on a cluster of its own: training, and overhead by part."""
     from jobs.benchmarks.submit import bench_submit
 
@@ -98,9 +95,9 @@ def submit(
 
 @verb("bench", of=bench)
 def learners(
-    runs: Annotated[int, typer.Option(min=2, help="Trainings that wait in the queue.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Of each.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; each way runs once in each.")] = 1,
+    runs: Annotated[int, number("Trainings that wait in the queue.", 2)] = 8,
+    steps: Annotated[int, number("Of each.")] = 100,
+    rounds: Annotated[int, number("Rounds; each way runs once in each.")] = 1,
 ) -> Told:
     """Queued trainings by learners that go on with the next, and by one process for each."""
     from jobs.benchmarks.learners import bench_learners
@@ -153,7 +150,7 @@ def registry(
         Literal["tenth", "full", "both"],
         typer.Option(help="full: 1,000 tasks, 10,000 versions, 100,000 models, 1,000,000 samples."),
     ] = "tenth",
-    rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each operation.")] = 1000,
+    rounds: Annotated[int, number("Repetitions of each operation.", 20)] = 1000,
     url: Annotated[str | None, option("URL", "An empty registry; default: SQLite.")] = None,
     out: Out = None,
 ) -> Told:
@@ -180,18 +177,14 @@ def scale(
         Literal["1,000", "10,000"],
         typer.Option(help="With a hundred users for each. The smaller home has a tenth."),
     ] = "10,000",
-    rounds: Annotated[int, typer.Option(min=20, help="Repetitions of each call.")] = 200,
+    rounds: Annotated[int, number("Repetitions of each call.", 20)] = 200,
     fleet: Annotated[
         int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Then N learners ask through Ray, and more until a goal is missed; 0: none.",
+        option(
+            "N", "Then N learners ask through Ray, and more until a goal is missed; 0: none.", min=0
         ),
     ] = 0,
-    out: Annotated[
-        Path | None, option("FILE.md", "Write the tables there, and a plot beside.")
-    ] = None,
+    out: Drawn = None,
 ) -> Told:
     """CPU time and bytes of every call, starts and the lock, at two sizes of a home."""
     from jobs.benchmarks.arriving import in_small_homes
@@ -214,12 +207,7 @@ def scale(
 
 
 @verb("bench", of=bench)
-def arrivals(
-    asked: Client,
-    out: Annotated[
-        Path | None, option("FILE.md", "Write the table there, and a plot beside.")
-    ] = None,
-) -> Told:
+def arrivals(asked: Client, out: Drawn = None) -> Told:
     """What each task of a home cost when it arrived: training, measuring, refreshing, heads."""
     from jobs.benchmarks.arrivals import bench_arrivals, markdown, picture
 
@@ -247,18 +235,16 @@ def serve(
             "--predictors one number, of all; default 500.",
         ),
     ] = None,
-    requests: Annotated[int, typer.Option(min=2, help="Requests of each row.")] = 400,
-    at_once: Annotated[int, typer.Option(min=1, help="Concurrent requests.")] = 32,
+    requests: Annotated[int, number("Requests of each row.", 2)] = 400,
+    at_once: Annotated[int, number("Concurrent requests.")] = 32,
     soak: Annotated[int, option("N", "Then send N requests while replicas are killed.")] = 0,
-    pictures: Annotated[int, typer.Option(min=1, max=64, help="Images per request of --soak.")] = 1,
-    kills: Annotated[int, typer.Option(min=0, help="Replicas killed during --soak.")] = 20,
+    pictures: Annotated[int, number("Images per request of --soak.", most=64)] = 1,
+    kills: Annotated[int, number("Replicas killed during --soak.", 0)] = 20,
     predictors: Annotated[
         str | None, option("P,P,...", "Instead: many users, over vectors that no memory holds.")
     ] = None,
     vectors: Annotated[str, option("N", "Small vectors with --predictors.")] = "100",
-    part: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Of their bytes, what predictors may fill.")
-    ] = 0.25,
+    part: Annotated[float, number("Of their bytes, what predictors may fill.", 0, 1)] = 0.25,
     rounds: Rounds = 5,
     out: Out = None,
 ) -> Told:
@@ -327,9 +313,9 @@ def _counts(flag: str, text: str) -> list[int]:
 
 @verb("bench", of=bench, home=False)
 def residency(
-    vectors: Annotated[int, typer.Option(min=20, help="Vectors of all tasks.")] = 2000,
-    users: Annotated[int, typer.Option(min=1, help="Users, each with a recipe.")] = 10_000,
-    requests: Annotated[int, typer.Option(min=1000, help="Questions of all users.")] = 20_000,
+    vectors: Annotated[int, number("Vectors of all tasks.", 20)] = 2000,
+    users: Annotated[int, number("Users, each with a recipe.")] = 10_000,
+    requests: Annotated[int, number("Questions of all users.", 1000)] = 20_000,
     out: Out = None,
 ) -> Told:
     """Vectors that predictors find in memory when it holds a part of all: counted, not timed."""

@@ -9,7 +9,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Client, Json, Told, verb
-from jobs.cli.options import flag, option
+from jobs.cli.options import flag, number, option
 from tacl.errors import BadConfig, TaclError
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ def init(
             show_default="asked; of the embedded model, generated pictures",
         ),
     ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="As for `up`.", show_default="asked")
-    ] = None,
+    cpus: Annotated[int | None, number("As for `up`.", show_default="asked")] = None,
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
@@ -47,7 +45,7 @@ def init(
     else:
         base = _base(base)
     if generic is None and base != "embedded":
-        generic = _answer("Unlabelled data of the same kind as the tasks", _data)
+        generic = _answer("Unlabelled data that are of none of the tasks", _data)
     if cpus is None:
         cpus = int(_answer("CPUs to use", _count, str(len(os.sched_getaffinity(0)))))
     from cluster.domain.operations import WrittenConfig
@@ -108,9 +106,7 @@ def up(
             "penalised on it. Generated for the embedded model.",
         ),
     ] = None,
-    cpus: Annotated[
-        int | None, typer.Option(min=1, help="CPUs to use.", show_default="all")
-    ] = None,
+    cpus: Annotated[int | None, number("CPUs to use.", show_default="all")] = None,
     storage: Annotated[
         str | None,
         option(

@@ -6,12 +6,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from jobs import console
 from jobs.cli import names
 from jobs.cli.app import Client, Told, detachable, telling, verb
-from jobs.cli.options import argument, composition_options, data_options, flag, option
+from jobs.cli.options import argument, composition_options, data_options, flag, number, option
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
 if TYPE_CHECKING:
@@ -236,9 +234,7 @@ def query(
             show_default="the classes of all tasks compete",
         ),
     ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="Classes shown per input, or per task that is named.")
-    ] = 3,
+    top: Annotated[int, number("Classes shown per input, or per task that is named.")] = 3,
 ) -> Told:
     """Query a user's model: the likeliest task and class of each input, with probabilities.
 
@@ -263,9 +259,7 @@ def explain(
             show_default="the classes of all tasks compete",
         ),
     ] = None,
-    top: Annotated[
-        int, typer.Option(min=1, help="Classes whose logits are taken apart, the likeliest first.")
-    ] = 1,
+    top: Annotated[int, number("Classes whose logits are taken apart, the likeliest first.")] = 1,
 ) -> Told:
     """Explain answers: what each vector of a user's model adds, and what is answered without it.
 

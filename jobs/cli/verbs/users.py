@@ -8,7 +8,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Client, Told, app, verb
-from jobs.cli.options import Group, argument, flag, option
+from jobs.cli.options import Group, argument, flag, number, option
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
@@ -28,7 +28,7 @@ def issue(
             help="user: compose and query; submitter: submit tasks too; admin: everything."
         ),
     ] = "user",
-    days: Annotated[float, typer.Option(min=0.01, help="Days after which it ends.")] = 365.0,
+    days: Annotated[float, number("Days after which it ends.", 0.01)] = 365.0,
 ) -> Told:
     """Issue a token for a user and print it.
 
@@ -78,15 +78,13 @@ def revoke(asked: Client, user: UserName) -> Told:
 def serve(
     asked: Client,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8300,
-    predictors: Annotated[
-        int, typer.Option(min=1, help="Predictor processes at most; fewer while idle.")
-    ] = 1,
-    cpus: Annotated[float, typer.Option(min=0, help="CPUs reserved by each predictor.")] = 1.0,
+    port: Annotated[int, number("Port to listen on.", 1, 65535)] = 8300,
+    predictors: Annotated[int, number("Predictor processes at most; fewer while idle.")] = 1,
+    cpus: Annotated[float, number("CPUs reserved by each predictor.", 0)] = 1.0,
     gpus: Annotated[
-        float, typer.Option(min=0, help="GPUs, or the part of one, reserved by each predictor.")
+        float, number("GPUs, or the part of one, reserved by each predictor.", 0)
     ] = 0.0,
-    ingresses: Annotated[int, typer.Option(min=1, help="Processes that take requests.")] = 1,
+    ingresses: Annotated[int, number("Processes that take requests.")] = 1,
     no_access: Annotated[
         bool, flag("--no-access", "Require no token; on the loopback interface only.")
     ] = False,

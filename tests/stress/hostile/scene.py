@@ -79,9 +79,10 @@ class Place:
 def prepared(folder: Path, models: int, making: int) -> Place:
     """A running cluster with a server. This process is not connected to it afterwards: Ray ends
     whoever is when its cluster dies."""
-    client = Client(founded(folder / "home", VECTORS).home.path)
+    population = founded(folder / "home", VECTORS)
+    client = Client(population.home.path)
     client.up(cpus=CPUS)
-    oracle = Oracle(client, pictures_of(PICTURES))
+    oracle = Oracle(population, pictures_of(PICTURES))
     url = client.serve(port=free_port(), cpus=0.5).url
     tokens = {name: client.issue_token(name, role).token or "" for name, role in ROLES.items()}
     leave(client.home)

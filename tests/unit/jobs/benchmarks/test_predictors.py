@@ -32,10 +32,10 @@ from jobs.benchmarks.predictors import (
     ReadRow,
     found,
     kept_of,
+    sampled,
 )
 from jobs.benchmarks.predictors_told import markdown
 from jobs.benchmarks.processes import SeenProcess
-from jobs.benchmarks.sampled import Sampled
 from jobs.benchmarks.serving import facts
 from jobs.cli.main import app
 
@@ -123,7 +123,7 @@ def test_a_home_of_small_vectors_answers_its_users_as_recomputed(tmp_path: Path)
     reader.close()
     assert isinstance(model, Composition)
     assert model == population.composition(21)
-    right = Sampled(population, pictures, [21])
+    right = sampled(population, pictures, [21])
     (answer,) = Predictor(str(home.path)).answer([Question(model, [pictures[2]])])
     assert isinstance(answer, Answered)
     (ranked,) = answer.answers

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
@@ -89,6 +90,9 @@ def test_a_shell_completes_names_of_tasks_and_users(
     assert completed("tacl compose alice +0.5*sil") == ["+0.5*silk"]
     assert completed("tacl query alice x --task sig") == ["signs"]
     assert completed("tacl evaluate al") == ["alice"]
+    for user in ("ann", "anna"):
+        ok(tacl("compose", user, "+signs"))
+    assert completed("tacl evaluate ann") == ["ann", "anna"]
     assert completed("tacl retry nothing") == []
     monkeypatch.setattr(app, "client", Client)  # of a home where no cluster runs
     assert completed("tacl retry si") == []
@@ -112,3 +116,18 @@ def test_an_interrupt_says_what_becomes_of_the_work(
     done = CliRunner().invoke(main.app, [*asked, "--home", str(tmp_path)])
     assert done.exit_code == 130
     assert done.stderr.startswith(said)
+
+
+def test_names_are_of_the_home_before_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Path | None]()
+
+    def client(home: Path | None) -> NoReturn:
+        asked.append(home)
+        raise BadConfig("none is there")
+
+    monkeypatch.setattr(app, "client", client)
+    monkeypatch.setenv("TACL_HOME", "/elsewhere")
+    words = {"COMP_WORDS": "tacl --home /a retry si", "COMP_CWORD": "4"}
+    environment = {"_TACL_COMPLETE": "complete_bash", **words}
+    CliRunner().invoke(main.app, [], env=environment, prog_name="tacl")
+    assert asked == [Path("/a")]
